@@ -1,0 +1,5 @@
+//! From a TOML file to validated settings.
+
+pub mod settings;
+
+pub use settings::Settings;

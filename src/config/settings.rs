@@ -1,0 +1,188 @@
+//! What a configuration means: validated values, resolved references, no raw strings.
+//!
+//! Everything past `config/` works on these types. A route points at its limits and its upstream
+//! by index, a duration is a [`Duration`], and whatever the file left out has its default.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue, Method};
+use ipnet::IpNet;
+
+use crate::limit::Limit;
+
+/// A whole configuration, checked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub server: Server,
+    pub admin: Admin,
+    pub store: Store,
+    pub respond: Respond,
+    pub identity: Identity,
+    pub telemetry: Telemetry,
+    pub upstreams: Vec<Upstream>,
+    pub limits: Vec<Limit>,
+    pub routes: Vec<Route>,
+}
+
+/// `[server]`: the data listeners and what one connection may cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    pub listen: Vec<SocketAddr>,
+    /// Zero: one per usable core.
+    pub workers: usize,
+    pub drain: Duration,
+    /// From the first byte of a request to the end of its header.
+    pub header_timeout: Duration,
+    /// How long a connection may sit between two requests.
+    pub idle_timeout: Duration,
+    /// How long a body may stand still in either direction.
+    pub request_timeout: Duration,
+    pub max_header_bytes: usize,
+    /// `None`: as large as the upstream will take.
+    pub max_body: Option<u64>,
+    /// Zero: what the file descriptor limit leaves room for.
+    pub max_connections: usize,
+}
+
+/// `[admin]`: where metrics and health are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    pub listen: SocketAddr,
+}
+
+/// `[store]`: where buckets live.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    pub kind: StoreKind,
+    pub max_keys: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreKind {
+    Memory,
+}
+
+/// `[respond]`: which rate headers an answer carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Respond {
+    /// `RateLimit` and `RateLimit-Policy`.
+    pub draft: bool,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub x: bool,
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub legacy: bool,
+}
+
+/// `[identity]`: how the caller's address is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub trusted_proxies: Vec<IpNet>,
+    /// Addresses that share this prefix are one caller: 1 to 128.
+    pub ipv6_prefix: u8,
+}
+
+/// `[telemetry]`: logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Telemetry {
+    pub access_log: AccessLog,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessLog {
+    Off,
+    Stdout,
+    Stderr,
+    File(PathBuf),
+}
+
+/// `[upstreams.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    pub name: String,
+    /// Never empty.
+    pub servers: Vec<Origin>,
+    pub balance: Balance,
+    pub connect_timeout: Duration,
+    /// From the end of the request to the head of the response.
+    pub response_timeout: Duration,
+    /// How often a request that is safe to repeat may be sent again.
+    pub retries: u32,
+    /// Idle connections kept for each server by each worker.
+    pub keepalive: usize,
+    pub keepalive_timeout: Duration,
+}
+
+/// One server of an upstream, as `http://host:port`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// A name, an IPv4 address, or an IPv6 address without brackets.
+    pub host: String,
+    pub port: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Balance {
+    RoundRobin,
+    LeastRequests,
+    Random,
+}
+
+/// `[[routes]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    pub name: String,
+    pub host: HostPattern,
+    pub path: PathPattern,
+    /// Empty: every method.
+    pub methods: Vec<Method>,
+    pub target: Target,
+    /// Indexes into [`Settings::limits`], in the order written, without doubles.
+    pub limits: Vec<usize>,
+    /// Removed from the front of the path before forwarding: `/api`, never with a trailing slash.
+    pub strip_prefix: Option<String>,
+    pub request_headers: HeaderEdits,
+    pub response_headers: HeaderEdits,
+    /// Takes the place of the upstream's `response_timeout`.
+    pub timeout: Option<Duration>,
+}
+
+/// Headers to set (replacing what is there) and to remove.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HeaderEdits {
+    pub set: Vec<(HeaderName, HeaderValue)>,
+    pub remove: Vec<HeaderName>,
+}
+
+/// Host names are lower case and carry no port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum HostPattern {
+    Any,
+    Exact(String),
+    /// `*.example.com`, kept as `example.com`: any name below it, not the name itself.
+    Below(String),
+}
+
+/// A path as segments, split at `/`; literals are lower case and decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PathPattern {
+    pub segments: Vec<Segment>,
+    /// Ends in `/*`: matches the path itself and everything below it.
+    pub prefix: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Segment {
+    Literal(String),
+    /// `{name}`: any one segment that is not empty.
+    Parameter(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The built-in upstream that answers with the request it received.
+    Echo,
+    /// An index into [`Settings::upstreams`].
+    Upstream(usize),
+}

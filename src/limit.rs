@@ -1,0 +1,30 @@
+//! What a limit is: a name, a key to count by, and a policy that decides.
+//!
+//! The policies are pure functions of (state, now, cost); where the states live is the store's
+//! business. A [`Check`] is one bucket to charge with one cost; a request has one for each limit
+//! that applies to it, and a store decides them together.
+
+pub mod fixed_window;
+pub mod key;
+pub mod policy;
+pub mod rate;
+pub mod sliding_window;
+pub mod token_bucket;
+
+pub use key::{Key, Missing, Source};
+pub use policy::{Policy, Report, Retry, State, Verdict};
+pub use rate::Rate;
+
+/// A named limit, as the configuration describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    pub name: String,
+    pub key: Key,
+    pub policy: Policy,
+    /// What one request costs.
+    pub cost: u64,
+    /// What stands in for a key that the request does not carry.
+    pub missing: Missing,
+    /// Whether answers may name this limit.
+    pub response_headers: bool,
+}

@@ -1,0 +1,48 @@
+//! Where buckets live, and where all checks of a request are decided at once.
+//!
+//! Every store keeps the same promise: the checks of one request are evaluated at one instant,
+//! and either all enforced ones admit and all are charged, or nothing is.
+
+pub mod memory;
+
+use crate::clock::Micros;
+use crate::limit::{Policy, Retry, State};
+
+pub use memory::MemoryStore;
+
+/// Names a bucket: a keyed hash over the limit's name, its algorithm and the key's parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BucketId(pub u128);
+
+/// One bucket to charge with one cost, and what came of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Check<'a> {
+    pub policy: &'a Policy,
+    pub bucket: BucketId,
+    pub cost: u64,
+    /// The bucket after the decision: charged if the whole request was admitted, else as it was.
+    pub state: State,
+    /// `None`: this check admits.
+    pub refused: Option<Retry>,
+}
+
+/// The outcome of all of a request's checks, taken together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    /// The instant at which the checks were evaluated, on the store's clock.
+    pub now: Micros,
+    pub admitted: bool,
+}
+
+/// Why a store could not decide.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {}
+
+/// One behaviour, whatever keeps the buckets.
+pub trait Store {
+    /// Decides all checks at one instant and writes the outcome into them.
+    fn decide(
+        &self,
+        checks: &mut [Check<'_>],
+    ) -> impl Future<Output = Result<Decision, StoreError>>;
+}
