@@ -14,6 +14,9 @@ mod suggest;
 mod summary;
 mod units;
 
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -40,6 +40,12 @@ pub(super) fn quote(word: &str) -> String {
     format!("`{}`", shown.replace("\\\"", "\"").replace("\\'", "'"))
 }
 
+/// `` `a`, `b`, `c` ``.
+pub(super) fn list<'c>(words: impl IntoIterator<Item = &'c str>) -> String {
+    let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
+    words.join(", ")
+}
+
 /// `` `a`, `b` or `c` ``.
 pub(super) fn one_of<'c>(words: impl IntoIterator<Item = &'c str>) -> String {
     let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();

@@ -112,7 +112,8 @@ pub(super) fn show_duration(duration: Duration) -> String {
 
 /// A size as it would be written: the largest unit that leaves no rest.
 pub(super) fn show_size(bytes: u64) -> String {
-    let unit = SIZES.iter().rev().find(|(_, scale)| bytes >= *scale && bytes % scale == 0);
+    let unit =
+        SIZES.iter().rev().find(|(_, scale)| bytes >= *scale && bytes.is_multiple_of(*scale));
     let (name, scale) = unit.unwrap_or(&SIZES[0]);
     format!("{}{name}", bytes / scale)
 }

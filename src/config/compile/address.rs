@@ -6,7 +6,7 @@ use std::ops::Range;
 use ipnet::{IpNet, Ipv4Net};
 
 use crate::config::diagnostic::Fault;
-use crate::config::file::Value;
+use crate::config::file::{Notes, Value};
 use crate::config::suggest::quote;
 
 /// The addresses that are listened on already.
@@ -28,6 +28,21 @@ impl Taken {
         }
         self.0.push((address, value.span()));
         Some(address)
+    }
+
+    /// The address that holds where the file names none, which others may have taken as well.
+    pub(super) fn claim_default(
+        &mut self,
+        key: &str,
+        default: SocketAddr,
+        notes: &Notes,
+    ) -> SocketAddr {
+        if let Some((address, span)) = self.0.iter().find(|(it, _)| collide(*it, default)) {
+            let message = format!("`{address}` is listened on already: `{key}` is `{default}`");
+            let help = format!("use another port here, or set `{key}`");
+            notes.fault(Fault::error(span.clone(), message).help(help));
+        }
+        default
     }
 }
 

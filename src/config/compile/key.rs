@@ -18,9 +18,8 @@ pub(super) fn key(value: &Value<'_>) -> Option<Key> {
     let mut seen = Unique::new();
     let mut sources = Vec::new();
     for entry in &entries {
-        let source = source(entry)?;
-        let again = format!("{source:?}");
-        if seen.insert(again, entry) {
+        let Some(source) = source(entry) else { continue };
+        if seen.insert(source.clone(), entry) {
             sources.push(source);
         }
     }
@@ -31,7 +30,7 @@ pub(super) fn key(value: &Value<'_>) -> Option<Key> {
         );
         return None;
     }
-    Some(Key(sources))
+    (sources.len() == entries.len()).then_some(Key(sources))
 }
 
 fn source(value: &Value<'_>) -> Option<Source> {

@@ -69,7 +69,13 @@ impl Names {
         };
         let kind = self.kind;
         let help = match nearest(name, names()) {
-            Some(meant) => format!("did you mean `{meant}`?"),
+            Some(meant) => {
+                // Nor is that one unused, only misspelled.
+                if let Some(at) = self.by_name.get(meant) {
+                    self.defined[*at].used.set(true);
+                }
+                format!("did you mean `{meant}`?")
+            }
             None if names().next().is_none() => format!("add a table `[{kind}s.{name}]`"),
             None => format!("add a table `[{kind}s.{name}]`, or write {}", {
                 one_of(names().take(LISTED))
@@ -80,9 +86,9 @@ impl Names {
         None
     }
 
-    /// Warns of what nothing refers to.
+    /// Warns of what nothing refers to, unless it has faults of its own.
     pub(super) fn warn_of_unused(&self, notes: &Notes) {
-        for definition in self.defined.iter().filter(|it| !it.used.get()) {
+        for definition in self.defined.iter().filter(|it| it.index.is_some() && !it.used.get()) {
             let message = format!("{} `{}` is used by no route", self.kind, definition.name);
             let help = match self.kind {
                 "limit" => format!("add `\"{}\"` to the `limits` of a route", definition.name),

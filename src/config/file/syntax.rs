@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Notes, Section};
 use crate::config::diagnostic::{Fault, Lines};
+use crate::config::suggest::quote;
 
 /// A parsed text.
 pub(in crate::config) struct File<'a> {
@@ -35,9 +36,10 @@ impl<'a> File<'a> {
                 let open = opened(root.get_ref(), at.start).unwrap_or(at.clone());
                 trusted = trusted.min(open.start);
                 unclosed.push(open.clone());
-                faults.push(describe(message, open));
+                faults.push(describe(message, "", open));
             } else {
-                faults.push(describe(message, at));
+                let written = text.get(at.clone()).unwrap_or_default();
+                faults.push(describe(message, written, at));
             }
         }
         // What follows an open bracket is noise, and one error a line is enough.
@@ -73,21 +75,35 @@ impl<'a> File<'a> {
     }
 }
 
-/// The parser's words, with a way out where there is one to add.
-fn describe(message: &str, span: Range<usize>) -> Fault {
+/// The parser's words, with a way out. `written` is what it stumbled over.
+fn describe(message: &str, written: &str, span: Range<usize>) -> Fault {
     let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
-    let help = if what.starts_with("string values must be quoted") {
-        "a value is a number, `true`, `false`, an array, or a string in quotes: `\"30s\"`"
-            .to_owned()
-    } else if what == "duplicate key" {
-        "remove one of the two, or give it another name".to_owned()
-    } else if expected.is_empty() {
-        "see https://toml.io for how TOML is written".to_owned()
-    } else {
-        format!("expected {expected}")
+    let (what, help) = match (what, expected) {
+        ("string values must be quoted", _) if written.is_empty() => {
+            ("there is no value".to_owned(), VALUES.to_owned())
+        }
+        ("string values must be quoted", _) => {
+            (format!("{} is not a value", quote(written)), VALUES.to_owned())
+        }
+        ("duplicate key", _) => (
+            format!("duplicate key {}", quote(written)),
+            "remove one of the two, or give it another name".to_owned(),
+        ),
+        ("invalid basic string", "`\"`") | ("invalid literal string", "`'`") => {
+            ("the string is not closed".to_owned(), format!("end it with {expected}"))
+        }
+        (what, _) if what.starts_with("unclosed") => {
+            let what = what.trim_start_matches("unclosed ");
+            (format!("the {what} is not closed"), format!("close it with {expected}"))
+        }
+        (what, "") => (what.to_owned(), "see https://toml.io for how TOML is written".to_owned()),
+        (what, expected) => (what.to_owned(), format!("expected {expected}")),
     };
     Fault::error(span, what).help(help)
 }
+
+const VALUES: &str =
+    "write a string in quotes, a number, `true` or `false`, an array in `[ ]` or a table in `{ }`";
 
 fn holds(open: &Range<usize>, at: usize) -> bool {
     open.start <= at && at <= open.end

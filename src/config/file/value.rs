@@ -83,8 +83,7 @@ impl<'a> Value<'a> {
         match self.item() {
             DeValue::Table(table) => Some(table),
             _ => {
-                let message = format!("{} must be a table, not {}", self.subject, self.kind());
-                self.notes.fault(Fault::error(self.span(), message));
+                self.not_a("a table", "its keys below a header in brackets, or within `{ }`");
                 None
             }
         }
@@ -94,7 +93,7 @@ impl<'a> Value<'a> {
     pub(in crate::config) fn text(&self, example: &str) -> Option<&'a str> {
         match self.item() {
             DeValue::String(text) => Some(text),
-            DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) => {
+            DeValue::Integer(_) | DeValue::Float(_) => {
                 self.not_a("a string", &format!("it in quotes, such as `\"{example}\"`"));
                 None
             }
@@ -267,11 +266,16 @@ impl<T: Hash + Eq> Unique<T> {
     pub(in crate::config) fn insert(&mut self, it: T, value: &Value<'_>) -> bool {
         match self.0.get(&it) {
             Some(first) => {
-                let message = format!("{} is there twice", value.subject);
+                let message = match value.item() {
+                    DeValue::String(text) => {
+                        format!("{} repeats an earlier one: {}", value.subject, quote(text))
+                    }
+                    _ => format!("{} repeats an earlier one", value.subject),
+                };
                 value.fault(
                     Fault::error(value.span(), message)
                         .also(first.clone(), "first here")
-                        .help("remove one of the two"),
+                        .help("remove one of the two, or change it"),
                 );
                 false
             }
