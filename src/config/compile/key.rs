@@ -3,7 +3,7 @@
 use http::HeaderName;
 
 use crate::config::file::{Unique, Value};
-use crate::config::suggest::{nearest, one_of, quote};
+use crate::config::suggest::{nearest, one_of, quote, shown};
 use crate::limit::{Key, Source};
 
 const SOURCES: [&str; 6] = ["ip", "route", "global", "header:NAME", "query:NAME", "cookie:NAME"];
@@ -106,7 +106,7 @@ fn unknown(kind: &str, text: &str, value: &Value<'_>) {
     let help = match meant {
         Some(meant) => format!("did you mean `{meant}`?"),
         None if text.contains('-') && HeaderName::from_bytes(text.as_bytes()).is_ok() => {
-            format!("did you mean `header:{}`?", text.to_ascii_lowercase())
+            format!("did you mean `header:{}`?", shown(&text.to_ascii_lowercase()))
         }
         None => format!("write {}", one_of(SOURCES)),
     };

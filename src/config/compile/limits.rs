@@ -4,7 +4,7 @@ use super::key::key;
 use super::name::{self, Names};
 use super::server::read;
 use crate::config::file::{Section, Value};
-use crate::config::suggest::{nearest, quote};
+use crate::config::suggest::{nearest, quote, shown};
 use crate::config::units::{self, RateFault};
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::rate::MAX_COUNT;
@@ -75,7 +75,7 @@ fn rate(value: &Value<'_>) -> Option<Rate> {
         Ok(rate) => return Some(rate),
         Err(fault) => fault,
     };
-    let count = text.split('/').next().unwrap_or_default().trim();
+    let count = shown(text.split('/').next().unwrap_or_default());
     let form = || "write a count and a period, such as `\"600/minute\"` or `\"5/10s\"`".to_owned();
     let help = match fault {
         RateFault::Form if !count.is_empty() && count.chars().all(|c| c.is_ascii_digit()) => {

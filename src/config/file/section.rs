@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Notes, Value};
 use crate::config::diagnostic::Fault;
-use crate::config::suggest::{list, nearest, quote};
+use crate::config::suggest::{list, nearest, quote, shown};
 
 /// A table, or the place where one could be.
 pub(in crate::config) struct Section<'a> {
@@ -102,7 +102,7 @@ impl<'a> Section<'a> {
             let value = Value::new(quote(name.get_ref()), span.clone(), item, self.notes);
             let section = Section {
                 path: path.clone(),
-                title: format!("`[{key}.{}]`", name.get_ref().escape_debug()),
+                title: format!("`[{key}.{}]`", shown(name.get_ref())),
                 span: span.clone(),
                 table: value.table(),
                 asked: Vec::new(),

@@ -67,35 +67,29 @@ fn upstream_faults_say_what_to_write() {
         format!("[[routes]]\nname = \"r\"\npath = \"/*\"\nupstream = \"u\"\n[upstreams.u]\n{keys}")
     };
     let server = |server: &str| upstream(&format!("servers = [\"{server}\"]"));
-    each(
-        &[
-            (
-                upstream(""),
-                "5:12: `[upstreams.u]` has no `servers`; add a line such as `servers = [",
-            ),
-            (upstream("servers = []"), "is empty: there is nobody to forward to"),
-            (upstream("servers = \"http://a\""), "must be an array, not a string"),
-            (server("https://a"), "this version speaks plain HTTP"),
-            (server("127.0.0.1:9000"), "has no scheme; write `\"http://127.0.0.1:9000\"`"),
-            (server("http://a/b"), "has a path or a query: `/b`; write `\"http://a\"`"),
-            (server("http://u:p@a"), "carries a user or a password"),
-            (server("http://a:0"), "has a bad port: `0`"),
-            (upstream("servers = [\"http://a\", \"http://A:80/\"]"), "repeats an earlier one"),
-            (
-                upstream("servers = [\"http://a\"]\nbalance = \"round-robbin\""),
-                "did you mean `round_robin`?",
-            ),
-            (
-                with_route("[upstreams.echo]\nservers = [\"http://a\"]"),
-                "`echo` is the built-in upstream; give this one another name",
-            ),
-            (
-                route("path = \"/*\"\n[upstreams.\"a b\"]\nservers = [\"http://a\"]"),
-                "`a b` cannot be a name",
-            ),
-        ]
-        .map(|(text, expected)| (text, expected)),
-    );
+    each(&[
+        (upstream(""), "5:12: `[upstreams.u]` has no `servers`; add a line such as `servers = ["),
+        (upstream("servers = []"), "is empty: there is nobody to forward to"),
+        (upstream("servers = \"http://a\""), "must be an array, not a string"),
+        (server("https://a"), "this version speaks plain HTTP"),
+        (server("127.0.0.1:9000"), "has no scheme; write `\"http://127.0.0.1:9000\"`"),
+        (server("http://a/b"), "has a path or a query: `/b`; write `\"http://a\"`"),
+        (server("http://u:p@a"), "carries a user or a password"),
+        (server("http://a:0"), "has a bad port: `0`"),
+        (upstream("servers = [\"http://a\", \"http://A:80/\"]"), "repeats an earlier one"),
+        (
+            upstream("servers = [\"http://a\"]\nbalance = \"round-robbin\""),
+            "did you mean `round_robin`?",
+        ),
+        (
+            with_route("[upstreams.echo]\nservers = [\"http://a\"]"),
+            "`echo` is the built-in upstream; give this one another name",
+        ),
+        (
+            route("path = \"/*\"\n[upstreams.\"a b\"]\nservers = [\"http://a\"]"),
+            "`a b` cannot be a name",
+        ),
+    ]);
 }
 
 #[test]
@@ -252,6 +246,22 @@ fn faults_of_syntax_and_meaning_are_told_together() {
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
     for (line, expected) in lines.iter().zip(expected) {
         assert!(line.starts_with(expected), "{line}");
+    }
+}
+
+#[test]
+fn what_an_open_bracket_or_string_swallows_is_not_reported() {
+    let before = "config.toml:2:1: unknown key `worker`; did you mean `workers`?";
+    for (open, expected) in [
+        ("[limits.x\nrate = 5\n", "config.toml:3:10: the table is not closed; close it with `]`"),
+        ("listen = \"\"\"a\n", "config.toml:3:10: the string is not closed; end it with `\"\"\"`"),
+        ("listen = '''a\n", "config.toml:3:10: the string is not closed; end it with `'''`"),
+        ("listen = [\"a\",\n", "config.toml:3:10: the array is not closed; close it with `]`"),
+        ("listen = { a = 1\n", "config.toml:3:10: the inline table is not closed; close it with"),
+    ] {
+        let lines = refused(&format!("[server]\nworker = 1\n{open}[admin]\nlistn = 1\n"));
+        assert!(lines.len() == 2 && lines[0] == before, "{lines:#?}");
+        assert!(lines[1].starts_with(expected), "{lines:#?}");
     }
 }
 

@@ -113,6 +113,37 @@ proptest! {
     }
 }
 
+/// Every string of the reference in turn gives way to one that must not be repeated as it is.
+#[test]
+fn messages_stay_short_and_plain_whatever_strings_hold() {
+    let text = bare();
+    let quotes: Vec<usize> = text.match_indices('"').map(|(at, _)| at).collect();
+    let long = |piece: &str| piece.repeat(5000);
+    let hostile = [
+        "\\u001b[31m\\n".to_owned(),
+        long("x"),
+        long("9"),
+        long("a-"),
+        long("/"),
+        format!("/{}", long("%6c")),
+        format!("/:{}", long("a")),
+        format!("http://{}/", long("a/")),
+        format!("header:{}", long("a")),
+        format!("1/{}", long("s")),
+        format!("0.0.0.0:{}", long("0")),
+    ];
+    for ends in quotes.chunks_exact(2) {
+        for string in &hostile {
+            let changed = format!("{}{string}{}", &text[..=ends[0]], &text[ends[1]..]);
+            let Err(error) = parse("c", &changed) else { continue };
+            for line in error.lines() {
+                assert!(line.chars().count() < 500, "{line}");
+                assert!(!line.chars().any(char::is_control), "{line:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn deep_nesting_is_refused_and_not_followed() {
     for text in [
