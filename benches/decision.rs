@@ -57,10 +57,14 @@ fn warm(bench: &mut Criterion) {
     };
 
     let mut group = bench.benchmark_group("warm");
-    group.bench_function("one decision", |b| {
+    group.bench_function("one decision, ten thousand buckets in turn", |b| {
         b.iter(|| store.decide_now(black_box(&mut [ask(next())])));
     });
-    group.bench_function("one decision, named before", |b| {
+    group.bench_function("naming a bucket", |b| b.iter(|| names.bucket(black_box(7))));
+    group.bench_function("one decision, always the same bucket", |b| {
+        b.iter(|| store.decide_now(black_box(&mut [ask(7)])));
+    });
+    group.bench_function("one decision, the same and named before", |b| {
         let bucket = names.bucket(3);
         b.iter(|| {
             let mut checks = [Check::new(&ample, names.limit, black_box(bucket), 1)];
