@@ -119,7 +119,7 @@ impl MemoryStore {
         if self.take() {
             return true;
         }
-        for _ in 0..REACH.min(self.shards.len() - 1) {
+        for _ in 0..REACH.min(self.shards.len()) {
             let next = self.cursor.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             // Never waits, so the order of locks stands; a shard this decision holds is passed by.
             if let Some(mut other) = self.shards[next].0.try_lock() {
