@@ -81,7 +81,7 @@ impl Passage<'_> {
                 let body = exchange.into_body(self.method, line, &mut headers, self.stall)?;
                 Body::upstream(Box::new(body))
             };
-            headers::clean_response(&mut headers, upgraded);
+            headers::clean_response(&mut headers, line.found, upgraded);
             let mut response = Response::new(body);
             *response.status_mut() = line.status;
             *response.version_mut() = Version::HTTP_11;

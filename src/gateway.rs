@@ -14,7 +14,6 @@ use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use http::{HeaderMap, Request, Response, header, request};
 use tokio::time::Instant;
 
@@ -22,7 +21,7 @@ use crate::body::Body;
 use crate::caller::{Caller, Peer};
 use crate::forward::headers::{self, Outbound};
 use crate::forward::{Passage, echo};
-use crate::respond::{Fault, RateHeaders};
+use crate::respond::{Answer, Fault, Fields, RateHeaders};
 use crate::store::{AnyStore, BucketHasher, Decision, Store};
 use crate::telemetry::{Entry, Meter};
 use crate::upstream::Servers;
@@ -73,7 +72,7 @@ impl Gateway {
     }
 
     /// Answers a request, whatever it takes, and notes what it took.
-    pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
+    pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Answer {
         let started = Instant::now();
         let live = self.live.borrow().clone();
         let (mut parts, body) = request.into_parts();
@@ -81,21 +80,21 @@ impl Gateway {
         let mut entry = log.map(|log| Entry::begin(log, peer, &mut parts));
         let headers = mem::take(&mut parts.headers);
 
-        let (meter, mut response) = match Way::find(&live, &parts, &headers, &self.via) {
-            Err(fault) => (&live.unrouted, fault.into_response()),
+        let (meter, mut answer) = match Way::find(&live, &parts, &headers, &self.via) {
+            Err(fault) => (&live.unrouted, fault.into()),
             Ok(way) => {
                 let meter = &way.route.meter;
                 let passed = self.pass(&live, &way, peer, &parts, headers, body, &mut entry).await;
-                (meter, passed.unwrap_or_else(Fault::into_response))
+                (meter, passed.unwrap_or_else(Answer::from))
             }
         };
 
         if let Some(entry) = &mut entry {
-            entry.answered(&mut response);
+            entry.answered(&mut answer.response);
         }
-        let meter = Meter::new(meter.clone(), started, response.status(), entry);
-        response.body_mut().attach(meter);
-        response
+        let meter = Meter::new(meter.clone(), started, answer.response.status(), entry);
+        answer.response.body_mut().attach(meter);
+        answer
     }
 
     /// From caller to answer, on a way that is known.
@@ -109,7 +108,7 @@ impl Gateway {
         headers: HeaderMap,
         body: Body,
         entry: &mut Option<Box<Entry>>,
-    ) -> Result<Response<Body>, Fault> {
+    ) -> Result<Answer, Fault> {
         let shared = &*live.shared;
         let caller = shared.addresses.caller(peer, &headers);
         let mut checks = Checks::collect(&self.hasher, shared, way, &caller, parts, &headers)?;
@@ -123,12 +122,10 @@ impl Gateway {
         let forwarded = self.forward(live, way, peer, &caller, parts, headers, body).await;
         let mut response = forwarded.unwrap_or_else(Fault::into_response);
         headers::edit(response.headers_mut(), &way.settings.response_headers);
-        RateHeaders::new(shared.settings.respond, decision.now, None).write(
-            checks.applied(),
-            response.headers_mut(),
-            &mut BytesMut::with_capacity(256),
-        );
-        Ok(response)
+        let mut fields = Fields::with_capacity(384);
+        let rate = RateHeaders::new(shared.settings.respond, decision.now, None);
+        rate.write(checks.applied(), response.headers_mut(), &mut fields);
+        Ok(Answer { response, fields })
     }
 
     /// One decision for all checks, counted for each limit.

@@ -1,9 +1,34 @@
 //! Answers that Weir makes itself, and the rate headers on those it passes on.
 
 pub mod fault;
+pub mod fields;
 pub mod rate_headers;
 pub mod refusal;
 pub mod structured;
 
 pub use fault::Fault;
+pub use fields::Fields;
 pub use rate_headers::{Applied, RateHeaders};
+
+use http::Response;
+
+use crate::body::Body;
+
+/// What the gateway answers: a response, and the fields that Weir adds to it.
+#[derive(Debug)]
+pub struct Answer {
+    pub response: Response<Body>,
+    pub fields: Fields,
+}
+
+impl From<Response<Body>> for Answer {
+    fn from(response: Response<Body>) -> Self {
+        Answer { response, fields: Fields::default() }
+    }
+}
+
+impl From<Fault> for Answer {
+    fn from(fault: Fault) -> Self {
+        fault.into_response().into()
+    }
+}

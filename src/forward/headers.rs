@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use crate::caller::{Caller, Peer};
 use crate::config::settings::HeaderEdits;
+use crate::http1::head::Found;
 
 const FORWARDED: HeaderName = header::FORWARDED;
 const X_FORWARDED_FOR: HeaderName = crate::caller::address::X_FORWARDED_FOR;
@@ -134,8 +135,8 @@ fn listed(headers: &HeaderMap) -> SmallVec<[&str; 4]> {
 }
 
 /// Takes what concerns only the upstream's connection out of a response.
-pub fn clean_response(headers: &mut HeaderMap, upgrade: bool) {
-    if headers.contains_key(header::CONNECTION) {
+pub fn clean_response(headers: &mut HeaderMap, found: Found, upgrade: bool) {
+    if found.connection {
         let names: SmallVec<[HeaderName; 4]> = listed(headers)
             .iter()
             .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
@@ -146,11 +147,13 @@ pub fn clean_response(headers: &mut HeaderMap, upgrade: bool) {
         }
         headers.remove(header::CONNECTION);
     }
-    for name in ["keep-alive", "proxy-connection", "te", "trailer"] {
-        headers.remove(name);
-    }
-    if !upgrade {
-        headers.remove(header::UPGRADE);
+    if found.hop {
+        for name in ["keep-alive", "proxy-connection", "te", "trailer"] {
+            headers.remove(name);
+        }
+        if !upgrade {
+            headers.remove(header::UPGRADE);
+        }
     }
 }
 

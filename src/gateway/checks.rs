@@ -1,18 +1,16 @@
 //! The limits that apply to one request, each with the check it asks for.
 
-use bytes::BytesMut;
-use http::{HeaderMap, Response, request};
+use http::{HeaderMap, request};
 use smallvec::SmallVec;
 
 use super::compiled::{Compiled, Rule};
 use super::way::Way;
-use crate::body::Body;
 use crate::caller::Caller;
 use crate::config::settings;
 use crate::limit::key::{KeyError, Subject};
 use crate::respond::rate_headers::retry_at;
 use crate::respond::refusal::Refusal;
-use crate::respond::{Applied, Fault, RateHeaders};
+use crate::respond::{Answer, Applied, Fault, RateHeaders};
 use crate::store::{BucketHasher, Check, Decision};
 
 /// Side by side, so that the store sees nothing but checks. A few need no allocation.
@@ -87,14 +85,13 @@ impl<'a> Checks<'a> {
         forms: settings::Respond,
         decision: Decision,
         headers: HeaderMap,
-    ) -> Response<Body> {
+    ) -> Answer {
         let limits: SmallVec<[_; 4]> = self.refusing().map(|rule| &rule.refusal_text).collect();
         let retry_at = retry_at(self.checks.iter());
         let refusal = Refusal { limits: &limits, now: decision.now, retry_at };
         let rate = RateHeaders::new(forms, decision.now, refusal.retry_after());
-        let mut buffer = BytesMut::with_capacity(768);
-        let mut response = refusal.into_response(headers, &mut buffer);
-        rate.write(self.applied(), response.headers_mut(), &mut buffer);
-        response
+        let mut answer = refusal.into_answer(headers);
+        rate.write(self.applied(), answer.response.headers_mut(), &mut answer.fields);
+        answer
     }
 }

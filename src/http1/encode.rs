@@ -60,13 +60,7 @@ fn field_name(out: &mut Vec<u8>, name: &str) {
     let start = out.len();
     out.extend_from_slice(name.as_bytes());
     let written = &mut out[start..];
-    let mut word = true;
-    for byte in written.iter_mut() {
-        if word {
-            byte.make_ascii_uppercase();
-        }
-        word = *byte == b'-';
-    }
+    capitalize(written);
     // Words that have capitals of their own.
     match written {
         [b'R', b'a', b't', b'e', l @ b'l', ..] => *l = b'L',
@@ -74,6 +68,32 @@ fn field_name(out: &mut Vec<u8>, name: &str) {
         [b'E', t @ b't', b'a', b'g'] | [b'T', t @ b'e'] => t.make_ascii_uppercase(),
         [b'W', w1 @ b'w', w2 @ b'w', b'-', ..] => (*w1, *w2) = (b'W', b'W'),
         _ => {}
+    }
+}
+
+/// Capitalises each word between dashes, looking at eight bytes at a time: names are written
+/// twenty times a request.
+fn capitalize(name: &mut [u8]) {
+    const ONES: u64 = u64::MAX / 255;
+    const DASHES: u64 = ONES * b'-' as u64;
+    let mut starts = 1;
+    for at in (0..name.len()).step_by(8) {
+        let mut word = [0; 8];
+        let end = name.len().min(at + 8);
+        word[..end - at].copy_from_slice(&name[at..end]);
+        // A byte of `zeroed` is zero where the name has a dash; the sum below finds zero bytes
+        // and is exact for the bytes that names can have.
+        let zeroed = u64::from_le_bytes(word) ^ DASHES;
+        let dashes = (zeroed.wrapping_sub(ONES) & !zeroed & (ONES << 7)) >> 7;
+        let mut first_letters = dashes << 8 | starts;
+        starts = dashes >> 56;
+        while first_letters != 0 {
+            let letter = at + first_letters.trailing_zeros() as usize / 8;
+            if let Some(letter) = name.get_mut(letter) {
+                letter.make_ascii_uppercase();
+            }
+            first_letters &= first_letters - 1;
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The head of a message: found once, parsed once, into a header map that is used again.
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use std::mem::MaybeUninit;
 
 /// More fields than this are refused, whatever their size.
@@ -18,6 +18,34 @@ pub struct Head {
 pub struct StatusLine {
     pub status: StatusCode,
     pub http10: bool,
+    pub found: Found,
+}
+
+/// Which of the fields that concern the codec a head has, noted while they pass by, so that the
+/// map is asked only for those that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Found {
+    /// `Content-Length` or `Transfer-Encoding`.
+    pub framing: bool,
+    pub connection: bool,
+    pub expect: bool,
+    /// A field that belongs to one hop, other than `Connection`.
+    pub hop: bool,
+}
+
+impl Found {
+    fn note(&mut self, name: &HeaderName) {
+        match *name {
+            header::CONTENT_LENGTH | header::TRANSFER_ENCODING => self.framing = true,
+            header::CONNECTION => self.connection = true,
+            header::EXPECT => self.expect = true,
+            header::TE | header::TRAILER | header::UPGRADE => self.hop = true,
+            _ => match name.as_str() {
+                "keep-alive" | "proxy-connection" => self.hop = true,
+                _ => {}
+            },
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +54,7 @@ pub struct RequestLine {
     /// As sent: origin form, absolute form or an asterisk.
     pub target: Bytes,
     pub http10: bool,
+    pub found: Found,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -90,8 +119,9 @@ pub fn parse_request(head: &Bytes, headers: &mut HeaderMap) -> Result<RequestLin
     else {
         return Err(HeadError::FirstLine);
     };
-    fill(head, request.headers, headers)?;
+    let found = fill(head, request.headers, headers)?;
     Ok(RequestLine {
+        found,
         method: Method::from_bytes(method.as_bytes()).map_err(|_| HeadError::FirstLine)?,
         target: head.slice_ref(target.as_bytes()),
         http10: version == 0,
@@ -113,9 +143,9 @@ pub fn parse_response(head: &Bytes, headers: &mut HeaderMap) -> Result<StatusLin
     if !(100..=599).contains(&code) {
         return Err(HeadError::FirstLine);
     }
-    fill(head, response.headers, headers)?;
+    let found = fill(head, response.headers, headers)?;
     let status = StatusCode::from_u16(code).map_err(|_| HeadError::FirstLine)?;
-    Ok(StatusLine { status, http10: version == 0 })
+    Ok(StatusLine { status, http10: version == 0, found })
 }
 
 fn whole(parsed: httparse::Result<usize>) -> Result<(), HeadError> {
@@ -134,15 +164,17 @@ fn fill(
     head: &Bytes,
     fields: &[httparse::Header<'_>],
     headers: &mut HeaderMap,
-) -> Result<(), HeadError> {
+) -> Result<Found, HeadError> {
     headers.clear();
+    let mut found = Found::default();
     for field in fields {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::Field)?;
         let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value))
             .map_err(|_| HeadError::Field)?;
+        found.note(&name);
         headers.append(name, value);
     }
-    Ok(())
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower::Service;
@@ -23,7 +23,7 @@ use crate::body::Body;
 use crate::config::settings;
 use crate::forward::tunnel::Tunnel;
 use crate::http1::{Decoder, Framing, Head, Wire};
-use crate::respond::Fault;
+use crate::respond::{Answer, Fault};
 
 /// What is left of a refused body is read and dropped up to this size; beyond it the connection
 /// is closed instead.
@@ -72,7 +72,7 @@ pub async fn serve<S>(
     control: &Control,
     mut service: S,
 ) where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Answer, Error = Infallible>,
 {
     // The task's waker never changes, so it is kept once and not with every poll.
     poll_fn(|cx| {
@@ -104,7 +104,7 @@ enum End {
 impl Connection<'_> {
     async fn run<S>(&mut self, service: &mut S) -> End
     where
-        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+        S: Service<Request<Body>, Response = Answer, Error = Infallible>,
     {
         let mut search = Head::default();
         let mut headers = HeaderMap::with_capacity(16);
@@ -122,15 +122,15 @@ impl Connection<'_> {
                 Err(fault) => return self.complain(fault).await,
             };
             drop(head);
-            let Some(mut response) = self.call(service, request, &terms).await else {
+            let Some(mut answer) = self.call(service, request, &terms).await else {
                 return End::Abruptly;
             };
-            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                let upstream = response.body_mut().take_tunnel();
-                return self.tunnel(response, &terms, upstream).await;
+            if answer.response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                let upstream = answer.response.body_mut().take_tunnel();
+                return self.tunnel(answer, &terms, upstream).await;
             }
             let keep = terms.keep_alive && !self.control.draining.get() && self.can_go_on();
-            match response::write(&self.inbound, response, &terms, keep, self.stall()).await {
+            match response::write(&self.inbound, answer, &terms, keep, self.stall()).await {
                 Ok(written) if keep && !written.until_close => headers = written.headers,
                 Ok(_) => return End::Politely,
                 Err(WriteError::Truncated) => {
@@ -197,9 +197,9 @@ impl Connection<'_> {
         service: &mut S,
         mut request: Request<Body>,
         terms: &Terms,
-    ) -> Option<Response<Body>>
+    ) -> Option<Answer>
     where
-        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+        S: Service<Request<Body>, Response = Answer, Error = Infallible>,
     {
         {
             let inbound = &mut *self.inbound.borrow_mut();
@@ -210,17 +210,17 @@ impl Connection<'_> {
         if terms.framing != Framing::Empty {
             *request.body_mut() = Body::client(self.inbound.clone());
         }
-        let mut answer = pin!(service.call(request));
+        let mut answering = pin!(service.call(request));
         poll_fn(|cx| {
             // A panic costs the request that caused it, and nothing else.
-            let polled = std::panic::catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx)));
+            let polled = std::panic::catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));
             match polled {
-                Ok(Poll::Ready(Ok(response))) => return Poll::Ready(Some(response)),
+                Ok(Poll::Ready(Ok(answer))) => return Poll::Ready(Some(answer)),
                 Ok(Poll::Ready(Err(never))) => match never {},
                 Ok(Poll::Pending) => {}
                 Err(_) => {
                     self.inbound.borrow_mut().broken = true;
-                    return Poll::Ready(Some(Fault::Internal.into_response()));
+                    return Poll::Ready(Some(Fault::Internal.into()));
                 }
             }
             let inbound = &mut *self.inbound.borrow_mut();
@@ -282,23 +282,16 @@ impl Connection<'_> {
             awaits_continue: false,
             framing: Framing::Empty,
         };
-        let answer = fault.into_response();
-        match response::write(&self.inbound, answer, &terms, false, self.stall()).await {
+        match response::write(&self.inbound, fault.into(), &terms, false, self.stall()).await {
             Ok(_) => End::Politely,
             Err(_) => End::Abruptly,
         }
     }
 
-    async fn tunnel(
-        &self,
-        response: Response<Body>,
-        terms: &Terms,
-        upstream: Option<Box<Wire>>,
-    ) -> End {
-        // The meter runs with the response's body, which is the tunnel itself.
-        let (parts, body) = response.into_parts();
-        let head = Response::from_parts(parts, Body::empty());
-        let written = response::write(&self.inbound, head, terms, true, self.stall()).await;
+    async fn tunnel(&self, mut answer: Answer, terms: &Terms, upstream: Option<Box<Wire>>) -> End {
+        // The meter runs with the body, and the body is what the tunnel carries.
+        let body = std::mem::replace(answer.response.body_mut(), Body::empty());
+        let written = response::write(&self.inbound, answer, terms, true, self.stall()).await;
         if let (Ok(_), Some(upstream)) = (written, upstream) {
             self.inbound.borrow_mut().wire.clear_deadline();
             let mut tunnel = Tunnel::new(upstream);

@@ -5,7 +5,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Uri, Version};
 
 use crate::body::Body;
-use crate::http1::{BodyError, Framing, HeadError, head};
+use crate::http1::{BodyError, Framing, HeadError, framing, head};
 use crate::respond::Fault;
 
 /// What the connection has to know of a request while the gateway has it.
@@ -28,7 +28,10 @@ pub fn read(
     max_body: Option<u64>,
 ) -> Result<(Request<Body>, Terms), Fault> {
     let line = head::parse_request(head, &mut headers)?;
-    let framing = Framing::stated(&headers, line.http10)?.unwrap_or(Framing::Empty);
+    let framing = match line.found.framing {
+        true => Framing::stated(&headers, line.http10)?.unwrap_or(Framing::Empty),
+        false => Framing::Empty,
+    };
     if let (Framing::Length(length), Some(max)) = (framing, max_body)
         && length > max
     {
@@ -39,8 +42,14 @@ pub fn read(
     let terms = Terms {
         head: line.method == Method::HEAD,
         http10: line.http10,
-        keep_alive: keeps_alive(&headers, line.http10),
-        awaits_continue: !line.http10 && awaits_continue(&headers) && framing != Framing::Empty,
+        keep_alive: match line.found.connection {
+            true => framing::persists(&headers, line.http10),
+            false => !line.http10,
+        },
+        awaits_continue: line.found.expect
+            && !line.http10
+            && framing != Framing::Empty
+            && awaits_continue(&headers),
         framing,
     };
     let mut request = Request::new(Body::empty());
@@ -113,19 +122,6 @@ fn is_host(text: &str) -> bool {
         })
     });
     good_name && good_port
-}
-
-fn keeps_alive(headers: &HeaderMap, http10: bool) -> bool {
-    let mut options = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-        .map(<[u8]>::trim_ascii);
-    if http10 {
-        options.any(|option| option.eq_ignore_ascii_case(b"keep-alive"))
-    } else {
-        !options.any(|option| option.eq_ignore_ascii_case(b"close"))
-    }
 }
 
 fn awaits_continue(headers: &HeaderMap) -> bool {

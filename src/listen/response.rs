@@ -8,13 +8,14 @@ use std::task::{Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{CONTENT_LENGTH, DATE};
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 use super::Inbound;
 use super::request::Terms;
 use crate::body::Body;
 use crate::http1::{Framing, encode};
+use crate::respond::Answer;
 
 /// How a response left the connection.
 #[derive(Debug)]
@@ -40,12 +41,12 @@ pub enum WriteError {
 /// If either side fails before the end. The connection must be closed then.
 pub async fn write(
     inbound: &Rc<RefCell<Inbound>>,
-    response: Response<Body>,
+    answer: Answer,
     terms: &Terms,
     keep_alive: bool,
     stall: Duration,
 ) -> Result<Written, WriteError> {
-    let (parts, mut body) = response.into_parts();
+    let (parts, mut body) = answer.response.into_parts();
     let bodiless = terms.head
         || parts.status == StatusCode::NO_CONTENT
         || parts.status == StatusCode::NOT_MODIFIED
@@ -62,6 +63,7 @@ pub async fn write(
         for (name, value) in &parts.headers {
             encode::field(out, name, value.as_bytes());
         }
+        out.extend_from_slice(answer.fields.as_bytes());
         if !parts.headers.contains_key(DATE) {
             date(out);
         }

@@ -11,9 +11,9 @@ use crate::limit::key::KeyError;
 use crate::route::PathError;
 use crate::upstream::{ConnectError, ExchangeError};
 
-pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
-pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
-pub const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// Why a request gets an answer from Weir instead of one from its upstream.
 #[derive(Debug, thiserror::Error)]

@@ -1,27 +1,30 @@
 //! `RateLimit`, `RateLimit-Policy`, `X-RateLimit-*` and their older forms.
 //!
-//! What a policy is never changes between reloads, so its text is made once. What is left is
-//! written for all headers into one buffer and shared out: one allocation an answer.
+//! What a policy is never changes between reloads, so its text is made once and copied.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::{BufMut, Bytes, BytesMut};
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName};
 
+use super::fields::Fields;
 use super::structured::is_policy_list;
 use crate::clock::Micros;
 use crate::config::settings;
 use crate::limit::{Limit, Report, Retry};
 use crate::store::Check;
 
-pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-const LEGACY_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-const LEGACY_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-const LEGACY_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+const LEGACY: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
 
 /// How one limit is written, made when the configuration is compiled.
 #[derive(Debug)]
@@ -69,57 +72,56 @@ impl RateHeaders {
         RateHeaders { forms, now, retry_after }
     }
 
-    /// Writes the headers for the limits that may be named. Their values share `buffer`.
+    /// Writes the fields for the limits that may be named, in place of those that `headers` has
+    /// from the upstream.
     pub fn write<'a>(
         &self,
         applied: impl Iterator<Item = Applied<'a>> + Clone,
         headers: &mut HeaderMap,
-        buffer: &mut BytesMut,
+        fields: &mut Fields,
     ) {
         let visible = applied.filter(|applied| applied.text.visible);
-        if self.forms.draft {
-            keep_valid(headers, &RATELIMIT, buffer);
+        if visible.clone().next().is_none() {
+            return;
         }
         let mut nearest: Option<Closest> = None;
-        for applied in visible.clone() {
-            let report = applied.check.policy.report(applied.check.state, self.now);
-            if self.forms.draft {
-                member(buffer, &applied.text.name);
-                buffer.put_slice(b";r=");
-                put_number(buffer, report.remaining);
-                buffer.put_slice(b";t=");
-                put_number(buffer, seconds_until(report.grows_at, self.now));
-            }
-            let candidate = Closest::new(&applied, report);
-            if nearest.as_ref().is_none_or(|best| candidate.is_closer_than(best)) {
-                nearest = Some(candidate);
-            }
-        }
-        let Some(nearest) = nearest else { return buffer.clear() };
         if self.forms.draft {
-            insert(headers, RATELIMIT, buffer.split().freeze());
-            keep_valid(headers, &RATELIMIT_POLICY, buffer);
-            visible.for_each(|applied| member(buffer, &applied.text.policy));
-            insert(headers, RATELIMIT_POLICY, buffer.split().freeze());
+            let mut first = open_list(fields, headers, "RateLimit", &RATELIMIT);
+            for applied in visible.clone() {
+                let report = applied.check.policy.report(applied.check.state, self.now);
+                separate(fields, &mut first).text(applied.text.name.as_bytes()).text(b";r=");
+                fields.number(report.remaining).text(b";t=");
+                fields.number(seconds_until(report.grows_at, self.now));
+                Closest::consider(&mut nearest, &applied, report);
+            }
+            fields.close();
+            let mut first = open_list(fields, headers, "RateLimit-Policy", &RATELIMIT_POLICY);
+            for applied in visible {
+                separate(fields, &mut first).text(applied.text.policy.as_bytes());
+            }
+            fields.close();
+        } else {
+            for applied in visible {
+                let report = applied.check.policy.report(applied.check.state, self.now);
+                Closest::consider(&mut nearest, &applied, report);
+            }
         }
+        let Some(nearest) = nearest else { return };
         let delta = match (nearest.refused, self.retry_after) {
             (true, Some(seconds)) => seconds,
             _ => seconds_until(nearest.report.full_at, self.now),
         };
-        let mut number = |value: u64| {
-            put_number(buffer, value);
-            buffer.split().freeze()
-        };
-        let (limit, remaining) = (number(nearest.quota), number(nearest.report.remaining));
         if self.forms.x {
-            insert(headers, X_LIMIT, limit.clone());
-            insert(headers, X_REMAINING, remaining.clone());
-            insert(headers, X_RESET, number(unix_seconds_in(delta)));
+            remove(headers, &X);
+            fields.add_number("X-RateLimit-Limit", nearest.quota);
+            fields.add_number("X-RateLimit-Remaining", nearest.report.remaining);
+            fields.add_number("X-RateLimit-Reset", unix_seconds_in(delta));
         }
         if self.forms.legacy {
-            insert(headers, LEGACY_LIMIT, limit);
-            insert(headers, LEGACY_REMAINING, remaining);
-            insert(headers, LEGACY_RESET, number(delta));
+            remove(headers, &LEGACY);
+            fields.add_number("RateLimit-Limit", nearest.quota);
+            fields.add_number("RateLimit-Remaining", nearest.report.remaining);
+            fields.add_number("RateLimit-Reset", delta);
         }
     }
 }
@@ -132,8 +134,12 @@ struct Closest {
 }
 
 impl Closest {
-    fn new(applied: &Applied<'_>, report: Report) -> Self {
-        Closest { report, quota: applied.text.quota, refused: applied.check.refused.is_some() }
+    fn consider(nearest: &mut Option<Closest>, applied: &Applied<'_>, report: Report) {
+        let refused = applied.check.refused.is_some();
+        let candidate = Closest { report, quota: applied.text.quota, refused };
+        if nearest.as_ref().is_none_or(|best| candidate.is_closer_than(best)) {
+            *nearest = Some(candidate);
+        }
     }
 
     fn is_closer_than(&self, other: &Closest) -> bool {
@@ -168,33 +174,34 @@ fn unix_seconds_in(delta: u64) -> u64 {
     now.as_secs() + u64::from(now.subsec_nanos() > 0) + delta
 }
 
-/// Moves what the upstream said itself to the front of our own list, if it is a list.
-fn keep_valid(headers: &HeaderMap, name: &HeaderName, buffer: &mut BytesMut) {
-    let said = headers.get_all(name);
-    if said.iter().all(|value| is_policy_list(value.as_bytes())) {
-        for value in said {
-            if !buffer.is_empty() {
-                buffer.put_slice(b", ");
+/// Starts a list with what the upstream said itself, if that is a list. Says whether the next
+/// member is the first.
+fn open_list(
+    fields: &mut Fields,
+    headers: &mut HeaderMap,
+    name: &'static str,
+    key: &HeaderName,
+) -> bool {
+    fields.open(name);
+    let mut first = true;
+    if headers.contains_key(key) {
+        let said = headers.get_all(key);
+        if said.iter().all(|value| is_policy_list(value.as_bytes())) {
+            for value in said {
+                separate(fields, &mut first).text(value.as_bytes().trim_ascii());
             }
-            buffer.put_slice(value.as_bytes().trim_ascii());
         }
+        headers.remove(key);
     }
+    first
 }
 
-fn member(buffer: &mut BytesMut, text: &str) {
-    if !buffer.is_empty() {
-        buffer.put_slice(b", ");
-    }
-    buffer.put_slice(text.as_bytes());
+fn separate<'a>(fields: &'a mut Fields, first: &mut bool) -> &'a mut Fields {
+    if std::mem::take(first) { fields } else { fields.text(b", ") }
 }
 
-pub fn put_number(buffer: &mut BytesMut, value: u64) {
-    buffer.put_slice(itoa::Buffer::new().format(value).as_bytes());
-}
-
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: Bytes) {
-    // Names, numbers and validated lists: always a legal value.
-    if let Ok(value) = HeaderValue::from_maybe_shared(value) {
-        headers.insert(name, value);
+fn remove(headers: &mut HeaderMap, names: &[HeaderName]) {
+    for name in names {
+        headers.remove(name);
     }
 }

@@ -1,11 +1,10 @@
 //! The answer to a request that one of its limits refused.
 
-use bytes::{BufMut, BytesMut};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
-use super::fault::{NO_STORE, PROBLEM_JSON, PROXY_STATUS};
-use super::rate_headers::{put_number, seconds_until};
+use super::rate_headers::seconds_until;
+use super::{Answer, Fields};
 use crate::body::Body;
 use crate::clock::Micros;
 use crate::limit::Limit;
@@ -15,7 +14,7 @@ use crate::limit::Limit;
 pub struct RefusalText {
     /// The limit's name; `None` if it is not to be told.
     name: Option<String>,
-    proxy_status: HeaderValue,
+    proxy_status: String,
 }
 
 impl RefusalText {
@@ -26,11 +25,9 @@ impl RefusalText {
             Some(name) => format!("{name} {} exceeded", limit.policy.algorithm()),
             None => "rate limit exceeded".to_owned(),
         };
-        let status = "weir; error=http_request_error; status-code=429";
-        let text = format!("{status}; details=\"{details}\"");
         // A limit's name has no character that would need escaping.
-        let plain = HeaderValue::from_static("weir; error=http_request_error; status-code=429");
-        let proxy_status = HeaderValue::try_from(text).unwrap_or(plain);
+        let proxy_status =
+            format!("weir; error=http_request_error; status-code=429; details=\"{details}\"");
         RefusalText { name, proxy_status }
     }
 }
@@ -52,65 +49,72 @@ impl Refusal<'_> {
         self.retry_at.map(|at| seconds_until(at, self.now).max(1))
     }
 
-    /// The answer, in the map that held the request's headers, with its text in `buffer`.
+    /// The answer, with the map that held the request's headers for the next one.
     #[must_use]
-    pub fn into_response(self, mut headers: HeaderMap, buffer: &mut BytesMut) -> Response<Body> {
+    pub fn into_answer(self, mut headers: HeaderMap) -> Answer {
         headers.clear();
+        let mut fields = Fields::with_capacity(768);
         if let Some(seconds) = self.retry_after() {
-            put_number(buffer, seconds);
-            if let Ok(value) = HeaderValue::from_maybe_shared(buffer.split().freeze()) {
-                headers.insert(RETRY_AFTER, value);
-            }
+            fields.add_number("Retry-After", seconds);
         }
-        headers.insert(CACHE_CONTROL, NO_STORE);
-        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+        fields.add("Cache-Control", b"no-store");
+        fields.add("Content-Type", b"application/problem+json");
         if let Some(first) = self.limits.first() {
-            headers.insert(PROXY_STATUS, first.proxy_status.clone());
+            fields.add("Proxy-Status", first.proxy_status.as_bytes());
         }
-        self.write_body(buffer);
-        let mut response = Response::new(Body::full(buffer.split().freeze()));
+        let mut response = Response::new(Body::full(self.body()));
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         *response.headers_mut() = headers;
-        response
+        Answer { response, fields }
     }
 
     /// Written by hand, not by a serializer: a flood of refusals must be cheap, and every string
     /// in here is a name or a number that needs no escaping.
-    fn write_body(&self, out: &mut BytesMut) {
-        out.put_slice(
+    fn body(&self) -> Bytes {
+        let mut out = Vec::with_capacity(512);
+        self.write_body(&mut out);
+        out.into()
+    }
+
+    fn write_body(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(
             b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
               \"title\":\"Too Many Requests\",\"status\":429,",
         );
         if let (Some(at), Some(seconds)) = (self.retry_at, self.retry_after()) {
-            out.put_slice(
+            out.extend_from_slice(
                 b"\"error\":\"rate_limit_exceeded\",\
                   \"error_description\":\"Too many requests. Please retry after ",
             );
             put_number(out, seconds);
-            out.put_slice(b" seconds.\",\"retry_after\":");
+            out.extend_from_slice(b" seconds.\",\"retry_after\":");
             put_number(out, seconds);
-            out.put_slice(b",\"retry_after_ms\":");
+            out.extend_from_slice(b",\"retry_after_ms\":");
             put_number(out, at.0.saturating_sub(self.now.0).div_ceil(1000));
         } else {
-            out.put_slice(
+            out.extend_from_slice(
                 b"\"error\":\"cost_exceeds_limit\",\
                   \"error_description\":\"This request costs more than the limit ever allows.\"",
             );
         }
         let mut names = self.limits.iter().filter_map(|limit| limit.name.as_deref());
         if let Some(first) = names.next() {
-            out.put_slice(b",\"limit\":\"");
-            out.put_slice(first.as_bytes());
-            out.put_slice(b"\",\"violated-policies\":[\"");
-            out.put_slice(first.as_bytes());
-            out.put_u8(b'"');
+            out.extend_from_slice(b",\"limit\":\"");
+            out.extend_from_slice(first.as_bytes());
+            out.extend_from_slice(b"\",\"violated-policies\":[\"");
+            out.extend_from_slice(first.as_bytes());
+            out.push(b'"');
             for name in names {
-                out.put_slice(b",\"");
-                out.put_slice(name.as_bytes());
-                out.put_u8(b'"');
+                out.extend_from_slice(b",\"");
+                out.extend_from_slice(name.as_bytes());
+                out.push(b'"');
             }
-            out.put_u8(b']');
+            out.push(b']');
         }
-        out.put_u8(b'}');
+        out.push(b'}');
     }
+}
+
+fn put_number(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }

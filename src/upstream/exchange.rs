@@ -8,14 +8,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode};
 use tokio::time::Instant;
 
 use super::pool::Slot;
 use crate::body::Body;
 use crate::http1::{
-    BodyError, Decoder, Framing, FramingError, Head, HeadError, StatusLine, Wire, encode, head,
+    BodyError, Decoder, Framing, FramingError, Head, HeadError, StatusLine, Wire, encode, framing,
+    head,
 };
 
 /// What an upstream may spend on the head of a response.
@@ -130,7 +131,8 @@ impl Exchange {
         headers: &mut HeaderMap,
         stall: Duration,
     ) -> Result<UpstreamBody, ExchangeError> {
-        let stated = Framing::stated(headers, line.http10)?;
+        let found = line.found;
+        let stated = if found.framing { Framing::stated(headers, line.http10)? } else { None };
         let bodiless = *method == Method::HEAD
             || line.status == StatusCode::NO_CONTENT
             || line.status == StatusCode::NOT_MODIFIED;
@@ -138,28 +140,25 @@ impl Exchange {
             Framing::Empty
         } else {
             // From here on the body itself knows its length; the next hop is framed anew.
-            headers.remove(CONTENT_LENGTH);
+            if found.framing {
+                headers.remove(CONTENT_LENGTH);
+            }
             stated.unwrap_or(Framing::UntilClose)
         };
-        headers.remove(TRANSFER_ENCODING);
-        let reusable = framing != Framing::UntilClose && persists(headers, line.http10);
+        if found.framing {
+            headers.remove(TRANSFER_ENCODING);
+        }
+        let persists = match found.connection {
+            true => framing::persists(headers, line.http10),
+            false => !line.http10,
+        };
+        let reusable = framing != Framing::UntilClose && persists;
         let mut body =
             UpstreamBody { exchange: Some(self), decoder: Decoder::new(framing), reusable, stall };
         if body.decoder.is_done() {
             body.release();
         }
         Ok(body)
-    }
-}
-
-/// Whether the connection stays open after this message.
-fn persists(headers: &HeaderMap, http10: bool) -> bool {
-    let mut options =
-        headers.get_all(CONNECTION).iter().flat_map(|value| value.as_bytes().split(|&b| b == b','));
-    if http10 {
-        options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"keep-alive"))
-    } else {
-        !options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
     }
 }
 

@@ -1,0 +1,50 @@
+//! Header fields that Weir writes itself, kept as text.
+//!
+//! The rate headers go with every answer. As entries of a header map each of them would be
+//! hashed, stored and written out again; as text they are written once and copied once.
+
+/// Whole lines, each `Name: value` with its line end.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Fields(Vec<u8>);
+
+impl Fields {
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        Fields(Vec::with_capacity(bytes))
+    }
+
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// A field whose value is known as it is.
+    pub fn add(&mut self, name: &'static str, value: &[u8]) {
+        self.open(name).text(value);
+        self.close();
+    }
+
+    pub fn add_number(&mut self, name: &'static str, value: u64) {
+        self.open(name).number(value);
+        self.close();
+    }
+
+    /// Starts a field whose value is written piece by piece. Nothing that is written may come
+    /// from outside unless it has been checked to be a legal value.
+    pub fn open(&mut self, name: &'static str) -> &mut Self {
+        self.text(name.as_bytes()).text(b": ")
+    }
+
+    pub fn text(&mut self, text: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(text);
+        self
+    }
+
+    pub fn number(&mut self, value: u64) -> &mut Self {
+        self.text(itoa::Buffer::new().format(value).as_bytes())
+    }
+
+    pub fn close(&mut self) {
+        self.text(b"\r\n");
+    }
+}
