@@ -38,7 +38,7 @@ impl Clock {
         Clock(Source::System { start: Instant::now(), wall: wall.as_micros() as u64 })
     }
 
-    /// A clock that stands at `start` until [`Clock::advance`] moves it. Clones share their time.
+    /// A clock that stands at `start` until [`Clock::advance`] or [`Clock::set`] moves it. Clones share their time.
     #[must_use]
     pub fn manual(start: Micros) -> Self {
         Clock(Source::Manual(Arc::new(AtomicU64::new(start.0))))
@@ -57,11 +57,51 @@ impl Clock {
     /// # Panics
     /// If this is the system's clock: nobody may move that.
     pub fn advance(&self, by: Duration) {
+        self.hand().fetch_add(by.as_micros() as u64, Ordering::AcqRel);
+    }
+
+    /// Moves a manual clock to an instant, be it an earlier one.
+    ///
+    /// # Panics
+    /// If this is the system's clock.
+    pub fn set(&self, at: Micros) {
+        self.hand().store(at.0, Ordering::Release);
+    }
+
+    fn hand(&self) -> &AtomicU64 {
         match &self.0 {
             Source::System { .. } => panic!("the system clock cannot be moved"),
-            Source::Manual(at) => {
-                at.fetch_add(by.as_micros() as u64, Ordering::AcqRel);
-            }
+            Source::Manual(at) => at,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_of_a_manual_clock_share_their_time() {
+        let clock = Clock::manual(Micros(5));
+        let other = clock.clone();
+        clock.advance(Duration::from_micros(3));
+        assert_eq!(other.now(), Micros(8));
+        other.set(Micros(2));
+        assert_eq!(clock.now(), Micros(2));
+    }
+
+    #[test]
+    fn the_system_clock_starts_at_the_wall_clock_and_never_runs_back() {
+        let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let clock = Clock::system();
+        let first = clock.now();
+        assert!(u128::from(first.0) >= before.as_micros());
+        assert!(clock.now() >= first);
+    }
+
+    #[test]
+    fn nothing_lies_a_negative_time_after_another() {
+        assert_eq!(Micros(3).since(Micros(5)), Duration::ZERO);
+        assert_eq!(Micros(5).since(Micros(3)), Duration::from_micros(2));
     }
 }

@@ -1,5 +1,70 @@
 //! From a TOML file to validated settings.
+//!
+//! Two worlds: [`file`] is the TOML as written, every key and value with its place in the text;
+//! [`settings`] is what it means. `compile` leads from one to the other and notes every fault on
+//! the way, so that a file is either taken whole or refused with all that is wrong with it.
 
+mod compile;
+mod diagnostic;
+mod error;
+mod file;
+mod locate;
 pub mod settings;
+mod suggest;
+mod summary;
+mod units;
 
+use std::path::Path;
+use std::sync::Arc;
+
+pub use diagnostic::{Diagnostics, Fault, Level};
+pub use error::ConfigError;
+use file::{File, Notes};
+pub use locate::{Source, locate};
 pub use settings::Settings;
+pub use summary::summary;
+
+/// What Weir runs on when there is no file: the copy of `config/config.toml` it was built with.
+pub const DEFAULT: &str = include_str!("../config/config.toml");
+
+/// A configuration that may be served.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub settings: Settings,
+    /// What is allowed but probably not meant.
+    pub warnings: Diagnostics,
+    /// What messages call the file: its path, or `built-in`.
+    pub name: String,
+    pub text: Arc<str>,
+}
+
+/// Reads and checks a file.
+///
+/// # Errors
+/// If it cannot be read, is not UTF-8, or has faults: all of them.
+pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
+    let bytes = std::fs::read(path)
+        .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    let name = path.display().to_string();
+    match String::from_utf8(bytes) {
+        Ok(text) => parse(&name, &text),
+        Err(fault) => Err(ConfigError::not_utf8(name, &fault)),
+    }
+}
+
+/// Checks a text. Messages call it `name`.
+///
+/// # Errors
+/// If it has faults: all of them.
+pub fn parse(name: &str, text: &str) -> Result<Loaded, ConfigError> {
+    let text: Arc<str> = Arc::from(text);
+    let file = File::parse(&text);
+    let notes = Notes::default();
+    let settings = compile::settings(&file, &notes);
+    let faults = file.merge(notes.into_faults());
+    let diagnostics = Diagnostics::new(name, Arc::clone(&text), faults);
+    if diagnostics.has_errors() {
+        return Err(ConfigError::Invalid(diagnostics));
+    }
+    Ok(Loaded { settings, warnings: diagnostics, name: name.to_owned(), text })
+}

@@ -3,27 +3,35 @@
 //! Every store keeps the same promise: the checks of one request are evaluated at one instant,
 //! and either all enforced ones admit and all are charged, or nothing is.
 
+pub mod bucket_id;
 pub mod memory;
 
 use crate::clock::Micros;
 use crate::limit::{Policy, Retry, State};
 
+pub use bucket_id::{BucketHasher, BucketId, BucketName};
 pub use memory::MemoryStore;
-
-/// Names a bucket: a keyed hash over the limit's name, its algorithm and the key's parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BucketId(pub u128);
 
 /// One bucket to charge with one cost, and what came of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Check<'a> {
     pub policy: &'a Policy,
+    /// What all buckets of the limit start from: [`BucketHasher::limit_prefix`].
+    pub limit: u64,
     pub bucket: BucketId,
     pub cost: u64,
     /// The bucket after the decision: charged if the whole request was admitted, else as it was.
     pub state: State,
     /// `None`: this check admits.
     pub refused: Option<Retry>,
+}
+
+impl<'a> Check<'a> {
+    /// A check that is yet to be decided.
+    #[must_use]
+    pub fn new(policy: &'a Policy, limit: u64, bucket: BucketId, cost: u64) -> Self {
+        Self { policy, limit, bucket, cost, state: State::default(), refused: None }
+    }
 }
 
 /// The outcome of all of a request's checks, taken together.

@@ -1,6 +1,11 @@
-//! `fixed_window`.
+//! `fixed_window`: `N` in each window of length `W`, the windows aligned to the epoch.
+//!
+//! The state is the end of the window (`until`) and the count in it (`rest`). A live state counts
+//! in the window that `now` lies in, whatever window it was written for: after a step back of the
+//! clock, or under a period that was changed, what was used stays used until the end of this
+//! window, and no longer.
 
-use super::policy::{Report, State, Verdict};
+use super::policy::{Report, Retry, State, Verdict};
 use super::rate::Rate;
 use crate::clock::Micros;
 
@@ -21,12 +26,44 @@ impl FixedWindow {
     }
 
     #[must_use]
-    pub fn evaluate(&self, _state: State, _now: Micros, _cost: u64) -> Verdict {
-        todo!()
+    pub fn settle(&self, state: State, now: Micros) -> State {
+        if state.until <= now { state } else { State { until: self.end(now), rest: state.rest } }
     }
 
     #[must_use]
-    pub fn report(&self, _state: State, _now: Micros) -> Report {
-        todo!()
+    pub fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
+        if cost == 0 {
+            return Verdict::Admit(self.settle(state, now));
+        }
+        if cost > self.rate.count() {
+            return Verdict::Refuse(Retry::Never);
+        }
+        let count = used(state, now).saturating_add(cost);
+        let end = self.end(now);
+        if count <= self.rate.count() {
+            Verdict::Admit(State { until: end, rest: count })
+        } else {
+            Verdict::Refuse(Retry::At(end))
+        }
+    }
+
+    #[must_use]
+    pub fn report(&self, state: State, now: Micros) -> Report {
+        let used = used(state, now);
+        let end = if used == 0 { now } else { self.end(now) };
+        let remaining = self.rate.count().saturating_sub(used);
+        Report { remaining, grows_at: end, full_at: end }
+    }
+
+    fn end(&self, now: Micros) -> Micros {
+        let period = self.rate.period_us();
+        Micros((now.0 / period + 1) * period)
     }
 }
+
+fn used(state: State, now: Micros) -> u64 {
+    if state.until <= now { 0 } else { state.rest }
+}
+
+#[cfg(test)]
+mod tests;

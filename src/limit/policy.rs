@@ -1,4 +1,7 @@
 //! The algorithms behind one name: what a bucket's state is and what may be asked of it.
+//!
+//! All of it is integers and pure: the same state, instant and cost always give the same verdict,
+//! and a refusal names the first instant at which the cost would pass.
 
 use crate::clock::Micros;
 
@@ -58,6 +61,19 @@ impl Policy {
             Policy::TokenBucket(it) => it.evaluate(state, now, cost),
             Policy::SlidingWindow(it) => it.evaluate(state, now, cost),
             Policy::FixedWindow(it) => it.evaluate(state, now, cost),
+        }
+    }
+
+    /// The state as these numbers can hold it: one further ahead than an empty bucket, or of a
+    /// window that is not this policy's, is drawn in. Only a changed limit or a clock that stepped
+    /// back leaves such a state, and a store keeps the settled one even if it then refuses:
+    /// otherwise the bucket would be empty anew at every look and never refill.
+    #[must_use]
+    pub fn settle(&self, state: State, now: Micros) -> State {
+        match self {
+            Policy::TokenBucket(it) => it.settle(state, now),
+            Policy::SlidingWindow(it) => it.settle(state, now),
+            Policy::FixedWindow(it) => it.settle(state, now),
         }
     }
 

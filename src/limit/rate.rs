@@ -25,6 +25,8 @@ pub enum RateError {
 }
 
 impl Rate {
+    /// A part of a microsecond in the period counts as a whole one: against the caller.
+    ///
     /// # Errors
     /// If the count, the period or their quotient is out of range.
     pub fn new(count: u64, period: Duration) -> Result<Self, RateError> {
@@ -34,7 +36,7 @@ impl Rate {
         if !(MIN_PERIOD..=MAX_PERIOD).contains(&period) {
             return Err(RateError::Period);
         }
-        let period_us = period.as_micros() as u64;
+        let period_us = period.as_nanos().div_ceil(1_000) as u64;
         if u128::from(count) * 1_000_000 > u128::from(MAX_COUNT) * u128::from(period_us) {
             return Err(RateError::TooFast);
         }
@@ -49,5 +51,33 @@ impl Rate {
     #[must_use]
     pub fn period_us(self) -> u64 {
         self.period_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_range_is_no_rate() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Rate::new(0, second), Err(RateError::Count));
+        assert_eq!(Rate::new(MAX_COUNT + 1, second), Err(RateError::Count));
+        assert_eq!(Rate::new(1, Duration::from_micros(999)), Err(RateError::Period));
+        assert_eq!(Rate::new(1, MAX_PERIOD + second), Err(RateError::Period));
+        assert_eq!(Rate::new(MAX_COUNT, second / 2), Err(RateError::TooFast));
+    }
+
+    #[test]
+    fn the_fastest_and_the_slowest_rate_are_rates() {
+        assert!(Rate::new(MAX_COUNT, Duration::from_secs(1)).is_ok());
+        assert!(Rate::new(1_000_000, MIN_PERIOD).is_ok());
+        assert!(Rate::new(1, MAX_PERIOD).is_ok());
+    }
+
+    #[test]
+    fn a_part_of_a_microsecond_makes_the_period_longer() {
+        let rate = Rate::new(1, Duration::from_nanos(1_000_001)).map(Rate::period_us);
+        assert_eq!(rate, Ok(1_001));
     }
 }

@@ -1,12 +1,36 @@
-//! `sliding_window`.
+//! `sliding_window`: two counters, the previous window's weighed by how much of it still shows.
+//!
+//! Windows of length `W` are aligned to the epoch. At `elapsed` into a window the level is
+//! `previous·(W − elapsed)/W + current`, and comparisons are made on products, so they are exact.
+//!
+//! The state speaks of the window of the last charge: `until` is the end of the window *after*
+//! it, when nothing of it shows any more, and `rest` packs the count of the window before, its
+//! own count, and a mark of the period. So a state of this period has one of two ends: this
+//! window's, if the last charge was made in the previous one, or the next window's. Any other
+//! live state comes from another period or a clock that stepped back; its age cannot be told, so
+//! all it counted is taken as used in this window, up to `N`: never fresh, never emptier than
+//! empty.
 
-use super::policy::{Report, State, Verdict};
+use super::policy::{Report, Retry, State, Verdict};
 use super::rate::Rate;
 use crate::clock::Micros;
+
+/// A count is at most 10^9, below 2^30: two of them leave four bits for the mark.
+const COUNT_BITS: u32 = 30;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlidingWindow {
     rate: Rate,
+}
+
+/// What a state means at one instant.
+#[derive(Debug, Clone, Copy)]
+struct View {
+    previous: u64,
+    current: u64,
+    /// The end of the window that the instant lies in.
+    end: u64,
 }
 
 impl SlidingWindow {
@@ -21,12 +45,107 @@ impl SlidingWindow {
     }
 
     #[must_use]
-    pub fn evaluate(&self, _state: State, _now: Micros, _cost: u64) -> Verdict {
-        todo!()
+    pub fn settle(&self, state: State, now: Micros) -> State {
+        if state.until <= now || self.knows(state, self.end(now)) {
+            return state;
+        }
+        self.pack(self.view(state, now))
     }
 
     #[must_use]
-    pub fn report(&self, _state: State, _now: Micros) -> Report {
-        todo!()
+    pub fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
+        if cost == 0 {
+            return Verdict::Admit(self.settle(state, now));
+        }
+        if cost > self.rate.count() {
+            return Verdict::Refuse(Retry::Never);
+        }
+        let view = self.view(state, now);
+        if self.passes(view, now, cost) {
+            Verdict::Admit(self.pack(View { current: view.current + cost, ..view }))
+        } else {
+            Verdict::Refuse(Retry::At(self.first_pass(view, cost)))
+        }
+    }
+
+    #[must_use]
+    pub fn report(&self, state: State, now: Micros) -> Report {
+        let view = self.view(state, now);
+        let fading = product(view.previous, view.end - now.0);
+        let fading = fading.div_ceil(u128::from(self.rate.period_us())) as u64;
+        let remaining = self.rate.count().saturating_sub(fading + view.current);
+        if view.previous == 0 && view.current == 0 {
+            return Report { remaining, grows_at: now, full_at: now };
+        }
+        let full_at = if view.current == 0 { view.end } else { view.end + self.rate.period_us() };
+        let grows_at = self.first_pass(view, remaining + 1);
+        Report { remaining, grows_at, full_at: Micros(full_at) }
+    }
+
+    fn view(&self, state: State, now: Micros) -> View {
+        let end = self.end(now);
+        if state.until <= now {
+            return View { previous: 0, current: 0, end };
+        }
+        // Counts above N are from before it was lowered: the bucket is empty, not in debt.
+        let most = self.rate.count();
+        let older = (state.rest >> COUNT_BITS) & COUNT_MASK;
+        let last = state.rest & COUNT_MASK;
+        if !self.knows(state, end) {
+            View { previous: 0, current: (older + last).min(most), end }
+        } else if state.until.0 == end {
+            View { previous: last.min(most), current: 0, end }
+        } else {
+            View { previous: older.min(most), current: last.min(most), end }
+        }
+    }
+
+    fn pack(&self, view: View) -> State {
+        let until = Micros(view.end + self.rate.period_us());
+        let counts = view.previous << COUNT_BITS | view.current;
+        State { until, rest: self.mark() << (2 * COUNT_BITS) | counts }
+    }
+
+    /// Whether the state is of this period, and of the window that ends at `end` or the previous.
+    fn knows(&self, state: State, end: u64) -> bool {
+        let ours = state.rest >> (2 * COUNT_BITS) == self.mark();
+        ours && (state.until.0 == end || state.until.0 == end + self.rate.period_us())
+    }
+
+    /// Four bits of the period, mixed. Without them a state of a shorter period whose end happens
+    /// to be this window's would pass for one that has almost faded.
+    fn mark(&self) -> u64 {
+        self.rate.period_us().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (2 * COUNT_BITS)
+    }
+
+    fn end(&self, now: Micros) -> u64 {
+        let period = self.rate.period_us();
+        (now.0 / period + 1) * period
+    }
+
+    fn passes(&self, view: View, now: Micros, cost: u64) -> bool {
+        self.rate.count().checked_sub(view.current + cost).is_some_and(|room| {
+            product(view.previous, view.end - now.0) <= product(room, self.rate.period_us())
+        })
+    }
+
+    /// The first instant at which a refused cost of at most `N` would pass: in this window once
+    /// the previous has faded enough, or, if the current count alone leaves no room for it, in
+    /// the next window once the current has.
+    fn first_pass(&self, view: View, cost: u64) -> Micros {
+        let (fading, room, end) = match self.rate.count().checked_sub(view.current + cost) {
+            Some(room) => (view.previous, room, view.end),
+            None => (view.current, self.rate.count() - cost, view.end + self.rate.period_us()),
+        };
+        // fading·(end − t)/W ≤ room, solved for the largest whole end − t.
+        let before_end = product(room, self.rate.period_us()) / u128::from(fading);
+        Micros(end - before_end as u64)
     }
 }
+
+fn product(a: u64, b: u64) -> u128 {
+    u128::from(a) * u128::from(b)
+}
+
+#[cfg(test)]
+mod tests;

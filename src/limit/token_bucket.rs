@@ -1,18 +1,35 @@
-//! `token_bucket`.
+//! `token_bucket`: a bucket of `burst` tokens that refills continuously.
+//!
+//! The state is one instant, the *theoretical arrival time*: when the bucket will be full again.
+//! How far it lies ahead is what the bucket owes, and a cost passes if the bucket would owe no
+//! more than all its tokens. No division is needed to decide.
 
-use super::policy::{Report, State, Verdict};
+use super::policy::{Report, Retry, State, Verdict};
 use super::rate::Rate;
 use crate::clock::Micros;
+
+pub const MAX_BURST: u64 = 1_000_000_000;
+const CENTURY_US: u128 = 36_525 * 86_400 * 1_000_000;
+
+/// Spans of time are counted in 2^-32 µs. The time of one token is rounded up to this unit, so
+/// even at 10^9 a second, a thousandth of a microsecond each, the rounding loses less than a
+/// millionth of the rate; and an instant splits into whole microseconds and a fraction that are
+/// both exact in a double, which is all that Lua has.
+const FRACTION_BITS: u32 = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBucket {
     rate: Rate,
     burst: u64,
+    /// In which time one token refills.
+    token: u128,
+    /// In which time all do: what an empty bucket owes.
+    empty: u128,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BurstError {
-    #[error("the burst must be between 1 and 1000000000")]
+    #[error("the burst must be between 1 and {MAX_BURST}")]
     OutOfRange,
     #[error("the burst would take more than 100 years to refill")]
     TooSlow,
@@ -22,7 +39,16 @@ impl TokenBucket {
     /// # Errors
     /// If the burst is out of range, or would take more than a century to refill.
     pub fn new(rate: Rate, burst: u64) -> Result<Self, BurstError> {
-        Ok(Self { rate, burst })
+        if !(1..=MAX_BURST).contains(&burst) {
+            return Err(BurstError::OutOfRange);
+        }
+        let period = u128::from(rate.period_us()) << FRACTION_BITS;
+        let token = period.div_ceil(u128::from(rate.count()));
+        let empty = token * u128::from(burst);
+        if empty > CENTURY_US << FRACTION_BITS {
+            return Err(BurstError::TooSlow);
+        }
+        Ok(Self { rate, burst, token, empty })
     }
 
     #[must_use]
@@ -35,18 +61,76 @@ impl TokenBucket {
         self.burst
     }
 
+    /// From the rate as written: the rounding of one token must not show as a second more.
     #[must_use]
     pub fn refill_seconds(&self) -> u64 {
-        todo!()
+        let period = u128::from(self.rate.period_us()) * u128::from(self.burst);
+        period.div_ceil(u128::from(self.rate.count()) * 1_000_000) as u64
     }
 
     #[must_use]
-    pub fn evaluate(&self, _state: State, _now: Micros, _cost: u64) -> Verdict {
-        todo!()
+    pub fn settle(&self, state: State, now: Micros) -> State {
+        if owed(state, now) > self.empty { owing(self.empty, now) } else { state }
     }
 
     #[must_use]
-    pub fn report(&self, _state: State, _now: Micros) -> Report {
-        todo!()
+    pub fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
+        if cost > self.burst {
+            return Verdict::Refuse(Retry::Never);
+        }
+        let owed = owed(state, now).min(self.empty) + u128::from(cost) * self.token;
+        if owed <= self.empty {
+            Verdict::Admit(owing(owed, now))
+        } else {
+            Verdict::Refuse(Retry::At(after(now, owed - self.empty)))
+        }
+    }
+
+    #[must_use]
+    pub fn report(&self, state: State, now: Micros) -> Report {
+        let owed = owed(state, now).min(self.empty);
+        if owed == 0 {
+            return Report { remaining: self.burst, grows_at: now, full_at: now };
+        }
+        let remaining = quotient(self.empty - owed, self.token);
+        let next = u128::from(remaining + 1) * self.token;
+        Report {
+            remaining,
+            grows_at: after(now, owed + next - self.empty),
+            full_at: after(now, owed),
+        }
     }
 }
+
+/// How far ahead of `now` the theoretical arrival time `until - rest` lies.
+fn owed(state: State, now: Micros) -> u128 {
+    match state.until.0.checked_sub(now.0) {
+        None | Some(0) => 0,
+        Some(ahead) => (u128::from(ahead) << FRACTION_BITS).saturating_sub(u128::from(state.rest)),
+    }
+}
+
+/// The state that owes this much: `until` is rounded up and `rest` is what that added, so that a
+/// bucket is live exactly while it owes anything.
+fn owing(owed: u128, now: Micros) -> State {
+    let until = after(now, owed);
+    let ahead = u128::from(until.0 - now.0) << FRACTION_BITS;
+    State { until, rest: (ahead - owed) as u64 }
+}
+
+/// The first whole microsecond that lies a span after `now`.
+fn after(now: Micros, span: u128) -> Micros {
+    const ALMOST_ONE: u128 = (1 << FRACTION_BITS) - 1;
+    Micros(now.0 + ((span + ALMOST_ONE) >> FRACTION_BITS) as u64)
+}
+
+/// Most buckets refill within the hour and fit into 64 bits, where a division is cheap.
+fn quotient(span: u128, token: u128) -> u64 {
+    match (u64::try_from(span), u64::try_from(token)) {
+        (Ok(span), Ok(token)) => span / token,
+        _ => (span / token) as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests;

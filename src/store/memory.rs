@@ -1,22 +1,145 @@
-//! The embedded store.
+//! The embedded store: buckets in shards, each behind a lock of its own.
+//!
+//! It holds at most `max_keys` buckets and never forgets a live one to make room. A bucket that
+//! is full again equals none, so it is only dropped when its place is wanted: nothing sweeps. When
+//! all are live, new keys share the buckets of [`overflow`]. How several shards are decided at
+//! once is told in [`decision`].
 
-use super::{Check, Decision, Store, StoreError};
-use crate::clock::Clock;
+mod decision;
+mod overflow;
+mod shard;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use self::overflow::Overflow;
+use self::shard::Shard;
+use super::{BucketId, Check, Decision, Store, StoreError};
+use crate::clock::{Clock, Micros};
+use crate::limit::Verdict;
+
+/// Shared buckets of one limit. A power of two.
+const OVERFLOW_BUCKETS: u64 = 64;
+
+/// How full a shard is on average when the table is: a table of 4096 slots takes 3584, and a
+/// shard that holds so many more than the average is seven standard deviations away.
+const KEYS_PER_SHARD: usize = 3_200;
+
+/// How many other shards a new key searches for dead buckets when the table is full.
+const REACH: usize = 4;
 
 #[derive(Debug)]
 pub struct MemoryStore {
     clock: Clock,
+    shards: Box<[Padded]>,
+    overflow: Overflow,
+    max_keys: usize,
+    /// Slots taken or set aside, in all shards.
+    taken: AtomicUsize,
+    /// Where the next search for dead buckets starts.
+    cursor: AtomicUsize,
 }
+
+/// How many buckets there are, those included that are full again and not yet dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buckets {
+    pub own: usize,
+    pub overflow: usize,
+}
+
+/// A shard on cache lines of its own: neighbours are locked by other cores.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Padded(Mutex<Shard>);
 
 impl MemoryStore {
     #[must_use]
-    pub fn new(_max_keys: usize, clock: Clock) -> Self {
-        Self { clock }
+    pub fn new(max_keys: usize, clock: Clock) -> Self {
+        let shards = max_keys.div_ceil(KEYS_PER_SHARD).max(1);
+        Self {
+            clock,
+            shards: (0..shards).map(|_| Padded(Mutex::new(Shard::new()))).collect(),
+            overflow: Overflow::new(),
+            max_keys,
+            taken: AtomicUsize::new(0),
+            cursor: AtomicUsize::new(0),
+        }
     }
 
     /// Decides without waiting: what [`Store::decide`] does here.
-    pub fn decide_now(&self, _checks: &mut [Check<'_>]) -> Decision {
-        todo!()
+    pub fn decide_now(&self, checks: &mut [Check<'_>]) -> Decision {
+        if let [check] = checks
+            && let Some(decision) = self.decide_known(check)
+        {
+            return decision;
+        }
+        decision::decide(self, checks)
+    }
+
+    #[must_use]
+    pub fn buckets(&self) -> Buckets {
+        Buckets { own: self.taken.load(Ordering::Relaxed), overflow: self.overflow.len() }
+    }
+
+    /// The short way for the usual case: one check, on a bucket that exists.
+    #[inline]
+    fn decide_known(&self, check: &mut Check<'_>) -> Option<Decision> {
+        let mut shard = self.shards[shard_of(check.bucket, self.shards.len())].0.lock();
+        let now = self.clock.now();
+        let known = shard.update(tag_of(check.bucket), |state| {
+            let state = check.policy.settle(state, now);
+            match check.policy.evaluate(state, now, check.cost) {
+                Verdict::Admit(after) => {
+                    check.refused = None;
+                    check.state = after;
+                }
+                Verdict::Refuse(retry) => {
+                    check.refused = Some(retry);
+                    check.state = state;
+                }
+            }
+            check.state
+        });
+        known.then(|| Decision { now, admitted: check.refused.is_none() })
+    }
+
+    /// Sets room aside for one more bucket in a locked shard, dropping dead ones if it must. The
+    /// buckets that `spare` names stay: the decision at hand has already looked at them.
+    fn reserve(&self, shard: &mut Shard, now: Micros, spare: impl Fn(u64) -> bool) -> bool {
+        if shard.is_packed() {
+            self.release(shard.purge(now, &spare));
+            shard.widen();
+        }
+        if self.take() {
+            return true;
+        }
+        self.release(shard.purge(now, &spare));
+        if self.take() {
+            return true;
+        }
+        for _ in 0..REACH.min(self.shards.len() - 1) {
+            let next = self.cursor.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            // Never waits, so the order of locks stands; a shard this decision holds is passed by.
+            if let Some(mut other) = self.shards[next].0.try_lock() {
+                self.release(other.purge(now, |_| false));
+            }
+            if self.take() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn take(&self) -> bool {
+        let more = |taken| (taken < self.max_keys).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn release(&self, slots: usize) {
+        if slots > 0 {
+            self.taken.fetch_sub(slots, Ordering::Relaxed);
+        }
     }
 }
 
@@ -25,3 +148,17 @@ impl Store for MemoryStore {
         Ok(self.decide_now(checks))
     }
 }
+
+/// The upper half of the name, scaled to the number of shards.
+fn shard_of(bucket: BucketId, shards: usize) -> usize {
+    let upper = bucket.0 >> 64;
+    ((upper * shards as u128) >> 64) as usize
+}
+
+/// The lower half of the name.
+fn tag_of(bucket: BucketId) -> u64 {
+    bucket.0 as u64
+}
+
+#[cfg(test)]
+mod tests;

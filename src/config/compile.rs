@@ -1,0 +1,32 @@
+//! From the file as written to what it means.
+//!
+//! Each part reads its section of the file, notes what is wrong and goes on with a default, so
+//! the settings that come out are only to be used if no error was noted.
+
+mod address;
+mod headers;
+mod host;
+mod key;
+mod limits;
+mod name;
+mod origin;
+mod path;
+mod routes;
+mod server;
+mod upstreams;
+
+use super::file::{File, Notes};
+use super::settings::Settings;
+
+pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
+    let mut root = file.root(notes);
+    let (server, admin) = server::listeners(root.section("server"), root.section("admin"));
+    let store = server::store(root.section("store"));
+    let respond = server::respond(root.section("respond"));
+    let identity = server::identity(root.section("identity"));
+    let telemetry = server::telemetry(root.section("telemetry"));
+    let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
+    let (limits, limit_names) = limits::limits(&mut root);
+    let routes = routes::routes(&mut root, &upstream_names, &limit_names);
+    Settings { server, admin, store, respond, identity, telemetry, upstreams, limits, routes }
+}

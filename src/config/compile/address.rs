@@ -1,0 +1,105 @@
+//! Addresses to listen on, and networks to trust.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+
+use ipnet::{IpNet, Ipv4Net};
+
+use crate::config::diagnostic::Fault;
+use crate::config::file::Value;
+use crate::config::suggest::quote;
+
+/// The addresses that are listened on already.
+#[derive(Default)]
+pub(super) struct Taken(Vec<(SocketAddr, Range<usize>)>);
+
+impl Taken {
+    /// The address to listen on, unless another listener has it.
+    pub(super) fn claim(&mut self, value: &Value<'_>) -> Option<SocketAddr> {
+        let address = listen(value)?;
+        if let Some((_, first)) = self.0.iter().find(|(it, _)| collide(*it, address)) {
+            let message = format!("`{address}` is listened on already");
+            value.fault(
+                Fault::error(value.span(), message)
+                    .also(first.clone(), "by this listener")
+                    .help("give one of the two another port"),
+            );
+            return None;
+        }
+        self.0.push((address, value.span()));
+        Some(address)
+    }
+}
+
+/// Port 0 is a free port each time, and the unspecified address is all of its family.
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let all = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port()
+        && one.port() != 0
+        && one.is_ipv4() == other.is_ipv4()
+        && (all || one.ip() == other.ip())
+}
+
+fn listen(value: &Value<'_>) -> Option<SocketAddr> {
+    let text = value.text("0.0.0.0:8080")?;
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let port = text.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok());
+    let help = match (text.parse::<IpAddr>(), port) {
+        (Ok(IpAddr::V4(ip)), _) => format!("add a port: `\"{ip}:8080\"`"),
+        (Ok(IpAddr::V6(ip)), _) => format!("add brackets and a port: `\"[{ip}]:8080\"`"),
+        (_, Some(port)) if text.starts_with("localhost:") => {
+            format!("write an address, not a name: `\"127.0.0.1:{port}\"`")
+        }
+        (_, Some(port)) if text.starts_with("*:") || text.starts_with(':') || text == port => {
+            format!("write `\"0.0.0.0:{port}\"` to listen on every address")
+        }
+        _ => "write an IP address and a port, such as `\"0.0.0.0:8080\"` or `\"[::]:8080\"`"
+            .to_owned(),
+    };
+    value.wrong(&format!("is not an address to listen on: {}", quote(text)), help);
+    None
+}
+
+/// A CIDR, or one address. Callers' addresses are compared as IPv4 where they are, so networks of
+/// IPv4-mapped addresses are too.
+pub(super) fn network(value: &Value<'_>) -> Option<IpNet> {
+    let text = value.text("10.0.0.0/8")?;
+    let parsed = match (text.parse::<IpNet>(), text.parse::<IpAddr>()) {
+        (Ok(network), _) => network,
+        (_, Ok(address)) => IpNet::from(address),
+        _ => {
+            value.wrong(
+                &format!("is not a network: {}", quote(text)),
+                "write a CIDR such as `\"10.0.0.0/8\"` or `\"fd00::/8\"`, or one address",
+            );
+            return None;
+        }
+    };
+    let network = unmap(parsed.trunc());
+    if parsed != parsed.trunc() {
+        value.doubtful(
+            &format!("names an address within its network: {}", quote(text)),
+            format!("write `\"{network}\"`, which is what it means"),
+        );
+    }
+    if network.prefix_len() == 0 {
+        value.doubtful(
+            &format!("trusts everyone: {}", quote(text)),
+            "any caller can choose its own address; list your proxies only",
+        );
+    }
+    Some(network)
+}
+
+fn unmap(network: IpNet) -> IpNet {
+    let IpNet::V6(v6) = network else { return network };
+    let mapped = v6.prefix_len().checked_sub(96).zip(mapped(v6.network()));
+    let v4 = mapped.and_then(|(prefix, ip)| Ipv4Net::new(ip, prefix).ok());
+    v4.map_or(network, IpNet::V4)
+}
+
+fn mapped(address: Ipv6Addr) -> Option<std::net::Ipv4Addr> {
+    address.to_ipv4_mapped()
+}

@@ -1,0 +1,95 @@
+//! Names of limits, routes and upstreams: how they are spelled, and what refers to them.
+//!
+//! They appear in headers, metric labels and logs, so they are short and plain.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::config::diagnostic::Fault;
+use crate::config::file::{Notes, Value};
+use crate::config::suggest::{nearest, one_of, quote};
+
+const LONGEST: usize = 64;
+/// More are not listed in a message.
+const LISTED: usize = 8;
+
+/// Notes a fault unless the name may be used.
+pub(super) fn check(name: &str, span: Range<usize>, notes: &Notes) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    let good = (1..=LONGEST).contains(&name.len()) && name.chars().all(plain);
+    if !good {
+        notes.fault(Fault::error(span, format!("{} cannot be a name", quote(name))).help(format!(
+            "use 1 to {LONGEST} letters, digits, `_`, `.` or `-`: names become header values \
+                 and metric labels"
+        )));
+    }
+    good
+}
+
+/// What the file defines under one kind of name, and what of it is used.
+pub(super) struct Names {
+    /// `limit` or `upstream`.
+    kind: &'static str,
+    defined: Vec<Definition>,
+    by_name: HashMap<String, usize>,
+    /// Known without being defined.
+    built_in: &'static [&'static str],
+}
+
+struct Definition {
+    name: String,
+    span: Range<usize>,
+    /// Where it stands among the settings; nowhere if it has faults of its own.
+    index: Option<usize>,
+    used: Cell<bool>,
+}
+
+impl Names {
+    pub(super) fn new(kind: &'static str, built_in: &'static [&'static str]) -> Self {
+        Names { kind, defined: Vec::new(), by_name: HashMap::new(), built_in }
+    }
+
+    pub(super) fn define(&mut self, name: &str, span: Range<usize>, index: Option<usize>) {
+        self.by_name.insert(name.to_owned(), self.defined.len());
+        let (name, used) = (name.to_owned(), Cell::new(false));
+        self.defined.push(Definition { name, span, index, used });
+    }
+
+    /// What a value refers to; notes a fault if there is no such thing.
+    pub(super) fn resolve(&self, name: &str, value: &Value<'_>) -> Option<usize> {
+        if let Some(at) = self.by_name.get(name) {
+            let definition = &self.defined[*at];
+            definition.used.set(true);
+            return definition.index;
+        }
+        let names = || {
+            let defined = self.defined.iter().map(|it| it.name.as_str());
+            defined.chain(self.built_in.iter().copied())
+        };
+        let kind = self.kind;
+        let help = match nearest(name, names()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None if names().next().is_none() => format!("add a table `[{kind}s.{name}]`"),
+            None => format!("add a table `[{kind}s.{name}]`, or write {}", {
+                one_of(names().take(LISTED))
+            }),
+        };
+        let message = format!("there is no {kind} {}", quote(name));
+        value.fault(Fault::error(value.span(), message).help(help).absence());
+        None
+    }
+
+    /// Warns of what nothing refers to.
+    pub(super) fn warn_of_unused(&self, notes: &Notes) {
+        for definition in self.defined.iter().filter(|it| !it.used.get()) {
+            let message = format!("{} `{}` is used by no route", self.kind, definition.name);
+            let help = match self.kind {
+                "limit" => format!("add `\"{}\"` to the `limits` of a route", definition.name),
+                _ => format!("write `upstream = \"{}\"` in a route", definition.name),
+            };
+            let fault = Fault::warning(definition.span.clone(), message).help(help);
+            notes.fault(fault.absence());
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Servers of an upstream: `http://host[:port]`.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::host;
+use crate::config::file::Value;
+use crate::config::settings::Origin;
+use crate::config::suggest::quote;
+
+const FORM: &str = "write a scheme, a host and a port, such as `\"http://127.0.0.1:9000\"`";
+
+pub(super) fn origin(value: &Value<'_>) -> Option<Origin> {
+    let text = value.text("http://127.0.0.1:9000")?;
+    match parse(text) {
+        Ok(origin) => Some(origin),
+        Err((message, help)) => {
+            value.wrong(&message, help);
+            None
+        }
+    }
+}
+
+/// The server, or what is wrong and what to write instead. Neither repeats a password.
+fn parse(text: &str) -> Result<Origin, (String, String)> {
+    let wrong = |what: &str| (what.to_owned(), FORM.to_owned());
+    let lower = text.to_ascii_lowercase();
+    if lower.starts_with("https://") {
+        return Err((
+            "is an https server: this version speaks plain HTTP to upstreams only".to_owned(),
+            "write an `http://` address".to_owned(),
+        ));
+    }
+    let Some(rest) = lower.strip_prefix("http://") else {
+        return Err(match lower.split_once("://") {
+            Some((scheme, _)) => wrong(&format!("has an unknown scheme: {}", quote(scheme))),
+            None if parse(&format!("http://{lower}")).is_ok() => {
+                ("has no scheme".to_owned(), format!("write `\"http://{lower}\"`"))
+            }
+            None => wrong(&format!("is not the address of a server: {}", quote(text))),
+        });
+    };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains('@') {
+        return Err((
+            "carries a user or a password, which Weir does not send".to_owned(),
+            "leave out what stands before the `@`".to_owned(),
+        ));
+    }
+    if let Some(at) = authority.find(['/', '?', '#']) {
+        let bare = &authority[..at];
+        return Err((
+            format!("has a path or a query: {}", quote(&authority[at..])),
+            format!("write `\"http://{bare}\"`; a route's `strip_prefix` changes paths"),
+        ));
+    }
+    let (host, port) = split(authority)
+        .ok_or_else(|| wrong(&format!("is not the address of a server: {}", quote(authority))))?;
+    let port = match port {
+        None => 80,
+        Some(port) => match port.parse::<u16>() {
+            Ok(number) if number > 0 && !port.starts_with('+') => number,
+            _ => return Err(wrong(&format!("has a bad port: {}", quote(port)))),
+        },
+    };
+    Ok(Origin { host, port })
+}
+
+/// Host, without brackets, and port.
+fn split(authority: &str) -> Option<(String, Option<&str>)> {
+    if let Some(rest) = authority.strip_prefix('[') {
+        let (address, rest) = rest.split_once(']')?;
+        let address: Ipv6Addr = address.parse().ok()?;
+        return match rest {
+            "" => Some((address.to_string(), None)),
+            _ => Some((address.to_string(), Some(rest.strip_prefix(':')?))),
+        };
+    }
+    let (host, port) = match authority.split_once(':') {
+        Some((host, port)) => (host, Some(port)),
+        None => (authority, None),
+    };
+    let numeric = host.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let valid = if numeric { host.parse::<Ipv4Addr>().is_ok() } else { host::is_name(host) };
+    valid.then(|| (host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_a_host_and_a_port() {
+        let origin = |host: &str, port| Ok(Origin { host: host.to_owned(), port });
+        assert_eq!(parse("http://127.0.0.1:9000"), origin("127.0.0.1", 9000));
+        assert_eq!(parse("HTTP://Api.Internal"), origin("api.internal", 80));
+        assert_eq!(parse("http://[::1]:81/"), origin("::1", 81));
+        assert_eq!(parse("http://my_service:8080"), origin("my_service", 8080));
+        for wrong in [
+            "",
+            "http://",
+            "http:///",
+            "http://:80",
+            "http://h:",
+            "http://h:0",
+            "http://h:65536",
+            "http://h:+1",
+            "http://1.2.3:80",
+            "http://[::1:80",
+            "http://[::1]80",
+            "http://h/path",
+            "http://h?q",
+            "http://h#f",
+            "http://u:p@h",
+            "https://h",
+            "ftp://h",
+            "h:80",
+            "http://a b",
+            "http://h\r\n",
+            "http://é",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn messages_do_not_repeat_a_password() {
+        let (message, help) = parse("http://me:secret@host").expect_err("refused");
+        assert!(!message.contains("secret") && !help.contains("secret"));
+    }
+}

@@ -1,0 +1,183 @@
+//! `[[routes]]`.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use http::Method;
+
+use super::name::{self, Names};
+use super::server::SOME_TIME;
+use super::upstreams::ECHO;
+use super::{headers, host, path};
+use crate::config::diagnostic::Fault;
+use crate::config::file::{Notes, Section, Unique, Value};
+use crate::config::settings::{HostPattern, PathPattern, Route, Segment, Target};
+use crate::config::suggest::quote;
+
+pub(super) fn routes(root: &mut Section<'_>, upstreams: &Names, limits: &Names) -> Vec<Route> {
+    let notes = root.notes();
+    let sections = root.each("routes");
+    if sections.is_empty() {
+        notes.fault(
+            Fault::error(0..0, "there are no routes: every request would be refused")
+                .help(
+                    "add one such as `[[routes]]`, `name = \"all\"`, `path = \"/*\"`, \
+                     `upstream = \"echo\"`",
+                )
+                .absence(),
+        );
+    }
+    let mut routes = Vec::new();
+    let mut names = Unique::new();
+    let mut claims = Claims::default();
+    for section in sections {
+        let Some((route, span)) = route(section, upstreams, limits, &mut names) else { continue };
+        claims.claim(&route, span, notes);
+        routes.push(route);
+    }
+    upstreams.warn_of_unused(notes);
+    limits.warn_of_unused(notes);
+    routes
+}
+
+/// The route, and where its path is written.
+fn route(
+    mut section: Section<'_>,
+    upstreams: &Names,
+    limits: &Names,
+    names: &mut Unique<String>,
+) -> Option<(Route, Range<usize>)> {
+    let name = section.require("name", "name = \"api\"").and_then(|value| {
+        let name = value.text("api")?;
+        let good = name::check(name, value.span(), section.notes());
+        (good && names.insert(name.to_owned(), &value)).then(|| name.to_owned())
+    });
+    let host = section.get("host").map(|value| host::host(&value));
+    let written = section.require("path", "path = \"/*\"");
+    let path = written.as_ref().and_then(path::pattern);
+    let methods = section.get("methods").map(|value| methods(&value));
+    let target = section
+        .require("upstream", "upstream = \"echo\"")
+        .and_then(|value| target(&value, upstreams));
+    let limits = section.get("limits").map(|value| applied(&value, limits));
+    let strip_prefix =
+        section.get("strip_prefix").map(|value| path::strip_prefix(&value, path.as_ref()));
+    let request_headers = headers::edits(section.section("request_headers"));
+    let response_headers = headers::edits(section.section("response_headers"));
+    let timeout = section.get("timeout").and_then(|value| value.duration(SOME_TIME));
+    let route = Route {
+        name: name?,
+        host: host.unwrap_or(Some(HostPattern::Any))?,
+        path: path?,
+        methods: methods.unwrap_or_default(),
+        target: target?,
+        limits: limits.unwrap_or_default(),
+        strip_prefix: strip_prefix.flatten(),
+        request_headers,
+        response_headers,
+        timeout,
+    };
+    Some((route, written?.span()))
+}
+
+fn methods(value: &Value<'_>) -> Vec<Method> {
+    let Some(entries) = value.list("[\"GET\", \"POST\"]") else { return Vec::new() };
+    if entries.is_empty() {
+        value.wrong("is empty: no request would match", "leave it out to match every method");
+    }
+    let mut seen = Unique::new();
+    let mut methods = Vec::new();
+    for entry in &entries {
+        let Some(method) = method(entry) else { continue };
+        if seen.insert(method.clone(), entry) {
+            methods.push(method);
+        }
+    }
+    methods
+}
+
+fn method(value: &Value<'_>) -> Option<Method> {
+    const STANDARD: [&str; 9] =
+        ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"];
+    let text = value.text("GET")?;
+    let upper = text.to_ascii_uppercase();
+    if upper == "TRACE" || upper == "CONNECT" {
+        value.wrong(&format!("cannot be `{upper}`: Weir answers it with 405"), "leave it out");
+        return None;
+    }
+    if text != upper && STANDARD.contains(&upper.as_str()) {
+        let help = format!("write `\"{upper}\"`: methods are told apart by case");
+        value.wrong(&format!("is not a method: {}", quote(text)), help);
+        return None;
+    }
+    match Method::from_bytes(text.as_bytes()) {
+        Ok(method) if text.len() <= 64 => Some(method),
+        _ => {
+            value
+                .wrong(&format!("is not a method: {}", quote(text)), "write one such as `\"GET\"`");
+            None
+        }
+    }
+}
+
+fn target(value: &Value<'_>, upstreams: &Names) -> Option<Target> {
+    match value.text("echo")? {
+        ECHO => Some(Target::Echo),
+        name => upstreams.resolve(name, value).map(Target::Upstream),
+    }
+}
+
+fn applied(value: &Value<'_>, limits: &Names) -> Vec<usize> {
+    let mut seen = Unique::new();
+    let mut applied = Vec::new();
+    for entry in value.list("[\"per-ip\"]").unwrap_or_default() {
+        let Some(name) = entry.text("per-ip") else { continue };
+        if seen.insert(name, &entry) {
+            applied.extend(limits.resolve(name, &entry));
+        }
+    }
+    applied
+}
+
+/// Which host, path and methods are taken, to find two routes that would match the same requests.
+#[derive(Default)]
+struct Claims(HashMap<(HostPattern, PathPattern), Vec<Claim>>);
+
+struct Claim {
+    methods: Vec<Method>,
+    name: String,
+    span: Range<usize>,
+}
+
+impl Claims {
+    fn claim(&mut self, route: &Route, span: Range<usize>, notes: &Notes) {
+        let place = (route.host.clone(), shape(&route.path));
+        let claims = self.0.entry(place).or_default();
+        if let Some(first) = claims.iter().find(|it| overlap(&it.methods, &route.methods)) {
+            let message = format!(
+                "route `{}` matches the same requests as route `{}`",
+                route.name, first.name
+            );
+            notes.fault(
+                Fault::error(span.clone(), message)
+                    .also(first.span.clone(), format!("route `{}` is here", first.name))
+                    .help("change the `host`, `path` or `methods` of one of them"),
+            );
+        }
+        claims.push(Claim { methods: route.methods.clone(), name: route.name.clone(), span });
+    }
+}
+
+/// A path without the names of its parameters, which choose nothing.
+fn shape(path: &PathPattern) -> PathPattern {
+    let segments = path.segments.iter().map(|segment| match segment {
+        Segment::Parameter(_) => Segment::Parameter(String::new()),
+        literal => literal.clone(),
+    });
+    PathPattern { segments: segments.collect(), prefix: path.prefix }
+}
+
+/// No methods are all methods.
+fn overlap(one: &[Method], other: &[Method]) -> bool {
+    one.is_empty() || other.is_empty() || one.iter().any(|method| other.contains(method))
+}

@@ -1,0 +1,143 @@
+//! The sections of which there is one each: `[server]`, `[admin]`, `[store]`, `[respond]`,
+//! `[identity]` and `[telemetry]`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::address;
+use crate::config::file::{Section, Unique, Value};
+use crate::config::settings::{
+    AccessLog, Admin, Identity, Respond, Server, Store, StoreKind, Telemetry,
+};
+use crate::config::suggest::quote;
+use crate::config::units::LONGEST;
+
+/// A time to wait that may be none at all.
+pub(super) const ANY_TIME: RangeInclusive<Duration> = Duration::ZERO..=LONGEST;
+/// A time within which something must happen: none at all would refuse everything.
+pub(super) const SOME_TIME: RangeInclusive<Duration> = Duration::from_millis(1)..=LONGEST;
+
+/// hyper reads into at least this much, and a head larger than this is an attack.
+const HEADER_BYTES: RangeInclusive<u64> = 8 << 10..=1 << 20;
+
+/// `[server]` and `[admin]`, which must not claim the same address.
+pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Server, Admin) {
+    let mut taken = address::Taken::default();
+    let listen = server.get("listen").map(|value| {
+        let entries = value.one_or_more();
+        if entries.is_empty() {
+            value.wrong("is empty", "write an address such as `\"0.0.0.0:8080\"`");
+        }
+        entries.iter().filter_map(|entry| taken.claim(entry)).collect()
+    });
+    let data = Server {
+        listen: listen.unwrap_or_else(|| vec![at(Ipv4Addr::UNSPECIFIED, 8080)]),
+        workers: read(&mut server, "workers", 0, |it| it.integer(0..=1024)) as usize,
+        drain: read(&mut server, "drain", secs(30), |it| it.duration(ANY_TIME)),
+        header_timeout: read(&mut server, "header_timeout", secs(10), |it| it.duration(SOME_TIME)),
+        idle_timeout: read(&mut server, "idle_timeout", secs(75), |it| it.duration(SOME_TIME)),
+        request_timeout: read(&mut server, "request_timeout", secs(60), |it| {
+            it.duration(SOME_TIME)
+        }),
+        max_header_bytes: read(&mut server, "max_header_bytes", 32 << 10, |it| {
+            it.size(HEADER_BYTES)
+        }) as usize,
+        max_body: Some(read(&mut server, "max_body", 0, |it| it.size(0..=i64::MAX as u64)))
+            .filter(|bytes| *bytes > 0),
+        max_connections: read(&mut server, "max_connections", 0, |it| it.integer(0..=10_000_000))
+            as usize,
+    };
+    let listen = admin.get("listen").and_then(|value| taken.claim(&value));
+    (data, Admin { listen: listen.unwrap_or_else(|| at(Ipv4Addr::LOCALHOST, 9090)) })
+}
+
+pub(super) fn store(mut section: Section<'_>) -> Store {
+    let kind = section.get("kind").and_then(|value| match value.text("memory")? {
+        other @ ("redis" | "hybrid") => {
+            value.wrong(
+                &format!("cannot be `{other}`: this version keeps its buckets in memory only"),
+                "write `\"memory\"`",
+            );
+            None
+        }
+        _ => value.choice(&[("memory", StoreKind::Memory)]),
+    });
+    let max_keys =
+        read(&mut section, "max_keys", 1_000_000, |it| it.integer(1..=1_000_000_000)) as usize;
+    Store { kind: kind.unwrap_or(StoreKind::Memory), max_keys }
+}
+
+pub(super) fn respond(mut section: Section<'_>) -> Respond {
+    let Some(value) = section.get("headers") else {
+        return Respond { draft: true, x: true, legacy: false };
+    };
+    let mut respond = Respond { draft: false, x: false, legacy: false };
+    let mut seen = Unique::new();
+    for entry in value.list("[\"draft\", \"x\"]").unwrap_or_default() {
+        let Some(form) = entry.choice(&[("draft", 0), ("x", 1), ("legacy", 2)]) else { continue };
+        seen.insert(form, &entry);
+        *[&mut respond.draft, &mut respond.x, &mut respond.legacy][form] = true;
+    }
+    respond
+}
+
+pub(super) fn identity(mut section: Section<'_>) -> Identity {
+    let mut seen = Unique::new();
+    let proxies = section.get("trusted_proxies").and_then(|it| it.list("[\"10.0.0.0/8\"]"));
+    let mut trusted_proxies = Vec::new();
+    for entry in proxies.unwrap_or_default() {
+        let Some(network) = address::network(&entry) else { continue };
+        if seen.insert(network, &entry) {
+            trusted_proxies.push(network);
+        }
+    }
+    let ipv6_prefix = read(&mut section, "ipv6_prefix", 64, |it| it.integer(1..=128)) as u8;
+    Identity { trusted_proxies, ipv6_prefix }
+}
+
+pub(super) fn telemetry(mut section: Section<'_>) -> Telemetry {
+    Telemetry { access_log: read(&mut section, "access_log", AccessLog::Off, access_log) }
+}
+
+/// A file is known by a `/` in it or a `.log` behind it, so that a misspelled word is not one.
+fn access_log(value: &Value<'_>) -> Option<AccessLog> {
+    match value.text("stdout")? {
+        "off" => Some(AccessLog::Off),
+        "stdout" => Some(AccessLog::Stdout),
+        "stderr" => Some(AccessLog::Stderr),
+        path if path.contains('\0') || path.ends_with('/') => {
+            value.wrong(&format!("is not the path of a file: {}", quote(path)), LOG_FORM);
+            None
+        }
+        path if path.contains('/') || path.ends_with(".log") => {
+            Some(AccessLog::File(PathBuf::from(path)))
+        }
+        other => {
+            value.wrong(&format!("cannot be {}", quote(other)), LOG_FORM);
+            None
+        }
+    }
+}
+
+const LOG_FORM: &str =
+    "write `off`, `stdout`, `stderr`, or a file with a `/` in its path or `.log` at its end";
+
+/// The value of a key, or its default.
+pub(super) fn read<'a, T>(
+    section: &mut Section<'a>,
+    key: &'static str,
+    default: T,
+    parse: impl FnOnce(&Value<'a>) -> Option<T>,
+) -> T {
+    section.get(key).and_then(|value| parse(&value)).unwrap_or(default)
+}
+
+pub(super) fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn at(address: Ipv4Addr, port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(address), port)
+}

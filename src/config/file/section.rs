@@ -1,0 +1,184 @@
+//! One table of the file, read key by key.
+//!
+//! There is no list of known keys beside the code that reads them: a key is known if the reader
+//! asked for it, and a section that goes out of scope reports the ones nobody asked for. So a
+//! reader asks for all keys of its section, whatever the others say.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::{Notes, Value};
+use crate::config::diagnostic::Fault;
+use crate::config::suggest::{nearest, one_of, quote};
+
+/// A table, or the place where one could be.
+pub(in crate::config) struct Section<'a> {
+    /// As known keys are listed: `limits.NAME`.
+    path: String,
+    /// As messages call it: `[limits.per-ip]`.
+    title: String,
+    /// Where to point for what is missing.
+    span: Range<usize>,
+    /// None if the file leaves the section out.
+    table: Option<&'a DeTable<'a>>,
+    asked: Vec<&'static str>,
+    notes: &'a Notes,
+}
+
+/// A table that the file gives a name, such as `[limits.per-ip]`.
+pub(in crate::config) struct Entry<'a> {
+    pub(in crate::config) name: &'a str,
+    pub(in crate::config) span: Range<usize>,
+    pub(in crate::config) section: Section<'a>,
+}
+
+impl<'a> Section<'a> {
+    /// The whole file.
+    pub(super) fn root(table: &'a DeTable<'a>, notes: &'a Notes) -> Self {
+        Section {
+            path: String::new(),
+            title: "the file".to_owned(),
+            span: 0..0,
+            table: Some(table),
+            asked: Vec::new(),
+            notes,
+        }
+    }
+
+    /// The value of a key, if the file has it.
+    pub(in crate::config) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
+        self.asked.push(key);
+        self.notes.know(self.path_of(key));
+        let (name, item) = self.table?.get_key_value(key)?;
+        Some(Value::new(quote(key), name.span(), item, self.notes))
+    }
+
+    /// The value of a key that must be there. `example` is a line that would do.
+    pub(in crate::config) fn require(
+        &mut self,
+        key: &'static str,
+        example: &str,
+    ) -> Option<Value<'a>> {
+        let value = self.get(key);
+        if value.is_none() && self.table.is_some() {
+            let message = format!("{} has no `{key}`", self.title);
+            self.notes.fault(
+                Fault::error(self.span.clone(), message)
+                    .help(format!("add a line such as `{example}`"))
+                    .absence(),
+            );
+        }
+        value
+    }
+
+    /// A table below this one; empty if the file leaves it out.
+    pub(in crate::config) fn section(&mut self, key: &'static str) -> Section<'a> {
+        let value = self.get(key);
+        let found = value.as_ref().and_then(|value| value.table().map(|table| (value, table)));
+        let title = if self.path.is_empty() {
+            format!("`[{key}]`")
+        } else {
+            format!("`{key}` of {}", self.title)
+        };
+        Section {
+            path: self.path_of(key),
+            title,
+            span: found.as_ref().map_or(self.span.clone(), |(value, _)| value.span()),
+            table: found.map(|(_, table)| table),
+            asked: Vec::new(),
+            notes: self.notes,
+        }
+    }
+
+    /// The tables below a key, each under a name of the author's choice, in the order written.
+    pub(in crate::config) fn named(&mut self, key: &'static str) -> Vec<Entry<'a>> {
+        let path = format!("{}.NAME", self.path_of(key));
+        let Some(table) = self.get(key).and_then(|value| value.table()) else {
+            return Vec::new();
+        };
+        let mut entries = Vec::new();
+        for (name, item) in table {
+            let span = name.span();
+            let value = Value::new(quote(name.get_ref()), span.clone(), item, self.notes);
+            let section = Section {
+                path: path.clone(),
+                title: format!("`[{key}.{}]`", name.get_ref().escape_debug()),
+                span: span.clone(),
+                table: value.table(),
+                asked: Vec::new(),
+                notes: self.notes,
+            };
+            entries.push(Entry { name: name.get_ref(), span, section });
+        }
+        // The parser sorts tables by name.
+        entries.sort_by_key(|entry| entry.span.start);
+        entries
+    }
+
+    /// The tables of an array such as `[[routes]]`, in the order written.
+    pub(in crate::config) fn each(&mut self, key: &'static str) -> Vec<Section<'a>> {
+        let path = format!("{}[]", self.path_of(key));
+        let Some(value) = self.get(key) else { return Vec::new() };
+        let DeValue::Array(items) = value.item() else {
+            let message = format!("`{key}` must be an array of tables, not {}", value.kind());
+            self.notes.fault(
+                Fault::error(value.span(), message).help(format!("write `[[{key}]]` above each")),
+            );
+            return Vec::new();
+        };
+        let sections = items.iter().map(|item| {
+            let value = Value::new(format!("`[[{key}]]`"), item.span(), item, self.notes);
+            Section {
+                path: path.clone(),
+                title: format!("`[[{key}]]`"),
+                span: item.span(),
+                table: value.table(),
+                asked: Vec::new(),
+                notes: self.notes,
+            }
+        });
+        sections.collect()
+    }
+
+    /// Every key of the table with its value, for tables whose keys are the author's own.
+    pub(in crate::config) fn free(&mut self, key: &'static str) -> Vec<(&'a str, Value<'a>)> {
+        let Some(table) = self.get(key).and_then(|value| value.table()) else {
+            return Vec::new();
+        };
+        let mut values: Vec<_> = table
+            .iter()
+            .map(|(name, item)| {
+                let value = Value::new(quote(name.get_ref()), name.span(), item, self.notes);
+                (name.get_ref().as_ref(), value)
+            })
+            .collect();
+        values.sort_by_key(|(_, value)| value.key().start);
+        values
+    }
+
+    pub(in crate::config) fn notes(&self) -> &'a Notes {
+        self.notes
+    }
+
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+}
+
+impl Drop for Section<'_> {
+    fn drop(&mut self) {
+        for (key, _) in self.table.into_iter().flatten() {
+            let name: &str = key.get_ref();
+            if self.asked.contains(&name) {
+                continue;
+            }
+            let help = match nearest(name, self.asked.iter().copied()) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("{} knows {}", self.title, one_of(self.asked.iter().copied())),
+            };
+            let message = format!("unknown key {}", quote(name));
+            self.notes.fault(Fault::error(key.span(), message).help(help));
+        }
+    }
+}

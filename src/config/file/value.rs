@@ -1,0 +1,284 @@
+//! One value of the file, turned into what the reader asks for.
+//!
+//! Each method notes a fault and returns `None` if the value is something else.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::Notes;
+use crate::config::diagnostic::Fault;
+use crate::config::suggest::{nearest, one_of, quote};
+use crate::config::units;
+
+/// A value and its place.
+pub(in crate::config) struct Value<'a> {
+    /// As messages call it: `` `rate` `` or ``an entry of `listen` ``.
+    subject: String,
+    key: Range<usize>,
+    item: &'a Spanned<DeValue<'a>>,
+    notes: &'a Notes,
+}
+
+impl<'a> Value<'a> {
+    pub(super) fn new(
+        subject: String,
+        key: Range<usize>,
+        item: &'a Spanned<DeValue<'a>>,
+        notes: &'a Notes,
+    ) -> Self {
+        Value { subject, key, item, notes }
+    }
+
+    pub(in crate::config) fn span(&self) -> Range<usize> {
+        self.item.span()
+    }
+
+    pub(in crate::config) fn key(&self) -> Range<usize> {
+        self.key.clone()
+    }
+
+    pub(super) fn item(&self) -> &'a DeValue<'a> {
+        self.item.get_ref()
+    }
+
+    /// Notes that the value is wrong. The message goes on where the subject ends.
+    pub(in crate::config) fn wrong(&self, message: &str, help: impl Into<String>) {
+        let message = format!("{} {message}", self.subject);
+        self.notes.fault(Fault::error(self.span(), message).help(help));
+    }
+
+    /// Notes something that is allowed and probably not meant.
+    pub(in crate::config) fn doubtful(&self, message: &str, help: impl Into<String>) {
+        let message = format!("{} {message}", self.subject);
+        self.notes.fault(Fault::warning(self.span(), message).help(help));
+    }
+
+    pub(in crate::config) fn fault(&self, fault: Fault) {
+        self.notes.fault(fault);
+    }
+
+    /// The type of the value, with its article.
+    pub(super) fn kind(&self) -> &'static str {
+        match self.item() {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "an integer",
+            DeValue::Float(_) => "a float",
+            DeValue::Boolean(_) => "a boolean",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "an array",
+            DeValue::Table(_) => "a table",
+        }
+    }
+
+    fn not_a(&self, what: &str, example: &str) {
+        self.wrong(&format!("must be {what}, not {}", self.kind()), format!("write {example}"));
+    }
+
+    pub(in crate::config) fn table(&self) -> Option<&'a DeTable<'a>> {
+        match self.item() {
+            DeValue::Table(table) => Some(table),
+            _ => {
+                let message = format!("{} must be a table, not {}", self.subject, self.kind());
+                self.notes.fault(Fault::error(self.span(), message));
+                None
+            }
+        }
+    }
+
+    /// A string; `example` is one that would do.
+    pub(in crate::config) fn text(&self, example: &str) -> Option<&'a str> {
+        match self.item() {
+            DeValue::String(text) => Some(text),
+            DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) => {
+                self.not_a("a string", &format!("it in quotes, such as `\"{example}\"`"));
+                None
+            }
+            _ => {
+                self.not_a("a string", &format!("one such as `\"{example}\"`"));
+                None
+            }
+        }
+    }
+
+    pub(in crate::config) fn boolean(&self) -> Option<bool> {
+        match self.item() {
+            DeValue::Boolean(yes) => Some(*yes),
+            _ => {
+                self.not_a("a boolean", "`true` or `false`");
+                None
+            }
+        }
+    }
+
+    pub(in crate::config) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let DeValue::Integer(integer) = self.item() else {
+            self.not_a(
+                "an integer",
+                &format!("a number from {} to {}", range.start(), range.end()),
+            );
+            return None;
+        };
+        let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok();
+        let fits = number.and_then(|it| u64::try_from(it).ok()).filter(|it| range.contains(it));
+        if fits.is_none() {
+            self.wrong(
+                &format!("is out of range: {}", quote(&integer.to_string())),
+                format!("write a number from {} to {}", range.start(), range.end()),
+            );
+        }
+        fits
+    }
+
+    /// An integer or a float, as a factor: above zero and finite.
+    pub(in crate::config) fn factor(&self) -> Option<f64> {
+        let number = match self.item() {
+            DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str().parse().ok(),
+            DeValue::Float(float) => float.as_str().parse().ok(),
+            _ => {
+                self.not_a("a number", "a factor such as `1.5`");
+                return None;
+            }
+        };
+        let fits = number.filter(|it: &f64| it.is_finite() && *it > 0.0);
+        if fits.is_none() {
+            self.wrong("must be a number above zero", "write a factor such as `1.5`");
+        }
+        fits
+    }
+
+    pub(in crate::config) fn duration(&self, range: RangeInclusive<Duration>) -> Option<Duration> {
+        const FORM: &str =
+            "write a number and its unit, such as `\"250ms\"`, `\"10s\"`, `\"5m\"` or `\"1h\"`";
+        let text = match self.item() {
+            DeValue::String(text) => text,
+            DeValue::Integer(integer) => {
+                let help = format!("write it with its unit, such as `\"{integer}s\"`");
+                self.wrong("must be a duration, not a plain number", help);
+                return None;
+            }
+            _ => {
+                self.wrong(&format!("must be a duration, not {}", self.kind()), FORM);
+                return None;
+            }
+        };
+        let Some(duration) = units::duration(text) else {
+            self.wrong(&format!("is not a duration: {}", quote(text)), FORM);
+            return None;
+        };
+        if !range.contains(&duration) {
+            let [least, most] = [range.start(), range.end()].map(|it| units::show_duration(*it));
+            let help = format!("write a duration from `\"{least}\"` to `\"{most}\"`");
+            self.wrong(&format!("is out of range: {}", quote(text)), help);
+            return None;
+        }
+        Some(duration)
+    }
+
+    /// A number of bytes, or a string such as `64KiB`.
+    pub(in crate::config) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        const FORM: &str =
+            "write a number of bytes, or a string such as `\"64KiB\"` or `\"10MiB\"`";
+        let (size, shown) = match self.item() {
+            DeValue::String(text) => (units::size(text), quote(text)),
+            DeValue::Integer(integer) => {
+                let size = i128::from_str_radix(integer.as_str(), integer.radix());
+                (
+                    Some(size.ok().and_then(|it| u64::try_from(it).ok()).unwrap_or(u64::MAX)),
+                    quote(&integer.to_string()),
+                )
+            }
+            _ => {
+                self.wrong(&format!("must be a size, not {}", self.kind()), FORM);
+                return None;
+            }
+        };
+        let Some(size) = size else {
+            self.wrong(&format!("is not a size: {shown}"), FORM);
+            return None;
+        };
+        if !range.contains(&size) {
+            let [least, most] = [range.start(), range.end()].map(|it| units::show_size(*it));
+            let help = format!("write a size from {least} to {most}");
+            self.wrong(&format!("is out of range: {shown}"), help);
+            return None;
+        }
+        Some(size)
+    }
+
+    /// One of a few words.
+    pub(in crate::config) fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
+        let words = || choices.iter().map(|(word, _)| *word);
+        let text = match self.item() {
+            DeValue::String(text) => text.as_ref(),
+            _ => {
+                self.not_a("a string", &one_of(words()));
+                return None;
+            }
+        };
+        let found = choices.iter().find(|(word, _)| *word == text);
+        if found.is_none() {
+            let help = match nearest(text, words()) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("write {}", one_of(words())),
+            };
+            self.wrong(&format!("cannot be {}", quote(text)), help);
+        }
+        found.map(|(_, meaning)| *meaning)
+    }
+
+    /// The entries of an array.
+    pub(in crate::config) fn list(&self, example: &str) -> Option<Vec<Value<'a>>> {
+        match self.item() {
+            DeValue::Array(items) => Some(items.iter().map(|item| self.entry(item)).collect()),
+            _ => {
+                self.not_a("an array", &format!("one such as `{example}`"));
+                None
+            }
+        }
+    }
+
+    /// The entries of an array; anything else stands for an array of itself.
+    pub(in crate::config) fn one_or_more(&self) -> Vec<Value<'a>> {
+        match self.item() {
+            DeValue::Array(items) => items.iter().map(|item| self.entry(item)).collect(),
+            _ => vec![Value::new(self.subject.clone(), self.key(), self.item, self.notes)],
+        }
+    }
+
+    fn entry(&self, item: &'a Spanned<DeValue<'a>>) -> Value<'a> {
+        Value::new(format!("an entry of {}", self.subject), item.span(), item, self.notes)
+    }
+}
+
+/// What a list already holds, to find what it holds twice.
+pub(in crate::config) struct Unique<T>(HashMap<T, Range<usize>>);
+
+impl<T: Hash + Eq> Unique<T> {
+    pub(in crate::config) fn new() -> Self {
+        Unique(HashMap::new())
+    }
+
+    /// Takes something in; notes a fault if it is there already.
+    pub(in crate::config) fn insert(&mut self, it: T, value: &Value<'_>) -> bool {
+        match self.0.get(&it) {
+            Some(first) => {
+                let message = format!("{} is there twice", value.subject);
+                value.fault(
+                    Fault::error(value.span(), message)
+                        .also(first.clone(), "first here")
+                        .help("remove one of the two"),
+                );
+                false
+            }
+            None => {
+                self.0.insert(it, value.span());
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a configuration says, in a few lines: for `weir check` and the log at start.
+
+use std::fmt::Write as _;
+
+use http::Method;
+
+use super::Loaded;
+use super::settings::{HostPattern, PathPattern, Route, Segment, Settings, Target};
+use super::units::show_rate;
+use crate::limit::{Key, Limit, Missing, Policy, Source};
+
+/// Routes and limits in aligned columns.
+#[must_use]
+pub fn summary(loaded: &Loaded) -> String {
+    let settings = &loaded.settings;
+    let mut text = String::new();
+    let listen: Vec<String> = settings.server.listen.iter().map(ToString::to_string).collect();
+    let counts = [
+        count(settings.routes.len(), "route"),
+        count(settings.limits.len(), "limit"),
+        count(settings.upstreams.len(), "upstream"),
+    ];
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{}: {}", loaded.name, counts.join(", "));
+    let _ = writeln!(text, "listen {}, admin {}", listen.join(", "), settings.admin.listen);
+    let routes = settings.routes.iter().map(|route| route_row(route, settings));
+    let _ = write!(text, "\nroutes\n{}", table(routes.collect()));
+    if !settings.limits.is_empty() {
+        let _ =
+            write!(text, "\nlimits\n{}", table(settings.limits.iter().map(limit_row).collect()));
+    }
+    text
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+fn route_row(route: &Route, settings: &Settings) -> Vec<String> {
+    let methods: Vec<&str> = route.methods.iter().map(Method::as_str).collect();
+    let upstream = match route.target {
+        Target::Echo => "echo",
+        Target::Upstream(index) => &settings.upstreams[index].name,
+    };
+    let limits: Vec<&str> =
+        route.limits.iter().map(|index| settings.limits[*index].name.as_str()).collect();
+    vec![
+        route.name.clone(),
+        host(&route.host),
+        path(&route.path),
+        if methods.is_empty() { "any method".to_owned() } else { methods.join(" ") },
+        format!("→ {upstream}"),
+        if limits.is_empty() { "no limits".to_owned() } else { limits.join(", ") },
+    ]
+}
+
+fn limit_row(limit: &Limit) -> Vec<String> {
+    let (rate, burst) = match &limit.policy {
+        Policy::TokenBucket(it) => (it.rate(), format!("burst {}", it.burst())),
+        Policy::SlidingWindow(it) => (it.rate(), String::new()),
+        Policy::FixedWindow(it) => (it.rate(), String::new()),
+    };
+    let missing = match limit.missing {
+        Missing::Ip => "ip",
+        Missing::Skip => "skip",
+        Missing::Deny => "deny",
+        Missing::Shared => "shared",
+    };
+    vec![
+        limit.name.clone(),
+        key(&limit.key),
+        limit.policy.algorithm().to_owned(),
+        show_rate(rate),
+        burst,
+        format!("cost {}", limit.cost),
+        format!("missing {missing}"),
+        if limit.response_headers { String::new() } else { "hidden".to_owned() },
+    ]
+}
+
+fn host(host: &HostPattern) -> String {
+    match host {
+        HostPattern::Any => "any host".to_owned(),
+        HostPattern::Exact(name) => name.clone(),
+        HostPattern::Below(name) => format!("*.{name}"),
+    }
+}
+
+fn path(path: &PathPattern) -> String {
+    let mut text = String::new();
+    for segment in &path.segments {
+        match segment {
+            Segment::Literal(literal) => text.extend(["/", literal]),
+            Segment::Parameter(name) => text.extend(["/{", name, "}"]),
+        }
+    }
+    match (path.prefix, text.is_empty()) {
+        (true, _) => text + "/*",
+        (false, true) => "/".to_owned(),
+        (false, false) => text,
+    }
+}
+
+fn key(key: &Key) -> String {
+    let source = |source: &Source| match source {
+        Source::Ip => "ip".to_owned(),
+        Source::Route => "route".to_owned(),
+        Source::Global => "global".to_owned(),
+        Source::Header(name) => format!("header:{name}"),
+        Source::Query(name) => format!("query:{name}"),
+        Source::Cookie(name) => format!("cookie:{name}"),
+    };
+    key.0.iter().map(source).collect::<Vec<_>>().join(" + ")
+}
+
+/// Rows with every column as wide as its widest cell.
+fn table(rows: Vec<Vec<String>>) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths).filter(|(_, width)| **width > 0) {
+            let _ = write!(line, "  {cell:<width$}");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

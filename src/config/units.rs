@@ -1,0 +1,186 @@
+//! Durations, sizes and rates: how they are written, and how they are shown.
+
+use std::time::Duration;
+
+use crate::limit::Rate;
+use crate::limit::rate::RateError;
+
+/// No duration of a configuration is longer.
+pub(super) const LONGEST: Duration = crate::limit::rate::MAX_PERIOD;
+
+const MILLIS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+const SIZES: [(&str, u64); 5] =
+    [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+const PERIODS: [(&str, u64); 4] = [("second", 1), ("minute", 60), ("hour", 3600), ("day", 86_400)];
+
+/// `250ms`, `10s`, `5m`, `1h`, `1d`, or several as in `1m30s`; `None` if it is none of these.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut millis: u64 = 0;
+    while !rest.is_empty() {
+        let (count, after) = leading_count(rest)?;
+        let length = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let (unit, next) = after.split_at(length);
+        let (_, scale) = MILLIS.iter().find(|(name, _)| *name == unit)?;
+        millis = millis.checked_add(count.checked_mul(*scale)?)?;
+        rest = next;
+    }
+    if text.is_empty() { None } else { Some(Duration::from_millis(millis)) }
+}
+
+/// `512B`, `64KiB`, `10MiB`; `None` if it is not written so.
+pub(super) fn size(text: &str) -> Option<u64> {
+    let (count, unit) = leading_count(text)?;
+    let (_, scale) = SIZES.iter().find(|(name, _)| *name == unit)?;
+    count.checked_mul(*scale)
+}
+
+/// Why a rate is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RateFault {
+    #[error("it is not written as a count, a `/` and a period")]
+    Form,
+    #[error("the part before the `/` is not a count")]
+    Count,
+    #[error("the part after the `/` is not a period")]
+    Period,
+    #[error(transparent)]
+    Range(RateError),
+}
+
+/// `N/second`, `N/minute`, `N/hour`, `N/day`, or `N/<duration>` such as `5/10s`.
+pub(super) fn rate(text: &str) -> Result<Rate, RateFault> {
+    let (count, period) = text.split_once('/').ok_or(RateFault::Form)?;
+    let count = match leading_count(count.trim_end()) {
+        Some((count, "")) => count,
+        _ => return Err(RateFault::Count),
+    };
+    let period = period.trim_start();
+    let named = PERIODS.iter().find(|(name, _)| *name == period);
+    let period = match named {
+        Some((_, seconds)) => Duration::from_secs(*seconds),
+        None => duration(period).ok_or(RateFault::Period)?,
+    };
+    Rate::new(count, period).map_err(RateFault::Range)
+}
+
+/// The period that a word such as `sec`, `s`, `seconds` or `min` probably stands for.
+pub(super) fn period_meant(text: &str) -> Option<&'static str> {
+    let period = text.split_once('/')?.1.trim().to_ascii_lowercase();
+    let (first, _) = period.split_at_checked(1)?;
+    let (name, _) = PERIODS.iter().find(|(name, _)| name.starts_with(first))?;
+    let short = period.trim_end_matches('s');
+    let known = short.is_empty() || name.starts_with(short) || ["hr", "dy"].contains(&short);
+    known.then_some(name)
+}
+
+/// The digits a text begins with, as a number, and what follows. Underscores may part them.
+fn leading_count(text: &str) -> Option<(u64, &str)> {
+    let length = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+    let (digits, rest) = text.split_at(length);
+    if digits.starts_with('_') || digits.ends_with('_') {
+        return None;
+    }
+    Some((digits.replace('_', "").parse().ok()?, rest))
+}
+
+/// A rate as it would be written: `600/minute`, `5/10s`.
+pub(super) fn show_rate(rate: Rate) -> String {
+    let micros = rate.period_us();
+    match PERIODS.iter().find(|(_, seconds)| seconds * 1_000_000 == micros) {
+        Some((name, _)) => format!("{}/{name}", rate.count()),
+        None => format!("{}/{}", rate.count(), show_duration(Duration::from_micros(micros))),
+    }
+}
+
+/// A duration as it would be written: `1m30s`.
+pub(super) fn show_duration(duration: Duration) -> String {
+    let mut millis = duration.as_millis() as u64;
+    if millis == 0 {
+        return "0s".to_owned();
+    }
+    let mut shown = String::new();
+    for (name, scale) in MILLIS.iter().rev() {
+        if millis >= *scale {
+            shown.push_str(&format!("{}{name}", millis / scale));
+            millis %= scale;
+        }
+    }
+    shown
+}
+
+/// A size as it would be written: the largest unit that leaves no rest.
+pub(super) fn show_size(bytes: u64) -> String {
+    let unit = SIZES.iter().rev().find(|(_, scale)| bytes >= *scale && bytes % scale == 0);
+    let (name, scale) = unit.unwrap_or(&SIZES[0]);
+    format!("{}{name}", bytes / scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_counts_with_units() {
+        assert_eq!(duration("250ms"), Some(Duration::from_millis(250)));
+        assert_eq!(duration("1m30s"), Some(Duration::from_secs(90)));
+        assert_eq!(duration("1d"), Some(Duration::from_secs(86_400)));
+        assert_eq!(duration("0s"), Some(Duration::ZERO));
+        for wrong in
+            ["", "10", "s", "10 s", "-1s", "1.5s", "10S", "1s ", "99999999999999999999s", "_1s"]
+        {
+            assert_eq!(duration(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(duration("9999999999999999d"), None, "overflow");
+    }
+
+    #[test]
+    fn sizes_are_counts_with_binary_units() {
+        assert_eq!(size("512B"), Some(512));
+        assert_eq!(size("64KiB"), Some(65_536));
+        assert_eq!(size("10MiB"), Some(10 << 20));
+        for wrong in ["", "10", "10KB", "10kib", "1.5MiB", "-1B", "99999999TiB"] {
+            assert_eq!(size(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn rates_are_counts_a_period() {
+        let written = |text| rate(text).map(show_rate);
+        for same in ["1/second", "600/minute", "5/10s", "7/hour", "1000000/day", "3/250ms"] {
+            assert_eq!(written(same), Ok(same.to_owned()));
+        }
+        assert_eq!(written("1_000/60s"), Ok("1000/minute".to_owned()));
+        assert_eq!(written("5"), Err(RateFault::Form));
+        assert_eq!(written("five/second"), Err(RateFault::Count));
+        assert_eq!(written("-5/second"), Err(RateFault::Count));
+        assert_eq!(written("5/fortnight"), Err(RateFault::Period));
+        assert_eq!(written("0/second"), Err(RateFault::Range(RateError::Count)));
+        assert_eq!(written("5/0s"), Err(RateFault::Range(RateError::Period)));
+        assert_eq!(written("1000000000/1ms"), Err(RateFault::Range(RateError::TooFast)));
+    }
+
+    #[test]
+    fn abbreviated_periods_are_recognised_for_the_help() {
+        for (text, meant) in
+            [("5/s", "second"), ("5/sec", "second"), ("5/seconds", "second"), ("5/min", "minute")]
+        {
+            assert_eq!(period_meant(text), Some(meant), "{text}");
+        }
+        assert_eq!(period_meant("5/fortnight"), None);
+        assert_eq!(period_meant("5/"), None);
+        assert_eq!(period_meant("5/é"), None);
+    }
+
+    #[test]
+    fn what_is_shown_reads_back() {
+        for millis in [0, 1, 250, 1000, 90_000, 3_600_000, 86_400_000, 123_456_789] {
+            let duration_ = Duration::from_millis(millis);
+            assert_eq!(duration(&show_duration(duration_)), Some(duration_));
+        }
+        for bytes in [0, 1, 1024, 1500, 32 << 10, 10 << 20] {
+            assert_eq!(size(&show_size(bytes)), Some(bytes));
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The fixed window at chosen instants; random ones are in `tests/model`.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Twenty seconds into a minute.
+const NOW: Micros = Micros(1_700_000_000_000_000);
+
+fn window(count: u64, seconds: u64) -> FixedWindow {
+    FixedWindow::new(Rate::new(count, Duration::from_secs(seconds)).expect("a rate"))
+}
+
+#[test]
+fn a_window_ends_at_a_multiple_of_its_period() {
+    let end = Micros(NOW.0 + 40_000_000);
+    let once = window(1, 60);
+    let used = State { until: end, rest: 1 };
+    assert_eq!(once.evaluate(State::default(), NOW, 1), Verdict::Admit(used));
+    assert_eq!(once.evaluate(used, NOW, 1), Verdict::Refuse(Retry::At(end)));
+    assert!(matches!(once.evaluate(used, end, 1), Verdict::Admit(_)));
+    assert_eq!(once.report(used, NOW), Report { remaining: 0, grows_at: end, full_at: end });
+    assert_eq!(once.report(used, end), Report { remaining: 1, grows_at: end, full_at: end });
+}
+
+#[test]
+fn more_than_the_count_never_passes() {
+    assert_eq!(window(5, 60).evaluate(State::default(), NOW, 6), Verdict::Refuse(Retry::Never));
+}
+
+#[test]
+fn a_live_count_stays_used_in_this_window_whatever_wrote_it() {
+    let minute_end = Micros(NOW.0 + 40_000_000);
+    for until in [NOW.0 + 1, NOW.0 + 3_600_000_000] {
+        let foreign = State { until: Micros(until), rest: 5 };
+        let settled = window(5, 60).settle(foreign, NOW);
+        assert_eq!(settled, State { until: minute_end, rest: 5 });
+        let refused = Verdict::Refuse(Retry::At(minute_end));
+        assert_eq!(window(5, 60).evaluate(foreign, NOW, 1), refused);
+    }
+}
+
+#[test]
+fn a_lowered_count_leaves_nothing_and_no_debt() {
+    let used = State { until: Micros(NOW.0 + 40_000_000), rest: 50 };
+    assert_eq!(window(10, 60).report(used, NOW).remaining, 0);
+    assert_eq!(window(10, 60).evaluate(used, NOW, 0), Verdict::Admit(used));
+}

@@ -1,0 +1,100 @@
+//! The sliding window at chosen instants; random ones are in `tests/model`.
+
+use std::time::Duration;
+
+use super::*;
+
+const SECOND: u64 = 1_000_000;
+/// The start of a window of ten seconds, and of one minute.
+const START: u64 = 1_699_999_980 * SECOND;
+
+fn window(count: u64, seconds: u64) -> SlidingWindow {
+    SlidingWindow::new(Rate::new(count, Duration::from_secs(seconds)).expect("a rate"))
+}
+
+fn at(seconds: u64) -> Micros {
+    Micros(START + seconds * SECOND)
+}
+
+fn spend(window: &SlidingWindow, state: State, now: Micros, cost: u64) -> State {
+    match window.evaluate(state, now, cost) {
+        Verdict::Admit(state) => state,
+        Verdict::Refuse(retry) => panic!("refused until {retry:?}"),
+    }
+}
+
+#[test]
+fn the_previous_window_fades_as_this_one_goes_on() {
+    let ten = window(10, 10);
+    let spent = spend(&ten, State::default(), at(5), 10);
+    // 10·(10 − 2)/10 = 8 still show after two seconds of the next window.
+    assert_eq!(ten.report(spent, at(12)).remaining, 2);
+    let more = spend(&ten, spent, at(12), 2);
+    assert_eq!(ten.evaluate(more, at(12), 1), Verdict::Refuse(Retry::At(at(13))));
+    assert!(matches!(ten.evaluate(more, Micros(at(13).0 - 1), 1), Verdict::Refuse(_)));
+    assert!(matches!(ten.evaluate(more, at(13), 1), Verdict::Admit(_)));
+}
+
+#[test]
+fn the_promised_instant_may_lie_in_the_next_window_or_at_its_end() {
+    let ten = window(10, 10);
+    let spent = spend(&ten, State::default(), at(5), 10);
+    assert_eq!(ten.evaluate(spent, at(5), 1), Verdict::Refuse(Retry::At(at(11))));
+    assert_eq!(ten.evaluate(spent, at(5), 10), Verdict::Refuse(Retry::At(at(20))));
+    assert_eq!(ten.evaluate(spent, at(5), 11), Verdict::Refuse(Retry::Never));
+}
+
+#[test]
+fn a_state_ends_when_nothing_of_it_shows() {
+    let ten = window(10, 10);
+    let spent = spend(&ten, State::default(), at(5), 10);
+    assert_eq!(spent.until, at(20));
+    let report = ten.report(spent, at(5));
+    assert_eq!(report, Report { remaining: 0, grows_at: at(11), full_at: at(20) });
+    let full = Report { remaining: 10, grows_at: at(20), full_at: at(20) };
+    assert_eq!(ten.report(spent, at(20)), full);
+}
+
+#[test]
+fn a_changed_period_is_no_way_to_a_fresh_window() {
+    let spent = spend(&window(10, 10), State::default(), at(45), 10);
+    // Read as this minute's own, an end at the minute's end would mean "spent a minute ago".
+    assert_eq!(spent.until, at(60));
+    let minute = window(10, 60);
+    let settled = minute.settle(spent, at(46));
+    assert_eq!(minute.report(spent, at(46)).remaining, 0);
+    assert_eq!(minute.report(settled, at(46)), minute.report(spent, at(46)));
+    let retry = Verdict::Refuse(Retry::At(at(66)));
+    assert_eq!(minute.evaluate(spent, at(46), 1), retry);
+    assert_eq!(minute.evaluate(settled, at(59), 1), retry);
+}
+
+#[test]
+fn a_lowered_count_is_empty_and_not_in_debt() {
+    let spent = spend(&window(100, 10), State::default(), at(5), 90);
+    let lowered = window(10, 10);
+    assert_eq!(lowered.report(spent, at(5)).remaining, 0);
+    assert_eq!(lowered.evaluate(spent, at(5), 1), Verdict::Refuse(Retry::At(at(11))));
+    assert!(matches!(lowered.evaluate(spent, at(11), 1), Verdict::Admit(_)));
+}
+
+#[test]
+fn a_clock_that_steps_back_gives_nothing_away() {
+    let ten = window(10, 10);
+    let spent = spend(&ten, State::default(), at(5), 10);
+    let hour_back = Micros(at(5).0 - 3_600 * SECOND);
+    assert_eq!(ten.report(spent, hour_back).remaining, 0);
+    let settled = ten.settle(spent, hour_back);
+    assert_eq!(settled.until, Micros(at(20).0 - 3_600 * SECOND));
+}
+
+#[test]
+fn the_largest_counts_fit() {
+    let year = window(1_000_000_000, 366 * 86_400);
+    let spent = spend(&year, State::default(), at(0), 1_000_000_000);
+    let Verdict::Refuse(Retry::At(retry)) = year.evaluate(spent, at(0), 1) else {
+        panic!("admitted by an empty window");
+    };
+    assert!(matches!(year.evaluate(spent, Micros(retry.0 - 1), 1), Verdict::Refuse(_)));
+    assert!(matches!(year.evaluate(spent, retry, 1), Verdict::Admit(_)));
+}

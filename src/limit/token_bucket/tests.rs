@@ -1,0 +1,96 @@
+//! The token bucket at chosen instants; random ones are in `tests/model`.
+
+use std::time::Duration;
+
+use super::*;
+
+const NOW: Micros = Micros(1_700_000_000_000_000);
+
+fn bucket(count: u64, period: Duration, burst: u64) -> TokenBucket {
+    TokenBucket::new(Rate::new(count, period).expect("a rate"), burst).expect("a bucket")
+}
+
+fn spend(bucket: &TokenBucket, state: State, now: Micros, cost: u64) -> State {
+    match bucket.evaluate(state, now, cost) {
+        Verdict::Admit(state) => state,
+        Verdict::Refuse(retry) => panic!("refused until {retry:?}"),
+    }
+}
+
+#[test]
+fn a_burst_out_of_range_is_refused() {
+    let rate = Rate::new(1, Duration::from_secs(1)).expect("a rate");
+    assert_eq!(TokenBucket::new(rate, 0), Err(BurstError::OutOfRange));
+    assert_eq!(TokenBucket::new(rate, MAX_BURST + 1), Err(BurstError::OutOfRange));
+    let daily = Rate::new(1, Duration::from_secs(86_400)).expect("a rate");
+    assert!(TokenBucket::new(daily, 36_525).is_ok());
+    assert_eq!(TokenBucket::new(daily, 36_526), Err(BurstError::TooSlow));
+}
+
+#[test]
+fn rounding_a_token_does_not_show_in_whole_seconds() {
+    assert_eq!(bucket(3, Duration::from_secs(1), 3).refill_seconds(), 1);
+    assert_eq!(bucket(600, Duration::from_secs(60), 100).refill_seconds(), 10);
+    assert_eq!(bucket(600, Duration::from_secs(60), 101).refill_seconds(), 11);
+    assert_eq!(bucket(1_000_000_000, Duration::from_secs(1), 1).refill_seconds(), 1);
+}
+
+#[test]
+fn rounding_stays_within_a_millionth_of_any_rate() {
+    for count in [3, 7, 600_000, 999_999_937, 1_000_000_000] {
+        let bucket = bucket(count, Duration::from_secs(1), 1);
+        let exact = 1_000_000_u128 << FRACTION_BITS;
+        let rounded = bucket.token * u128::from(count);
+        assert!(rounded >= exact);
+        assert!((rounded - exact) * 1_000_000 < exact, "{count} a second");
+    }
+}
+
+#[test]
+fn a_bucket_further_ahead_than_empty_is_empty() {
+    let bucket = bucket(1, Duration::from_secs(1), 5);
+    let hour_ahead = State { until: Micros(NOW.0 + 3_600_000_000), rest: 0 };
+    let settled = bucket.settle(hour_ahead, NOW);
+    assert_eq!(settled, State { until: Micros(NOW.0 + 5_000_000), rest: 0 });
+    let next = Micros(NOW.0 + 1_000_000);
+    assert_eq!(bucket.evaluate(hour_ahead, NOW, 1), Verdict::Refuse(Retry::At(next)));
+    assert!(matches!(bucket.evaluate(settled, next, 1), Verdict::Admit(_)));
+}
+
+#[test]
+fn a_cost_of_zero_changes_nothing() {
+    let bucket = bucket(3, Duration::from_secs(1), 3);
+    let spent = spend(&bucket, State::default(), NOW, 3);
+    assert_eq!(bucket.evaluate(spent, NOW, 0), Verdict::Admit(spent));
+    assert_eq!(bucket.settle(spent, NOW), spent);
+}
+
+#[test]
+fn a_report_tells_what_is_left_and_when_more_comes() {
+    let bucket = bucket(10, Duration::from_secs(1), 5);
+    let full = Report { remaining: 5, grows_at: NOW, full_at: NOW };
+    assert_eq!(bucket.report(State::default(), NOW), full);
+
+    let spent = spend(&bucket, State::default(), NOW, 2);
+    let later = Micros(NOW.0 + 30_000);
+    let report = bucket.report(spent, later);
+    assert_eq!(report.remaining, 3);
+    assert_eq!(report.grows_at, Micros(NOW.0 + 100_000));
+    assert_eq!(report.full_at, Micros(NOW.0 + 200_000));
+    assert_eq!(bucket.report(spent, report.grows_at).remaining, 4);
+}
+
+#[test]
+fn a_slow_rate_with_a_large_burst_is_as_exact() {
+    let century = bucket(1_000, Duration::from_secs(86_400), 30_000_000);
+    let spent = spend(&century, State::default(), NOW, 30_000_000);
+    let report = century.report(spent, NOW);
+    assert_eq!(report.remaining, 0);
+    assert_eq!(report.grows_at, Micros(NOW.0 + 86_400_000));
+    let Verdict::Refuse(Retry::At(at)) = century.evaluate(spent, NOW, 29_999_999) else {
+        panic!("admitted by an empty bucket");
+    };
+    assert!(matches!(century.evaluate(spent, at, 29_999_999), Verdict::Admit(_)));
+    let before = Micros(at.0 - 1);
+    assert!(matches!(century.evaluate(spent, before, 29_999_999), Verdict::Refuse(_)));
+}

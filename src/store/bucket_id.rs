@@ -1,0 +1,140 @@
+//! Names for buckets: 128 bits of SipHash-1-3 under a secret, in place of the key itself.
+//!
+//! Nobody who does not know the secret can aim at a shard, at an overflow bucket or at another
+//! caller's bucket. Every part of a key is preceded by its kind and its length, so that no two
+//! lists of parts feed the hash the same bytes. The same secret names the same buckets: keep the
+//! hasher across reloads and the buckets stay.
+
+use std::fmt;
+use std::hash::Hasher as _;
+
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
+
+/// Names a bucket: a keyed hash over the limit's name, its algorithm and the key's parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BucketId(pub u128);
+
+/// Makes [`BucketId`]s.
+#[derive(Clone)]
+pub struct BucketHasher {
+    keyed: SipHasher13,
+}
+
+/// A bucket's name in the making: one call of [`BucketName::part`] for each part of the key.
+#[derive(Clone)]
+pub struct BucketName {
+    hasher: SipHasher13,
+}
+
+impl BucketHasher {
+    /// A hasher with a secret of its own.
+    ///
+    /// # Errors
+    /// If the system has no randomness to give.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret)?;
+        Ok(Self::with_secret(&secret))
+    }
+
+    /// A hasher that agrees with every other of the same secret.
+    #[must_use]
+    pub fn with_secret(secret: &[u8; 16]) -> Self {
+        Self { keyed: SipHasher13::new_with_key(secret) }
+    }
+
+    /// What all buckets of a limit start from. A limit that changes its algorithm starts afresh.
+    #[must_use]
+    pub fn limit_prefix(&self, name: &str, algorithm: &str) -> u64 {
+        let mut hasher = self.keyed;
+        hasher.write_usize(name.len());
+        hasher.write(name.as_bytes());
+        hasher.write(algorithm.as_bytes());
+        hasher.finish()
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn start(&self, limit_prefix: u64) -> BucketName {
+        let mut hasher = self.keyed;
+        hasher.write_u64(limit_prefix);
+        BucketName { hasher }
+    }
+}
+
+impl BucketName {
+    /// Adds a part. `kind` tells apart parts that may hold the same bytes, such as a user from a
+    /// header and one from a cookie.
+    #[inline]
+    pub fn part(&mut self, kind: u8, bytes: &[u8]) {
+        // Kind and length in one word: no part is as long as 2^56.
+        self.hasher.write_u64(u64::from(kind) << 56 | bytes.len() as u64);
+        self.hasher.write(bytes);
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn finish(&self) -> BucketId {
+        BucketId(self.hasher.finish128().as_u128())
+    }
+}
+
+impl fmt::Debug for BucketHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BucketHasher")
+    }
+}
+
+impl fmt::Debug for BucketName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BucketName")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(parts: &[(u8, &str)]) -> BucketId {
+        let hasher = BucketHasher::with_secret(&[7; 16]);
+        let mut name = hasher.start(hasher.limit_prefix("per-user", "token_bucket"));
+        for (kind, bytes) in parts {
+            name.part(*kind, bytes.as_bytes());
+        }
+        name.finish()
+    }
+
+    #[test]
+    fn parts_that_spell_the_same_text_are_different_keys() {
+        let lists: [&[(u8, &str)]; 7] = [
+            &[],
+            &[(1, "")],
+            &[(1, "a:bc")],
+            &[(1, "a:b"), (1, "c")],
+            &[(1, "a"), (1, "b:c")],
+            &[(2, "a"), (1, "b:c")],
+            &[(1, "a"), (1, "b:c"), (1, "")],
+        ];
+        for (i, one) in lists.iter().enumerate() {
+            for other in &lists[..i] {
+                assert_ne!(name(one), name(other), "{one:?} and {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_is_its_name_and_its_algorithm() {
+        let hasher = BucketHasher::with_secret(&[7; 16]);
+        let one = hasher.limit_prefix("api", "token_bucket");
+        assert_eq!(one, hasher.clone().limit_prefix("api", "token_bucket"));
+        assert_ne!(one, hasher.limit_prefix("api", "fixed_window"));
+        assert_ne!(one, hasher.limit_prefix("apit", "oken_bucket"));
+    }
+
+    #[test]
+    fn another_secret_names_another_bucket() {
+        let one = BucketHasher::with_secret(&[1; 16]);
+        let other = BucketHasher::with_secret(&[2; 16]);
+        assert_ne!(one.start(1).finish(), other.start(1).finish());
+    }
+}

@@ -1,0 +1,171 @@
+//! One decision over several buckets, in several shards.
+//!
+//! **Why it is exact under concurrency.** A decision takes the locks of all shards it touches, in
+//! ascending order and the overflow shard's last, before it looks at any bucket, and gives none
+//! back before its last write. Locks taken in one order cannot deadlock. And of two decisions
+//! that share a bucket, one has done all its work on all its buckets before the other sees any of
+//! it; since locks are only released once all are held, "came before" has no cycles (two-phase
+//! locking). So what concurrent decisions do together is what they would do one after another.
+//!
+//! **Why it is all or nothing.** Every check is evaluated on copies. Only if all of them admit are
+//! the copies written.
+
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+
+use super::shard::Shard;
+use super::{MemoryStore, shard_of, tag_of};
+use crate::clock::Micros;
+use crate::limit::{State, Verdict};
+use crate::store::{Check, Decision};
+
+/// A request with more checks than this allocates.
+const USUAL: usize = 8;
+
+/// The locks of one decision, and its instant.
+struct Held<'a> {
+    store: &'a MemoryStore,
+    /// Ascending, without doubles.
+    indexes: SmallVec<[usize; USUAL]>,
+    shards: SmallVec<[MutexGuard<'a, Shard>; USUAL]>,
+    /// Taken when first needed: it is the last in the order anyway.
+    overflow: Option<MutexGuard<'a, Shard>>,
+    now: Micros,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A position in [`Held::shards`], and the tag in that shard.
+    Own(usize, u64),
+    Overflow(u64),
+}
+
+/// What is to become of one bucket.
+#[derive(Clone, Copy)]
+struct Plan {
+    place: Place,
+    /// Room in the table was set aside for this bucket.
+    reserved: bool,
+    before: State,
+    after: State,
+    /// The sum of all checks on this bucket: they count as one.
+    cost: u64,
+}
+
+pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>]) -> Decision {
+    let mut held = Held::lock(store, checks);
+    let now = held.now;
+    let mut plans: SmallVec<[Plan; USUAL]> = SmallVec::new();
+    // Which plan each check is part of.
+    let mut parts: SmallVec<[usize; USUAL]> = SmallVec::new();
+    let mut admitted = true;
+    for i in 0..checks.len() {
+        let part = match checks[..i].iter().position(|c| c.bucket == checks[i].bucket) {
+            Some(same) => parts[same],
+            None => held.plan(&mut plans, i, checks),
+        };
+        parts.push(part);
+        let check = &mut checks[i];
+        let plan = &mut plans[part];
+        plan.cost = plan.cost.saturating_add(check.cost);
+        check.refused = match check.policy.evaluate(plan.before, now, plan.cost) {
+            Verdict::Admit(after) => {
+                plan.after = after;
+                None
+            }
+            Verdict::Refuse(retry) => {
+                admitted = false;
+                Some(retry)
+            }
+        };
+    }
+    for (check, part) in checks.iter_mut().zip(&parts) {
+        let plan = plans[*part];
+        check.state = if admitted { plan.after } else { plan.before };
+    }
+    held.finish(&plans, admitted);
+    Decision { now, admitted }
+}
+
+impl<'a> Held<'a> {
+    fn lock(store: &'a MemoryStore, checks: &[Check<'_>]) -> Self {
+        let mut indexes: SmallVec<[usize; USUAL]> =
+            checks.iter().map(|check| shard_of(check.bucket, store.shards.len())).collect();
+        indexes.sort_unstable();
+        indexes.dedup();
+        let shards = indexes.iter().map(|index| store.shards[*index].0.lock()).collect();
+        // Read while the locks are held: whoever locks a bucket later also reads a later time, so
+        // no bucket ever sees time run back, and waiting for a lock costs the caller no tokens.
+        let now = store.clock.now();
+        Self { store, indexes, shards, overflow: None, now }
+    }
+
+    /// The plan of the bucket that decides check `i`: its own, if it has one or there is room for
+    /// it, else one of the limit's shared ones.
+    fn plan(
+        &mut self,
+        plans: &mut SmallVec<[Plan; USUAL]>,
+        i: usize,
+        checks: &[Check<'_>],
+    ) -> usize {
+        let (store, now, check) = (self.store, self.now, &checks[i]);
+        let index = shard_of(check.bucket, store.shards.len());
+        let at = self.indexes.partition_point(|held| *held < index);
+        let tag = tag_of(check.bucket);
+        let shard = &mut *self.shards[at];
+        let (place, reserved, before) = match shard.get(tag, check.policy, now) {
+            Some(state) => (Place::Own(at, tag), false, state),
+            None => {
+                let spare = |tag| checks.iter().any(|check| tag_of(check.bucket) == tag);
+                let reserved = store.reserve(shard, now, spare);
+                let overflow = overflow_tag(check);
+                // Whoever has no bucket may have spent from the shared one, so a new bucket
+                // starts as the shared one stands: moving in is no way to fresh tokens. The mark
+                // is as new as it must be: a charge to the shared bucket on behalf of this key
+                // was made under the lock that is held now.
+                let shared = if reserved && store.overflow.until() <= now {
+                    State::default()
+                } else {
+                    self.overflow().get(overflow, check.policy, now).unwrap_or_default()
+                };
+                let place = if reserved { Place::Own(at, tag) } else { Place::Overflow(overflow) };
+                (place, reserved, shared)
+            }
+        };
+        if let Some(same) = plans.iter().position(|plan| plan.place == place) {
+            return same;
+        }
+        plans.push(Plan { place, reserved, before, after: before, cost: 0 });
+        plans.len() - 1
+    }
+
+    fn overflow(&mut self) -> &mut Shard {
+        self.overflow.get_or_insert_with(|| self.store.overflow.lock())
+    }
+
+    /// Writes what was decided, if it was admitted, and gives back room that nobody took.
+    fn finish(mut self, plans: &[Plan], admitted: bool) {
+        for plan in plans {
+            // What ends by now says no more than its absence.
+            let write = admitted && plan.after != plan.before && plan.after.until > self.now;
+            let mut is_new = false;
+            match plan.place {
+                Place::Own(at, tag) if write => is_new = self.shards[at].put(tag, plan.after),
+                Place::Overflow(tag) if write => {
+                    let (store, now) = (self.store, self.now);
+                    store.overflow.put(self.overflow(), tag, plan.after, now);
+                }
+                _ => {}
+            }
+            if plan.reserved && !is_new {
+                self.store.release(1);
+            }
+        }
+    }
+}
+
+/// One of the limit's shared buckets, by the keyed hash.
+fn overflow_tag(check: &Check<'_>) -> u64 {
+    let mask = super::OVERFLOW_BUCKETS - 1;
+    (check.limit & !mask) | (tag_of(check.bucket) & mask)
+}

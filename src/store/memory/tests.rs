@@ -1,0 +1,106 @@
+//! What only the slots themselves can show; the rest is in `tests/model`.
+
+use std::time::Duration;
+
+use super::*;
+use crate::limit::token_bucket::TokenBucket;
+use crate::limit::{Policy, Rate, Retry, State};
+use crate::store::BucketHasher;
+
+const START: Micros = Micros(1_700_000_000_000_000);
+
+fn policy(burst: u64) -> Policy {
+    let rate = Rate::new(1, Duration::from_secs(1)).expect("a rate");
+    Policy::TokenBucket(TokenBucket::new(rate, burst).expect("a bucket"))
+}
+
+/// Buckets by number, under one limit.
+struct Names(BucketHasher, u64);
+
+impl Names {
+    fn new() -> Self {
+        let hasher = BucketHasher::with_secret(&[3; 16]);
+        let limit = hasher.limit_prefix("test", "token_bucket");
+        Self(hasher, limit)
+    }
+
+    fn check<'a>(&self, policy: &'a Policy, key: u64, cost: u64) -> Check<'a> {
+        let mut name = self.0.start(self.1);
+        name.part(0, &key.to_be_bytes());
+        Check::new(policy, self.1, name.finish(), cost)
+    }
+}
+
+fn contents(store: &MemoryStore) -> Vec<Vec<(u64, State)>> {
+    let own = store.shards.iter().map(|shard| shard.0.lock().states());
+    own.chain([store.overflow.lock().states()]).collect()
+}
+
+#[test]
+fn a_refusal_leaves_every_slot_as_it_was() {
+    let (names, five, one) = (Names::new(), policy(5), policy(1));
+    let store = MemoryStore::new(100_000, Clock::manual(START));
+    assert!(store.decide_now(&mut [names.check(&one, 0, 1)]).admitted);
+    assert!(store.decide_now(&mut [names.check(&five, 1, 2)]).admitted);
+    let before = (contents(&store), store.buckets());
+
+    let mut checks = [names.check(&five, 1, 1), names.check(&one, 0, 1), names.check(&five, 2, 1)];
+    assert!(!store.decide_now(&mut checks).admitted);
+    assert_eq!(checks.map(|check| check.refused.is_some()), [false, true, false]);
+    assert_eq!((contents(&store), store.buckets()), before);
+
+    assert!(!store.decide_now(&mut [names.check(&one, 0, 1)]).admitted);
+    assert_eq!((contents(&store), store.buckets()), before);
+}
+
+#[test]
+fn checks_on_one_bucket_are_one_check_with_the_sum() {
+    let (names, five) = (Names::new(), policy(5));
+    let store = MemoryStore::new(10, Clock::manual(START));
+    let mut checks = [names.check(&five, 1, 2), names.check(&five, 1, 3)];
+    assert!(store.decide_now(&mut checks).admitted);
+    assert_eq!(checks[0].state, checks[1].state);
+    assert_eq!(five.report(checks[0].state, START).remaining, 0);
+
+    let mut checks = [names.check(&five, 1, 1), names.check(&five, 1, 1)];
+    assert!(!store.decide_now(&mut checks).admitted);
+    assert_eq!(checks[1].refused, Some(Retry::At(Micros(START.0 + 2_000_000))));
+
+    let mut checks = [names.check(&five, 2, 3), names.check(&five, 2, 3)];
+    assert!(!store.decide_now(&mut checks).admitted);
+    assert_eq!(checks[1].refused, Some(Retry::Never));
+}
+
+#[test]
+fn a_peek_makes_no_bucket() {
+    let (names, five) = (Names::new(), policy(5));
+    let store = MemoryStore::new(10, Clock::manual(START));
+    assert!(store.decide_now(&mut [names.check(&five, 1, 0)]).admitted);
+    assert_eq!(store.buckets(), Buckets { own: 0, overflow: 0 });
+}
+
+#[test]
+fn the_last_place_goes_to_a_dead_bucket_of_the_same_decision_only_once() {
+    let (names, five) = (Names::new(), policy(5));
+    let clock = Clock::manual(START);
+    let store = MemoryStore::new(2, clock.clone());
+    assert!(store.decide_now(&mut [names.check(&five, 1, 1), names.check(&five, 2, 1)]).admitted);
+    clock.advance(Duration::from_secs(1));
+    // Key 1 is dead but about to be charged again: only key 2 may make room.
+    let mut checks = [names.check(&five, 1, 1), names.check(&five, 3, 1), names.check(&five, 4, 1)];
+    assert!(store.decide_now(&mut checks).admitted);
+    assert_eq!(store.buckets(), Buckets { own: 2, overflow: 1 });
+}
+
+#[test]
+fn a_shrunken_limit_refills_from_empty_and_not_from_its_old_debt() {
+    let (names, large, small) = (Names::new(), policy(1_000), policy(2));
+    let clock = Clock::manual(START);
+    let store = MemoryStore::new(10, clock.clone());
+    assert!(store.decide_now(&mut [names.check(&large, 1, 1_000)]).admitted);
+    assert!(!store.decide_now(&mut [names.check(&small, 1, 1)]).admitted);
+    clock.advance(Duration::from_micros(999_999));
+    assert!(!store.decide_now(&mut [names.check(&small, 1, 1)]).admitted);
+    clock.advance(Duration::from_micros(1));
+    assert!(store.decide_now(&mut [names.check(&small, 1, 1)]).admitted);
+}
