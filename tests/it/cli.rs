@@ -79,6 +79,7 @@ fn the_shipped_configurations_are_good() {
     for name in ["config.toml", "reference.toml"] {
         let output = program().arg("check").arg(format!("{folder}/{name}")).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{name}:\n{}", all(&output));
+        assert!(all(&output).contains("route"), "{name} is summed up");
     }
 }
 
