@@ -14,18 +14,26 @@ mod suggest;
 mod summary;
 mod units;
 
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
 pub use diagnostic::{Diagnostics, Fault, Level};
 pub use error::ConfigError;
-use file::{File, Notes};
+use file::Notes;
 pub use locate::{Source, locate};
 pub use settings::Settings;
 pub use summary::summary;
 
 /// What Weir runs on when there is no file: the copy of `config/config.toml` it was built with.
 pub const DEFAULT: &str = include_str!("../config/config.toml");
+
+/// Ten thousand routes take a tenth of it; what is larger was named by mistake.
+const LARGEST: u64 = 16 << 20;
 
 /// A configuration that may be served.
 #[derive(Debug, Clone)]
@@ -43,13 +51,22 @@ pub struct Loaded {
 /// # Errors
 /// If it cannot be read, is not UTF-8, or has faults: all of them.
 pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
-    let bytes = std::fs::read(path)
-        .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    let bytes =
+        read(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
     let name = path.display().to_string();
     match String::from_utf8(bytes) {
         Ok(text) => parse(&name, &text),
         Err(fault) => Err(ConfigError::not_utf8(name, &fault)),
     }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::other("it is larger than 16MiB"));
+    }
+    Ok(bytes)
 }
 
 /// Checks a text. Messages call it `name`.
@@ -58,7 +75,7 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
 /// If it has faults: all of them.
 pub fn parse(name: &str, text: &str) -> Result<Loaded, ConfigError> {
     let text: Arc<str> = Arc::from(text);
-    let file = File::parse(&text);
+    let file = file::File::parse(&text);
     let notes = Notes::default();
     let settings = compile::settings(&file, &notes);
     let faults = file.merge(notes.into_faults());

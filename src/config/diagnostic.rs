@@ -100,12 +100,15 @@ impl Diagnostics {
         let lines = Lines::of(&self.text);
         let mut shown = String::new();
         for fault in self.faults.iter().take(MOST_SHOWN) {
+            if !shown.is_empty() {
+                shown.push('\n');
+            }
             shown.push_str(&self.render_one(fault, &lines, &renderer));
-            shown.push_str("\n\n");
+            shown.push('\n');
         }
         if self.faults.len() > MOST_SHOWN {
             let more = self.faults.len() - MOST_SHOWN;
-            shown.push_str(&format!("… and {more} more in {}\n", self.name));
+            shown.push_str(&format!("\n… and {more} more in {}\n", self.name));
         }
         shown
     }
@@ -148,8 +151,9 @@ impl Diagnostics {
             .map(|fault| {
                 let (line, column) = lines.position(fault.span.start);
                 let help = fault.help.as_ref().map(|it| format!("; {it}")).unwrap_or_default();
+                let warning = if fault.level == Level::Warning { "warning: " } else { "" };
                 let message = &fault.message;
-                format!("{}:{line}:{column}: {message}{help}", self.name).replace('\n', " ")
+                format!("{}:{line}:{column}: {warning}{message}{help}", self.name)
             })
             .collect()
     }

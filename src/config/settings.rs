@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use crate::limit::Limit;
 
 /// A whole configuration, checked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub server: Server,
     pub admin: Admin,

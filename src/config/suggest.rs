@@ -30,14 +30,25 @@ fn fold(word: &str) -> String {
     word.to_lowercase().replace('-', "_")
 }
 
-/// A word from the file in backticks, without control characters and not too long.
+/// A word from the file in backticks, fit to be shown.
 pub(super) fn quote(word: &str) -> String {
+    format!("`{}`", shown(word))
+}
+
+/// A word from the file without control characters and not too long.
+pub(super) fn shown(word: &str) -> String {
     let mut shown: String = word.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     if word.chars().nth(SHOWN).is_some() {
         shown.push('…');
     }
     // Quotes need no escape between backticks.
-    format!("`{}`", shown.replace("\\\"", "\"").replace("\\'", "'"))
+    shown.replace("\\\"", "\"").replace("\\'", "'")
+}
+
+/// `` `a`, `b`, `c` ``.
+pub(super) fn list<'c>(words: impl IntoIterator<Item = &'c str>) -> String {
+    let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
+    words.join(", ")
 }
 
 /// `` `a`, `b` or `c` ``.

@@ -52,11 +52,10 @@ pub(super) enum RateFault {
 /// `N/second`, `N/minute`, `N/hour`, `N/day`, or `N/<duration>` such as `5/10s`.
 pub(super) fn rate(text: &str) -> Result<Rate, RateFault> {
     let (count, period) = text.split_once('/').ok_or(RateFault::Form)?;
-    let count = match leading_count(count.trim_end()) {
+    let count = match leading_count(count) {
         Some((count, "")) => count,
         _ => return Err(RateFault::Count),
     };
-    let period = period.trim_start();
     let named = PERIODS.iter().find(|(name, _)| *name == period);
     let period = match named {
         Some((_, seconds)) => Duration::from_secs(*seconds),
@@ -112,7 +111,8 @@ pub(super) fn show_duration(duration: Duration) -> String {
 
 /// A size as it would be written: the largest unit that leaves no rest.
 pub(super) fn show_size(bytes: u64) -> String {
-    let unit = SIZES.iter().rev().find(|(_, scale)| bytes >= *scale && bytes % scale == 0);
+    let unit =
+        SIZES.iter().rev().find(|(_, scale)| bytes >= *scale && bytes.is_multiple_of(*scale));
     let (name, scale) = unit.unwrap_or(&SIZES[0]);
     format!("{}{name}", bytes / scale)
 }

@@ -7,7 +7,7 @@ use http::HeaderName;
 pub struct Key(pub Vec<Source>);
 
 /// One part of a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The caller's address; IPv6 by prefix.
     Ip,

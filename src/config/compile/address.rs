@@ -1,12 +1,12 @@
 //! Addresses to listen on, and networks to trust.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use ipnet::{IpNet, Ipv4Net};
 
 use crate::config::diagnostic::Fault;
-use crate::config::file::Value;
+use crate::config::file::{Notes, Value};
 use crate::config::suggest::quote;
 
 /// The addresses that are listened on already.
@@ -29,6 +29,21 @@ impl Taken {
         self.0.push((address, value.span()));
         Some(address)
     }
+
+    /// The address that holds where the file names none, which others may have taken as well.
+    pub(super) fn claim_default(
+        &mut self,
+        key: &str,
+        default: SocketAddr,
+        notes: &Notes,
+    ) -> SocketAddr {
+        if let Some((address, span)) = self.0.iter().find(|(it, _)| collide(*it, default)) {
+            let message = format!("`{address}` is listened on already: `{key}` is `{default}`");
+            let help = format!("use another port here, or set `{key}`");
+            notes.fault(Fault::error(span.clone(), message).help(help));
+        }
+        default
+    }
 }
 
 /// Port 0 is a free port each time, and the unspecified address is all of its family.
@@ -45,14 +60,14 @@ fn listen(value: &Value<'_>) -> Option<SocketAddr> {
     if let Ok(address) = text.parse() {
         return Some(address);
     }
-    let port = text.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok());
+    let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
     let help = match (text.parse::<IpAddr>(), port) {
         (Ok(IpAddr::V4(ip)), _) => format!("add a port: `\"{ip}:8080\"`"),
         (Ok(IpAddr::V6(ip)), _) => format!("add brackets and a port: `\"[{ip}]:8080\"`"),
         (_, Some(port)) if text.starts_with("localhost:") => {
             format!("write an address, not a name: `\"127.0.0.1:{port}\"`")
         }
-        (_, Some(port)) if text.starts_with("*:") || text.starts_with(':') || text == port => {
+        (_, Some(port)) if text.starts_with(['*', ':']) || !text.contains(':') => {
             format!("write `\"0.0.0.0:{port}\"` to listen on every address")
         }
         _ => "write an IP address and a port, such as `\"0.0.0.0:8080\"` or `\"[::]:8080\"`"
@@ -95,11 +110,7 @@ pub(super) fn network(value: &Value<'_>) -> Option<IpNet> {
 
 fn unmap(network: IpNet) -> IpNet {
     let IpNet::V6(v6) = network else { return network };
-    let mapped = v6.prefix_len().checked_sub(96).zip(mapped(v6.network()));
+    let mapped = v6.prefix_len().checked_sub(96).zip(v6.network().to_ipv4_mapped());
     let v4 = mapped.and_then(|(prefix, ip)| Ipv4Net::new(ip, prefix).ok());
     v4.map_or(network, IpNet::V4)
-}
-
-fn mapped(address: Ipv6Addr) -> Option<std::net::Ipv4Addr> {
-    address.to_ipv4_mapped()
 }

@@ -3,7 +3,7 @@
 use http::HeaderName;
 
 use crate::config::file::{Unique, Value};
-use crate::config::suggest::{nearest, one_of, quote};
+use crate::config::suggest::{nearest, one_of, quote, shown};
 use crate::limit::{Key, Source};
 
 const SOURCES: [&str; 6] = ["ip", "route", "global", "header:NAME", "query:NAME", "cookie:NAME"];
@@ -18,9 +18,8 @@ pub(super) fn key(value: &Value<'_>) -> Option<Key> {
     let mut seen = Unique::new();
     let mut sources = Vec::new();
     for entry in &entries {
-        let source = source(entry)?;
-        let again = format!("{source:?}");
-        if seen.insert(again, entry) {
+        let Some(source) = source(entry) else { continue };
+        if seen.insert(source.clone(), entry) {
             sources.push(source);
         }
     }
@@ -31,7 +30,7 @@ pub(super) fn key(value: &Value<'_>) -> Option<Key> {
         );
         return None;
     }
-    Some(Key(sources))
+    (sources.len() == entries.len()).then_some(Key(sources))
 }
 
 fn source(value: &Value<'_>) -> Option<Source> {
@@ -107,7 +106,7 @@ fn unknown(kind: &str, text: &str, value: &Value<'_>) {
     let help = match meant {
         Some(meant) => format!("did you mean `{meant}`?"),
         None if text.contains('-') && HeaderName::from_bytes(text.as_bytes()).is_ok() => {
-            format!("did you mean `header:{}`?", text.to_ascii_lowercase())
+            format!("did you mean `header:{}`?", shown(&text.to_ascii_lowercase()))
         }
         None => format!("write {}", one_of(SOURCES)),
     };

@@ -4,7 +4,7 @@ use super::key::key;
 use super::name::{self, Names};
 use super::server::read;
 use crate::config::file::{Section, Value};
-use crate::config::suggest::{nearest, quote};
+use crate::config::suggest::{nearest, quote, shown};
 use crate::config::units::{self, RateFault};
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::rate::MAX_COUNT;
@@ -36,8 +36,8 @@ pub(super) fn limits(root: &mut Section<'_>) -> (Vec<Limit>, Names) {
     let mut limits = Vec::new();
     let mut names = Names::new("limit", &[]);
     for entry in root.named("limits") {
-        name::check(entry.name, entry.span.clone(), root.notes());
-        let limit = limit(entry.name, entry.section);
+        let good = name::check(entry.name, entry.span.clone(), root.notes());
+        let limit = limit(entry.name, entry.section).filter(|_| good);
         names.define(entry.name, entry.span, limit.is_some().then_some(limits.len()));
         limits.extend(limit);
     }
@@ -51,10 +51,7 @@ fn limit(name: &str, mut section: Section<'_>) -> Option<Limit> {
     let rate = section.require("rate", "rate = \"100/minute\"");
     let burst = section.get("burst");
     let allowance = section.get("burst_allowance");
-    let policy = rate.and_then(|value| {
-        let rate = self::rate(&value)?;
-        policy(algorithm, rate, &value, burst.as_ref(), allowance.as_ref())
-    });
+    let policy = policy(algorithm, rate.as_ref(), burst.as_ref(), allowance.as_ref());
     let cost = section.get("cost");
     let missing = read(&mut section, "missing", Missing::Ip, |it| it.choice(&MISSING));
     let response_headers = read(&mut section, "response_headers", true, Value::boolean);
@@ -78,7 +75,7 @@ fn rate(value: &Value<'_>) -> Option<Rate> {
         Ok(rate) => return Some(rate),
         Err(fault) => fault,
     };
-    let count = text.split('/').next().unwrap_or_default().trim();
+    let count = shown(text.split('/').next().unwrap_or_default());
     let form = || "write a count and a period, such as `\"600/minute\"` or `\"5/10s\"`".to_owned();
     let help = match fault {
         RateFault::Form if !count.is_empty() && count.chars().all(|c| c.is_ascii_digit()) => {
@@ -106,8 +103,7 @@ fn meant_period(text: &str) -> Option<&'static str> {
 
 fn policy(
     algorithm: Algorithm,
-    rate: Rate,
-    written: &Value<'_>,
+    rate: Option<&Value<'_>>,
     burst: Option<&Value<'_>>,
     allowance: Option<&Value<'_>>,
 ) -> Option<Policy> {
@@ -119,15 +115,15 @@ fn policy(
             );
         }
     }
-    let factor = allowance.map(Value::factor);
     let size = burst.map(|value| value.integer(1..=MAX_COUNT));
+    let factor = allowance.map(Value::factor);
+    let (written, rate) = rate.and_then(|value| Some((value, self::rate(value)?)))?;
     match algorithm {
         Algorithm::SlidingWindow => return Some(Policy::SlidingWindow(SlidingWindow::new(rate))),
         Algorithm::FixedWindow => return Some(Policy::FixedWindow(FixedWindow::new(rate))),
         Algorithm::TokenBucket => {}
     }
-    let size = size.unwrap_or(Some(rate.count()))?;
-    let size = stretch(size, factor.unwrap_or(Some(1.0))?);
+    let size = stretch(size.unwrap_or(Some(rate.count()))?, factor.unwrap_or(Some(1.0))?);
     match TokenBucket::new(rate, size) {
         Ok(bucket) => Some(Policy::TokenBucket(bucket)),
         Err(fault) => {
@@ -150,7 +146,9 @@ fn cost(value: &Value<'_>, policy: Option<&Policy>) -> Option<u64> {
     let quota = policy.map_or(u64::MAX, Policy::quota);
     if cost > quota {
         value.wrong(
-            &format!("is more than the limit ever holds: no request could pass, {cost} > {quota}"),
+            &format!(
+                "is {cost}, and the limit never holds more than {quota}: no request could pass"
+            ),
             format!("write at most {quota}, or raise `burst` or `rate`"),
         );
         return None;

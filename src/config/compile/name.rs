@@ -8,16 +8,13 @@ use std::ops::Range;
 
 use crate::config::diagnostic::Fault;
 use crate::config::file::{Notes, Value};
-use crate::config::suggest::{nearest, one_of, quote};
+use crate::config::suggest::{nearest, quote};
 
 const LONGEST: usize = 64;
-/// More are not listed in a message.
-const LISTED: usize = 8;
 
 /// Notes a fault unless the name may be used.
 pub(super) fn check(name: &str, span: Range<usize>, notes: &Notes) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-    let good = (1..=LONGEST).contains(&name.len()) && name.chars().all(plain);
+    let good = is_good(name);
     if !good {
         notes.fault(Fault::error(span, format!("{} cannot be a name", quote(name))).help(format!(
             "use 1 to {LONGEST} letters, digits, `_`, `.` or `-`: names become header values \
@@ -25,6 +22,11 @@ pub(super) fn check(name: &str, span: Range<usize>, notes: &Notes) -> bool {
         )));
     }
     good
+}
+
+fn is_good(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    (1..=LONGEST).contains(&name.len()) && name.chars().all(plain)
 }
 
 /// What the file defines under one kind of name, and what of it is used.
@@ -69,20 +71,24 @@ impl Names {
         };
         let kind = self.kind;
         let help = match nearest(name, names()) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None if names().next().is_none() => format!("add a table `[{kind}s.{name}]`"),
-            None => format!("add a table `[{kind}s.{name}]`, or write {}", {
-                one_of(names().take(LISTED))
-            }),
+            Some(meant) => {
+                // Nor is that one unused, only misspelled.
+                if let Some(at) = self.by_name.get(meant) {
+                    self.defined[*at].used.set(true);
+                }
+                format!("did you mean `{meant}`?")
+            }
+            None if is_good(name) => format!("add a table `[{kind}s.{}]`", toml_key(name)),
+            None => format!("add a table `[{kind}s.NAME]` and write its name here"),
         };
         let message = format!("there is no {kind} {}", quote(name));
         value.fault(Fault::error(value.span(), message).help(help).absence());
         None
     }
 
-    /// Warns of what nothing refers to.
+    /// Warns of what nothing refers to, unless it has faults of its own.
     pub(super) fn warn_of_unused(&self, notes: &Notes) {
-        for definition in self.defined.iter().filter(|it| !it.used.get()) {
+        for definition in self.defined.iter().filter(|it| it.index.is_some() && !it.used.get()) {
             let message = format!("{} `{}` is used by no route", self.kind, definition.name);
             let help = match self.kind {
                 "limit" => format!("add `\"{}\"` to the `limits` of a route", definition.name),
@@ -92,4 +98,9 @@ impl Names {
             notes.fault(fault.absence());
         }
     }
+}
+
+/// A name as a header in brackets spells it: a dot would part it in two.
+fn toml_key(name: &str) -> String {
+    if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::host;
 use crate::config::file::Value;
 use crate::config::settings::Origin;
-use crate::config::suggest::quote;
+use crate::config::suggest::{quote, shown};
 
 const FORM: &str = "write a scheme, a host and a port, such as `\"http://127.0.0.1:9000\"`";
 
@@ -47,7 +47,7 @@ fn parse(text: &str) -> Result<Origin, (String, String)> {
         ));
     }
     if let Some(at) = authority.find(['/', '?', '#']) {
-        let bare = &authority[..at];
+        let bare = shown(&authority[..at]);
         return Err((
             format!("has a path or a query: {}", quote(&authority[at..])),
             format!("write `\"http://{bare}\"`; a route's `strip_prefix` changes paths"),

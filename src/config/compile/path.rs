@@ -6,7 +6,7 @@
 
 use crate::config::file::Value;
 use crate::config::settings::{PathPattern, Segment};
-use crate::config::suggest::quote;
+use crate::config::suggest::{quote, shown};
 
 type Complaint = (String, String);
 
@@ -17,7 +17,7 @@ pub(super) fn pattern(value: &Value<'_>) -> Option<PathPattern> {
             if let Some(colon) = colon_segment(&pattern) {
                 value.doubtful(
                     &format!("takes {} literally", quote(&format!(":{colon}"))),
-                    format!("write `{{{colon}}}` for a parameter"),
+                    format!("write `{{{}}}` for a parameter", shown(colon)),
                 );
             }
             Some(pattern)

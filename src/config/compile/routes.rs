@@ -17,7 +17,7 @@ use crate::config::suggest::quote;
 pub(super) fn routes(root: &mut Section<'_>, upstreams: &Names, limits: &Names) -> Vec<Route> {
     let notes = root.notes();
     let sections = root.each("routes");
-    if sections.is_empty() {
+    if sections.as_ref().is_some_and(Vec::is_empty) {
         notes.fault(
             Fault::error(0..0, "there are no routes: every request would be refused")
                 .help(
@@ -30,26 +30,25 @@ pub(super) fn routes(root: &mut Section<'_>, upstreams: &Names, limits: &Names) 
     let mut routes = Vec::new();
     let mut names = Unique::new();
     let mut claims = Claims::default();
-    for section in sections {
-        let Some((route, span)) = route(section, upstreams, limits, &mut names) else { continue };
-        claims.claim(&route, span, notes);
-        routes.push(route);
+    for section in sections.unwrap_or_default() {
+        routes.extend(route(section, upstreams, limits, &mut names, &mut claims));
     }
     upstreams.warn_of_unused(notes);
     limits.warn_of_unused(notes);
     routes
 }
 
-/// The route, and where its path is written.
 fn route(
     mut section: Section<'_>,
     upstreams: &Names,
     limits: &Names,
     names: &mut Unique<String>,
-) -> Option<(Route, Range<usize>)> {
+    claims: &mut Claims,
+) -> Option<Route> {
+    let notes = section.notes();
     let name = section.require("name", "name = \"api\"").and_then(|value| {
         let name = value.text("api")?;
-        let good = name::check(name, value.span(), section.notes());
+        let good = name::check(name, value.span(), notes);
         (good && names.insert(name.to_owned(), &value)).then(|| name.to_owned())
     });
     let host = section.get("host").map(|value| host::host(&value));
@@ -65,19 +64,21 @@ fn route(
     let request_headers = headers::edits(section.section("request_headers"));
     let response_headers = headers::edits(section.section("response_headers"));
     let timeout = section.get("timeout").and_then(|value| value.duration(SOME_TIME));
-    let route = Route {
+    let (host, path) = (host.unwrap_or(Some(HostPattern::Any))?, path?);
+    let methods = methods.unwrap_or_default();
+    claims.claim((&host, &path, &methods), name.as_deref(), written?.span(), notes);
+    Some(Route {
         name: name?,
-        host: host.unwrap_or(Some(HostPattern::Any))?,
-        path: path?,
-        methods: methods.unwrap_or_default(),
+        host,
+        path,
+        methods,
         target: target?,
         limits: limits.unwrap_or_default(),
         strip_prefix: strip_prefix.flatten(),
         request_headers,
         response_headers,
         timeout,
-    };
-    Some((route, written?.span()))
+    })
 }
 
 fn methods(value: &Value<'_>) -> Vec<Method> {
@@ -145,26 +146,30 @@ struct Claims(HashMap<(HostPattern, PathPattern), Vec<Claim>>);
 
 struct Claim {
     methods: Vec<Method>,
-    name: String,
+    /// As messages call the route.
+    title: String,
     span: Range<usize>,
 }
 
 impl Claims {
-    fn claim(&mut self, route: &Route, span: Range<usize>, notes: &Notes) {
-        let place = (route.host.clone(), shape(&route.path));
-        let claims = self.0.entry(place).or_default();
-        if let Some(first) = claims.iter().find(|it| overlap(&it.methods, &route.methods)) {
-            let message = format!(
-                "route `{}` matches the same requests as route `{}`",
-                route.name, first.name
-            );
+    fn claim(
+        &mut self,
+        (host, path, methods): (&HostPattern, &PathPattern, &[Method]),
+        name: Option<&str>,
+        span: Range<usize>,
+        notes: &Notes,
+    ) {
+        let title = name.map_or_else(|| "this route".to_owned(), |name| format!("route `{name}`"));
+        let claims = self.0.entry((host.clone(), shape(path))).or_default();
+        if let Some(first) = claims.iter().find(|it| overlap(&it.methods, methods)) {
+            let message = format!("{title} matches the same requests as an earlier one");
             notes.fault(
                 Fault::error(span.clone(), message)
-                    .also(first.span.clone(), format!("route `{}` is here", first.name))
+                    .also(first.span.clone(), format!("{} is here", first.title))
                     .help("change the `host`, `path` or `methods` of one of them"),
             );
         }
-        claims.push(Claim { methods: route.methods.clone(), name: route.name.clone(), span });
+        claims.push(Claim { methods: methods.to_vec(), title, span });
     }
 }
 

@@ -14,6 +14,9 @@ use crate::config::settings::{
 use crate::config::suggest::quote;
 use crate::config::units::LONGEST;
 
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
+const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+
 /// A time to wait that may be none at all.
 pub(super) const ANY_TIME: RangeInclusive<Duration> = Duration::ZERO..=LONGEST;
 /// A time within which something must happen: none at all would refuse everything.
@@ -25,6 +28,7 @@ const HEADER_BYTES: RangeInclusive<u64> = 8 << 10..=1 << 20;
 /// `[server]` and `[admin]`, which must not claim the same address.
 pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Server, Admin) {
     let mut taken = address::Taken::default();
+    let admin_listen = admin.get("listen").map(|value| taken.claim(&value).unwrap_or(ADMIN));
     let listen = server.get("listen").map(|value| {
         let entries = value.one_or_more();
         if entries.is_empty() {
@@ -33,7 +37,8 @@ pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Ser
         entries.iter().filter_map(|entry| taken.claim(entry)).collect()
     });
     let data = Server {
-        listen: listen.unwrap_or_else(|| vec![at(Ipv4Addr::UNSPECIFIED, 8080)]),
+        listen: listen
+            .unwrap_or_else(|| vec![taken.claim_default("server.listen", LISTEN, server.notes())]),
         workers: read(&mut server, "workers", 0, |it| it.integer(0..=1024)) as usize,
         drain: read(&mut server, "drain", secs(30), |it| it.duration(ANY_TIME)),
         header_timeout: read(&mut server, "header_timeout", secs(10), |it| it.duration(SOME_TIME)),
@@ -49,8 +54,9 @@ pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Ser
         max_connections: read(&mut server, "max_connections", 0, |it| it.integer(0..=10_000_000))
             as usize,
     };
-    let listen = admin.get("listen").and_then(|value| taken.claim(&value));
-    (data, Admin { listen: listen.unwrap_or_else(|| at(Ipv4Addr::LOCALHOST, 9090)) })
+    let listen =
+        admin_listen.unwrap_or_else(|| taken.claim_default("admin.listen", ADMIN, admin.notes()));
+    (data, Admin { listen })
 }
 
 pub(super) fn store(mut section: Section<'_>) -> Store {
@@ -136,8 +142,4 @@ pub(super) fn read<'a, T>(
 
 pub(super) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
-}
-
-fn at(address: Ipv4Addr, port: u16) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(address), port)
 }

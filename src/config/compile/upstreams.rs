@@ -21,14 +21,15 @@ pub(super) fn upstreams(root: &mut Section<'_>) -> (Vec<Upstream>, Names) {
     let mut names = Names::new("upstream", &[ECHO]);
     for entry in root.named("upstreams") {
         let notes = root.notes();
-        name::check(entry.name, entry.span.clone(), notes);
+        let mut good = name::check(entry.name, entry.span.clone(), notes);
         if entry.name == ECHO {
+            good = false;
             notes.fault(
                 Fault::error(entry.span.clone(), "`echo` is the built-in upstream")
                     .help("give this one another name"),
             );
         }
-        let upstream = upstream(entry.name, entry.section);
+        let upstream = upstream(entry.name, entry.section).filter(|_| good);
         names.define(entry.name, entry.span, upstream.is_some().then_some(upstreams.len()));
         upstreams.extend(upstream);
     }

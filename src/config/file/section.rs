@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Notes, Value};
 use crate::config::diagnostic::Fault;
-use crate::config::suggest::{nearest, one_of, quote};
+use crate::config::suggest::{list, nearest, quote, shown};
 
 /// A table, or the place where one could be.
 pub(in crate::config) struct Section<'a> {
@@ -23,6 +23,8 @@ pub(in crate::config) struct Section<'a> {
     /// None if the file leaves the section out.
     table: Option<&'a DeTable<'a>>,
     asked: Vec<&'static str>,
+    /// Keys that must be there and are not, and a line for each that would do.
+    missing: Vec<(&'static str, String)>,
     notes: &'a Notes,
 }
 
@@ -42,6 +44,7 @@ impl<'a> Section<'a> {
             span: 0..0,
             table: Some(table),
             asked: Vec::new(),
+            missing: Vec::new(),
             notes,
         }
     }
@@ -61,13 +64,8 @@ impl<'a> Section<'a> {
         example: &str,
     ) -> Option<Value<'a>> {
         let value = self.get(key);
-        if value.is_none() && self.table.is_some() {
-            let message = format!("{} has no `{key}`", self.title);
-            self.notes.fault(
-                Fault::error(self.span.clone(), message)
-                    .help(format!("add a line such as `{example}`"))
-                    .absence(),
-            );
+        if value.is_none() {
+            self.missing.push((key, example.to_owned()));
         }
         value
     }
@@ -87,6 +85,7 @@ impl<'a> Section<'a> {
             span: found.as_ref().map_or(self.span.clone(), |(value, _)| value.span()),
             table: found.map(|(_, table)| table),
             asked: Vec::new(),
+            missing: Vec::new(),
             notes: self.notes,
         }
     }
@@ -103,10 +102,11 @@ impl<'a> Section<'a> {
             let value = Value::new(quote(name.get_ref()), span.clone(), item, self.notes);
             let section = Section {
                 path: path.clone(),
-                title: format!("`[{key}.{}]`", name.get_ref().escape_debug()),
+                title: format!("`[{key}.{}]`", shown(name.get_ref())),
                 span: span.clone(),
                 table: value.table(),
                 asked: Vec::new(),
+                missing: Vec::new(),
                 notes: self.notes,
             };
             entries.push(Entry { name: name.get_ref(), span, section });
@@ -116,16 +116,17 @@ impl<'a> Section<'a> {
         entries
     }
 
-    /// The tables of an array such as `[[routes]]`, in the order written.
-    pub(in crate::config) fn each(&mut self, key: &'static str) -> Vec<Section<'a>> {
+    /// The tables of an array such as `[[routes]]`, in the order written; `None` if the file has
+    /// something else in their place.
+    pub(in crate::config) fn each(&mut self, key: &'static str) -> Option<Vec<Section<'a>>> {
         let path = format!("{}[]", self.path_of(key));
-        let Some(value) = self.get(key) else { return Vec::new() };
+        let Some(value) = self.get(key) else { return Some(Vec::new()) };
         let DeValue::Array(items) = value.item() else {
             let message = format!("`{key}` must be an array of tables, not {}", value.kind());
             self.notes.fault(
                 Fault::error(value.span(), message).help(format!("write `[[{key}]]` above each")),
             );
-            return Vec::new();
+            return None;
         };
         let sections = items.iter().map(|item| {
             let value = Value::new(format!("`[[{key}]]`"), item.span(), item, self.notes);
@@ -135,10 +136,11 @@ impl<'a> Section<'a> {
                 span: item.span(),
                 table: value.table(),
                 asked: Vec::new(),
+                missing: Vec::new(),
                 notes: self.notes,
             }
         });
-        sections.collect()
+        Some(sections.collect())
     }
 
     /// Every key of the table with its value, for tables whose keys are the author's own.
@@ -168,17 +170,27 @@ impl<'a> Section<'a> {
 
 impl Drop for Section<'_> {
     fn drop(&mut self) {
-        for (key, _) in self.table.into_iter().flatten() {
+        let Some(table) = self.table else { return };
+        for (key, _) in table {
             let name: &str = key.get_ref();
             if self.asked.contains(&name) {
                 continue;
             }
             let help = match nearest(name, self.asked.iter().copied()) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("{} knows {}", self.title, one_of(self.asked.iter().copied())),
+                Some(meant) => {
+                    // It is not missing: it is misspelled.
+                    self.missing.retain(|(missing, _)| *missing != meant);
+                    format!("did you mean `{meant}`?")
+                }
+                None => format!("known here: {}", list(self.asked.iter().copied())),
             };
             let message = format!("unknown key {}", quote(name));
             self.notes.fault(Fault::error(key.span(), message).help(help));
+        }
+        for (key, example) in &self.missing {
+            let message = format!("{} has no `{key}`", self.title);
+            let help = format!("add a line such as `{example}`");
+            self.notes.fault(Fault::error(self.span.clone(), message).help(help).absence());
         }
     }
 }

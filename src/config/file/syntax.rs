@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Notes, Section};
 use crate::config::diagnostic::{Fault, Lines};
+use crate::config::suggest::quote;
 
 /// A parsed text.
 pub(in crate::config) struct File<'a> {
@@ -25,21 +26,21 @@ pub(in crate::config) struct File<'a> {
 impl<'a> File<'a> {
     pub(in crate::config) fn parse(text: &'a str) -> Self {
         let (root, errors) = DeTable::parse_recoverable(text);
-        let mut faults: Vec<Fault> = Vec::new();
-        let mut trusted = text.len();
+        let mut faults = Vec::new();
         let mut unclosed: Vec<Range<usize>> = Vec::new();
         for error in &errors {
             let at = error.span().unwrap_or(0..0);
-            let message = error.message();
-            if message.starts_with("unclosed") {
-                let open = opened(root.get_ref(), at.start).unwrap_or(at.clone());
-                trusted = trusted.min(open.start);
-                unclosed.push(open.clone());
-                faults.push(describe(message, open));
-            } else {
-                faults.push(describe(message, at));
-            }
+            let Some(what) = Open::told_by(error.message()) else {
+                let written = text.get(at.clone()).unwrap_or_default();
+                faults.push(describe(error.message(), written, at));
+                continue;
+            };
+            let search = Search { text, what, at: at.start };
+            let start = search.table(root.get_ref()).map_or(at.start, |span| span.start);
+            faults.push(describe(error.message(), "", start..at.end));
+            unclosed.push(start..at.end);
         }
+        let trusted = unclosed.iter().map(|open| open.start).min().unwrap_or(text.len());
         // What follows an open bracket is noise, and one error a line is enough.
         let lines = Lines::of(text);
         let mut seen = HashSet::new();
@@ -73,36 +74,96 @@ impl<'a> File<'a> {
     }
 }
 
-/// The parser's words, with a way out where there is one to add.
-fn describe(message: &str, span: Range<usize>) -> Fault {
+/// The parser's words, with a way out. `written` is what it stumbled over.
+fn describe(message: &str, written: &str, span: Range<usize>) -> Fault {
     let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
-    let help = if what.starts_with("string values must be quoted") {
-        "a value is a number, `true`, `false`, an array, or a string in quotes: `\"30s\"`"
-            .to_owned()
-    } else if what == "duplicate key" {
-        "remove one of the two, or give it another name".to_owned()
-    } else if expected.is_empty() {
-        "see https://toml.io for how TOML is written".to_owned()
-    } else {
-        format!("expected {expected}")
+    let (what, help) = match (what, expected) {
+        ("string values must be quoted", _) if written.is_empty() => {
+            ("there is no value".to_owned(), VALUES.to_owned())
+        }
+        ("string values must be quoted", _) => {
+            (format!("{} is not a value", quote(written)), VALUES.to_owned())
+        }
+        ("duplicate key", _) => (
+            format!("duplicate key {}", quote(written)),
+            "remove one of the two, or give it another name".to_owned(),
+        ),
+        ("invalid basic string", "`\"`") | ("invalid literal string", "`'`") => {
+            ("the string is not closed".to_owned(), format!("end it with {expected}"))
+        }
+        ("invalid multi-line basic string", _) => {
+            ("the string is not closed".to_owned(), "end it with `\"\"\"`".to_owned())
+        }
+        ("invalid multi-line literal string", _) => {
+            ("the string is not closed".to_owned(), "end it with `'''`".to_owned())
+        }
+        (what, _) if what.starts_with("unclosed") => {
+            let what = what.trim_start_matches("unclosed ");
+            (format!("the {what} is not closed"), format!("close it with {expected}"))
+        }
+        (what, "") => (what.to_owned(), "see https://toml.io for how TOML is written".to_owned()),
+        (what, expected) => (what.to_owned(), format!("expected {expected}")),
     };
     Fault::error(span, what).help(help)
 }
+
+const VALUES: &str =
+    "write a string in quotes, a number, `true` or `false`, an array in `[ ]` or a table in `{ }`";
 
 fn holds(open: &Range<usize>, at: usize) -> bool {
     open.start <= at && at <= open.end
 }
 
-/// The innermost array or inline table that was still open at a place.
-fn opened(table: &DeTable<'_>, at: usize) -> Option<Range<usize>> {
-    table.iter().find_map(|(_, item)| opened_in(item, at))
+/// What can be left open and swallow the lines that follow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Bracket,
+    String,
 }
 
-fn opened_in(item: &Spanned<DeValue<'_>>, at: usize) -> Option<Range<usize>> {
-    let own = (item.span().end == at && item.span().start < at).then(|| item.span());
-    match item.get_ref() {
-        DeValue::Array(items) => items.iter().find_map(|it| opened_in(it, at)).or(own),
-        DeValue::Table(table) => opened(table, at).or(own),
-        _ => None,
+impl Open {
+    fn told_by(message: &str) -> Option<Self> {
+        match message {
+            _ if message.starts_with("unclosed") => Some(Open::Bracket),
+            _ if message.starts_with("invalid multi-line") => Some(Open::String),
+            _ => None,
+        }
+    }
+}
+
+/// Looks for what was still open at a place.
+struct Search<'t> {
+    text: &'t str,
+    what: Open,
+    at: usize,
+}
+
+impl Search<'_> {
+    /// The innermost array or inline table, or the string.
+    fn table(&self, table: &DeTable<'_>) -> Option<Range<usize>> {
+        table.iter().find_map(|(_, item)| self.item(item))
+    }
+
+    fn item(&self, item: &Spanned<DeValue<'_>>) -> Option<Range<usize>> {
+        let span = item.span();
+        let (inner, kind) = match item.get_ref() {
+            DeValue::Array(items) => (items.iter().find_map(|it| self.item(it)), Open::Bracket),
+            DeValue::Table(table) => (self.table(table), Open::Bracket),
+            DeValue::String(_) => (None, Open::String),
+            _ => return None,
+        };
+        let open = span.end == self.at || (kind == Open::Bracket && self.lacks_its_end(&span));
+        inner.or((kind == self.what && span.start < self.at && open).then_some(span))
+    }
+
+    /// The parser may end an open bracket before what it could not read.
+    fn lacks_its_end(&self, span: &Range<usize>) -> bool {
+        let written = self.text.get(span.clone()).unwrap_or_default();
+        let end = match written.chars().next() {
+            Some('[') => ']',
+            Some('{') => '}',
+            _ => return false,
+        };
+        !written.ends_with(end)
     }
 }

@@ -8,11 +8,11 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::Notes;
 use crate::config::diagnostic::Fault;
-use crate::config::suggest::{nearest, one_of, quote};
+use crate::config::suggest::{nearest, one_of, quote, shown};
 use crate::config::units;
 
 /// A value and its place.
@@ -83,8 +83,7 @@ impl<'a> Value<'a> {
         match self.item() {
             DeValue::Table(table) => Some(table),
             _ => {
-                let message = format!("{} must be a table, not {}", self.subject, self.kind());
-                self.notes.fault(Fault::error(self.span(), message));
+                self.not_a("a table", "its keys below a header in brackets, or within `{ }`");
                 None
             }
         }
@@ -94,7 +93,7 @@ impl<'a> Value<'a> {
     pub(in crate::config) fn text(&self, example: &str) -> Option<&'a str> {
         match self.item() {
             DeValue::String(text) => Some(text),
-            DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) => {
+            DeValue::Integer(_) | DeValue::Float(_) => {
                 self.not_a("a string", &format!("it in quotes, such as `\"{example}\"`"));
                 None
             }
@@ -123,8 +122,7 @@ impl<'a> Value<'a> {
             );
             return None;
         };
-        let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok();
-        let fits = number.and_then(|it| u64::try_from(it).ok()).filter(|it| range.contains(it));
+        let fits = whole(integer).filter(|it| range.contains(it));
         if fits.is_none() {
             self.wrong(
                 &format!("is out of range: {}", quote(&integer.to_string())),
@@ -157,7 +155,8 @@ impl<'a> Value<'a> {
         let text = match self.item() {
             DeValue::String(text) => text,
             DeValue::Integer(integer) => {
-                let help = format!("write it with its unit, such as `\"{integer}s\"`");
+                let example = shown(&integer.to_string());
+                let help = format!("write it with its unit, such as `\"{example}s\"`");
                 self.wrong("must be a duration, not a plain number", help);
                 return None;
             }
@@ -185,12 +184,9 @@ impl<'a> Value<'a> {
             "write a number of bytes, or a string such as `\"64KiB\"` or `\"10MiB\"`";
         let (size, shown) = match self.item() {
             DeValue::String(text) => (units::size(text), quote(text)),
+            // What does not fit at all is out of every range.
             DeValue::Integer(integer) => {
-                let size = i128::from_str_radix(integer.as_str(), integer.radix());
-                (
-                    Some(size.ok().and_then(|it| u64::try_from(it).ok()).unwrap_or(u64::MAX)),
-                    quote(&integer.to_string()),
-                )
+                (Some(whole(integer).unwrap_or(u64::MAX)), quote(&integer.to_string()))
             }
             _ => {
                 self.wrong(&format!("must be a size, not {}", self.kind()), FORM);
@@ -255,6 +251,12 @@ impl<'a> Value<'a> {
     }
 }
 
+/// A number that is not negative, whatever base it is written in.
+fn whole(integer: &DeInteger<'_>) -> Option<u64> {
+    let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok()?;
+    u64::try_from(number).ok()
+}
+
 /// What a list already holds, to find what it holds twice.
 pub(in crate::config) struct Unique<T>(HashMap<T, Range<usize>>);
 
@@ -267,11 +269,16 @@ impl<T: Hash + Eq> Unique<T> {
     pub(in crate::config) fn insert(&mut self, it: T, value: &Value<'_>) -> bool {
         match self.0.get(&it) {
             Some(first) => {
-                let message = format!("{} is there twice", value.subject);
+                let message = match value.item() {
+                    DeValue::String(text) => {
+                        format!("{} repeats an earlier one: {}", value.subject, quote(text))
+                    }
+                    _ => format!("{} repeats an earlier one", value.subject),
+                };
                 value.fault(
                     Fault::error(value.span(), message)
                         .also(first.clone(), "first here")
-                        .help("remove one of the two"),
+                        .help("remove one of the two, or change it"),
                 );
                 false
             }

@@ -1,0 +1,42 @@
+//! What a configuration must be refused for and what it must mean, file by file.
+
+mod faults;
+mod meaning;
+mod reference;
+mod rendering;
+mod robustness;
+
+use super::{Loaded, parse};
+
+/// A configuration that must be fine.
+fn good(text: &str) -> Loaded {
+    match parse("config.toml", text) {
+        Ok(loaded) => loaded,
+        Err(error) => panic!("refused:\n{error}\n{text}"),
+    }
+}
+
+/// The lines that a faulty configuration is refused with.
+fn refused(text: &str) -> Vec<String> {
+    match parse("config.toml", text) {
+        Ok(_) => panic!("accepted:\n{text}"),
+        Err(error) => error.lines(),
+    }
+}
+
+/// A route to echo that uses one limit named `l`, whose keys are the text.
+fn limit(keys: &str) -> String {
+    format!(
+        "[[routes]]\nname = \"r\"\npath = \"/*\"\nupstream = \"echo\"\nlimits = [\"l\"]\n[limits.l]\n{keys}"
+    )
+}
+
+/// A route named `r` to echo, with more keys.
+fn route(keys: &str) -> String {
+    format!("[[routes]]\nname = \"r\"\nupstream = \"echo\"\n{keys}")
+}
+
+/// Any text below a route that is fine.
+fn with_route(text: &str) -> String {
+    format!("[[routes]]\nname = \"r\"\npath = \"/*\"\nupstream = \"echo\"\n{text}")
+}

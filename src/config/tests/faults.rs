@@ -1,0 +1,279 @@
+//! Faults, each with its place, what is wrong and what to write instead.
+
+use super::{good, limit, refused, route, with_route};
+
+/// Each text is refused with exactly one line, which ends as given.
+fn each(cases: &[(String, &str)]) {
+    for (text, expected) in cases {
+        let lines = refused(text);
+        assert!(
+            lines.len() == 1 && lines[0].contains(expected),
+            "expected {expected:?}, got {lines:#?} for:\n{text}"
+        );
+    }
+}
+
+#[test]
+fn server_faults_say_what_to_write() {
+    let server = |keys: &str| with_route(&format!("[server]\n{keys}"));
+    each(&[
+        (server("listen = []"), "6:10: `listen` is empty; write an address"),
+        (server("listen = 8080"), "must be a string, not an integer; write it in quotes"),
+        (server("listen = \"8080\""), "write `\"0.0.0.0:8080\"` to listen on every address"),
+        (server("listen = \"::1\""), "add brackets and a port: `\"[::1]:8080\"`"),
+        (server("listen = \"10.0.0.1\""), "add a port: `\"10.0.0.1:8080\"`"),
+        (server("listen = \"10.0.0.1:99999\""), "is not an address to listen on"),
+        (server("listen = [\"0.0.0.0:1\", \"127.0.0.1:1\"]"), "is listened on already"),
+        (server("listen = \"0.0.0.0:9090\""), "`admin.listen` is `127.0.0.1:9090`; use another"),
+        (server("[admin]\nlisten = \"127.0.0.1:8080\""), "`server.listen` is `0.0.0.0:8080`"),
+        (server("drain = 30"), "not a plain number; write it with its unit, such as `\"30s\"`"),
+        (server("drain = \"30\""), "is not a duration: `30`; write a number and its unit"),
+        (server("idle_timeout = \"0s\""), "is out of range: `0s`; write a duration from `\"1ms\"`"),
+        (server("idle_timeout = \"400d\""), "is out of range: `400d`"),
+        (server("max_body = \"10MB\""), "is not a size: `10MB`; write a number of bytes"),
+        (server("max_body = -1"), "`max_body` is out of range: `-1`"),
+        (server("max_header_bytes = 100"), "write a size from 8KiB to 1MiB"),
+        (server("workers = -1"), "is out of range: `-1`; write a number from 0 to 1024"),
+        (server("workers = 99999999999999999999999"), "is out of range"),
+        (server("workers = 1.5"), "must be an integer, not a float"),
+        (server("worker = 1"), "unknown key `worker`; did you mean `workers`?"),
+        (with_route("[sever]"), "unknown key `sever`; did you mean `server`?"),
+        ("server = 5\n".to_owned() + &with_route(""), "`server` must be a table, not an integer"),
+    ]);
+}
+
+#[test]
+fn faults_of_the_other_sections_say_what_to_write() {
+    each(&[
+        (with_route("[store]\nkind = \"redis\""), "in memory only; write `\"memory\"`"),
+        (with_route("[store]\nkind = \"memroy\""), "did you mean `memory`?"),
+        (with_route("[store]\nmax_keys = 0"), "write a number from 1 to"),
+        (with_route("[respond]\nheaders = [\"drfat\"]"), "did you mean `draft`?"),
+        (with_route("[respond]\nheaders = [\"x\", \"x\"]"), "repeats an earlier one: `x`"),
+        (with_route("[respond]\nheaders = \"x\""), "must be an array, not a string"),
+        (with_route("[identity]\ntrusted_proxies = [\"10.0.0.0/33\"]"), "is not a network"),
+        (with_route("[identity]\nipv6_prefix = 0"), "write a number from 1 to 128"),
+        (
+            with_route("[identity]\nuser = \"jwt:sub\""),
+            "unknown key `user`; known here: `trusted_p",
+        ),
+        (with_route("[telemetry]\naccess_log = \"sdtout\""), "cannot be `sdtout`; write `off`"),
+    ]);
+}
+
+#[test]
+fn upstream_faults_say_what_to_write() {
+    let upstream = |keys: &str| {
+        format!("[[routes]]\nname = \"r\"\npath = \"/*\"\nupstream = \"u\"\n[upstreams.u]\n{keys}")
+    };
+    let server = |server: &str| upstream(&format!("servers = [\"{server}\"]"));
+    each(&[
+        (upstream(""), "5:12: `[upstreams.u]` has no `servers`; add a line such as `servers = ["),
+        (upstream("servers = []"), "is empty: there is nobody to forward to"),
+        (upstream("servers = \"http://a\""), "must be an array, not a string"),
+        (server("https://a"), "this version speaks plain HTTP"),
+        (server("127.0.0.1:9000"), "has no scheme; write `\"http://127.0.0.1:9000\"`"),
+        (server("http://a/b"), "has a path or a query: `/b`; write `\"http://a\"`"),
+        (server("http://u:p@a"), "carries a user or a password"),
+        (server("http://a:0"), "has a bad port: `0`"),
+        (upstream("servers = [\"http://a\", \"http://A:80/\"]"), "repeats an earlier one"),
+        (
+            upstream("servers = [\"http://a\"]\nbalance = \"round-robbin\""),
+            "did you mean `round_robin`?",
+        ),
+        (
+            with_route("[upstreams.echo]\nservers = [\"http://a\"]"),
+            "`echo` is the built-in upstream; give this one another name",
+        ),
+        (
+            route("path = \"/*\"\n[upstreams.\"a b\"]\nservers = [\"http://a\"]"),
+            "`a b` cannot be a name",
+        ),
+    ]);
+}
+
+#[test]
+fn limit_faults_say_what_to_write() {
+    let key = |key: &str| limit(&format!("key = {key}\nrate = \"1/second\""));
+    let rate = |rate: &str| limit(&format!("key = \"ip\"\nrate = {rate}"));
+    let more = |keys: &str| limit(&format!("key = \"ip\"\nrate = \"10/second\"\n{keys}"));
+    each(&[
+        (limit("key = \"ip\"\nrat = \"1/second\""), "8:1: unknown key `rat`; did you mean `rate`?"),
+        (limit("key = \"ip\""), "6:9: `[limits.l]` has no `rate`; add a line such as `rate = "),
+        (limit("rate = \"1/second\""), "`[limits.l]` has no `key`; add a line such as `key = "),
+        (key("\"user\""), "it needs an `[identity]` source, and this version has none"),
+        (key("\"jwt:sub\""), "it needs an `[identity]` source"),
+        (key("\"header\""), "does not say which header; write `\"header:NAME\"`"),
+        (key("\"header:\""), "has no valid header name"),
+        (key("\"cookie:a b\""), "has no valid cookie name: `a b`"),
+        (key("\"X-Api-Key\""), "did you mean `header:x-api-key`?"),
+        (key("\"haeder:x\""), "did you mean `header:NAME`?"),
+        (key("[]"), "`key` is empty; write `\"global\"`"),
+        (key("[\"ip\", \"ip\"]"), "repeats an earlier one: `ip`"),
+        (key("[\"ip\", \"global\"]"), "combines `global` with other sources"),
+        (rate("5"), "must be a string, not an integer"),
+        (rate("\"5\""), "is not a rate: `5`; add a period: `\"5/second\"`"),
+        (rate("\"5/s\""), "is not a rate: `5/s`; write `\"5/second\"`"),
+        (rate("\"5/minutes\""), "write `\"5/minute\"`"),
+        (rate("\"5/secnod\""), "write `\"5/second\"`"),
+        (rate("\"x/second\""), "is not a rate: `x/second`; write a count and a period"),
+        (rate("\"0/second\""), "is out of range: `0/second`; the count must be between 1 and"),
+        (rate("\"5/400d\""), "the period must be between 1ms and 366 days"),
+        (more("burst = 0"), "is out of range: `0`; write a number from 1 to 1000000000"),
+        (more("burst_allowance = 0"), "must be a number above zero"),
+        (more("burst_allowance = nan"), "must be a number above zero"),
+        (more("burst_allowance = inf"), "must be a number above zero"),
+        (more("burst_allowance = \"2\""), "must be a number, not a string"),
+        (more("cost = 0"), "is out of range: `0`"),
+        (more("cost = 11"), "`cost` is 11, and the limit never holds more than 10"),
+        (more("burst = 5\ncost = 6"), "`cost` is 6, and the limit never holds more than 5"),
+        (more("algorithm = \"token-bucket\""), "did you mean `token_bucket`?"),
+        (more("algorithm = \"gcra\""), "write `token_bucket`, `sliding_window` or `fixed_window`"),
+        (more("missing = \"shard\""), "did you mean `shared`?"),
+        (more("response_headers = \"no\""), "must be a boolean, not a string; write `true` or"),
+        (with_route("[limits]\nx = 5"), "`x` must be a table, not an integer"),
+    ]);
+}
+
+#[test]
+fn route_faults_say_what_to_write() {
+    let path = |path: &str| route(&format!("path = \"{path}\""));
+    let more = |keys: &str| route(&format!("path = \"/a/*\"\n{keys}"));
+    each(&[
+        (String::new(), "1:1: there are no routes: every request would be refused; add one"),
+        ("routes = []".to_owned(), "there are no routes"),
+        ("[routes]\nname = \"r\"".to_owned(), "must be an array of tables, not a table; write `[["),
+        (path("api"), "does not begin with `/`: `api`; write `/api`"),
+        (path("*"), "write `\"/*\"` to match every path"),
+        (path("/a?b=c"), "has a query or a fragment"),
+        (path("/a//b"), "has an empty segment"),
+        (path("/a/../b"), "has a dot segment"),
+        (path("/a*"), "has a `*` within: `a*`; write `/*` at the end only"),
+        (path("/{*rest}"), "write `/*` at the end of the path for all that follows"),
+        (path("/a;b"), "holds `;`"),
+        (route(""), "1:1: `[[routes]]` has no `path`; add a line such as `path = \"/*\"`"),
+        (more("host = \"a:80\""), "write `\"a\"`: the port plays no part in routing"),
+        (more("host = \"*\""), "leave `host` out to match every host"),
+        (more("methods = []"), "leave it out to match every method"),
+        (more("methods = [\"get\"]"), "write `\"GET\"`: methods are told apart by case"),
+        (more("methods = [\"CONNECT\"]"), "cannot be `CONNECT`: Weir answers it with 405"),
+        (more("methods = [\"A B\"]"), "is not a method: `A B`"),
+        (more("methods = [\"GET\", \"GET\"]"), "repeats an earlier one: `GET`"),
+        (more("limits = [\"x\"]"), "there is no limit `x`; add a table `[limits.x]`"),
+        (more("strip_prefix = true"), "must be a string, not a boolean; write one such as `\"/api"),
+        (more("strip_prefix = \"/\""), "is not a plain leading part of a path: `/`"),
+        (more("strip_prefix = \"/b\""), "is not how `path` begins: `/b`"),
+        (more("timeout = \"0s\""), "is out of range"),
+        (more("request_headers = { set = { Host = \"a\" } }"), "the header `host` cannot be"),
+        (more("request_headers = { remove = [\"TE\"] }"), "the header `te` cannot be changed"),
+        (more("request_headers = { set = { \"a b\" = \"a\" } }"), "cannot be the name of a header"),
+        (more("request_headers = { set = { a = \"b\\nc\" } }"), "cannot be sent in a header"),
+        (more("request_headers = { set = { a = 1 } }"), "`a` must be a string, not an integer"),
+        (more("request_headers = { sett = { } }"), "did you mean `set`?"),
+        (
+            more("response_headers = { set = { A = \"b\" }, remove = [\"a\"] }"),
+            "repeats an earlier one: `a`",
+        ),
+    ]);
+}
+
+#[test]
+fn routes_that_match_the_same_requests_are_refused_naming_both() {
+    let two = |one: &str, other: &str| {
+        let head = |name: &str| format!("[[routes]]\nname = \"{name}\"\nupstream = \"echo\"\n");
+        format!("{}{one}\n{}{other}\n", head("a"), head("b"))
+    };
+    let same = "route `b` matches the same requests as an earlier one";
+    each(&[
+        (two("path = \"/X/\"", "path = \"/%78\""), same),
+        (two("path = \"/u/{a}\"", "path = \"/u/{b}\""), same),
+        (
+            two(
+                "path = \"/x\"\nmethods = [\"GET\", \"PUT\"]",
+                "path = \"/x\"\nmethods = [\"PUT\"]",
+            ),
+            same,
+        ),
+        (two("path = \"/x\"", "path = \"/x\"\nmethods = [\"PUT\"]"), same),
+        (two("path = \"/x\"\nhost = \"A\"", "path = \"/x\"\nhost = \"a\""), same),
+    ]);
+}
+
+#[test]
+fn allowed_but_doubtful_things_are_warned_of() {
+    let warned = |text: String| good(&text).warnings.lines();
+    let cases = [
+        (
+            limit("key = \"ip\"\nrate = \"1/second\"\nalgorithm = \"fixed_window\"\nburst = 5"),
+            "config.toml:10:9: warning: `burst` has no effect",
+        ),
+        (
+            with_route("[limits.idle]\nkey = \"ip\"\nrate = \"1/second\""),
+            "5:9: warning: limit `idle` is used by no route; add `\"idle\"` to the `limits`",
+        ),
+        (
+            with_route("[upstreams.idle]\nservers = [\"http://a\"]"),
+            "warning: upstream `idle` is used by no route",
+        ),
+        (
+            with_route("[identity]\ntrusted_proxies = [\"10.1.2.3/8\"]"),
+            "names an address within its network: `10.1.2.3/8`; write `\"10.0.0.0/8\"`",
+        ),
+        (with_route("[identity]\ntrusted_proxies = [\"0.0.0.0/0\"]"), "trusts everyone"),
+        (route("path = \"/u/:id\""), "takes `:id` literally; write `{id}` for a parameter"),
+    ];
+    for (text, expected) in cases {
+        let lines = warned(text);
+        assert!(lines.len() == 1 && lines[0].contains(expected), "{expected:?}: {lines:#?}");
+    }
+}
+
+#[test]
+fn faults_of_syntax_and_meaning_are_told_together() {
+    let text = "[server]\nlisten =\nworkers = \"3\"\ndrain = 30s\n\n[limits.a]\nkey = \"ip\"\n\
+                rate = \"1/second\nburst = 0\nburst = 1\n\n[[routes]]\nname = \"a\"\n\
+                limits = [\"a\"\nbogus = 1\n\n[admin]\nx = 1\n";
+    let lines = refused(text);
+    let expected = [
+        "config.toml:2:9: there is no value;",
+        "config.toml:3:11: `workers` must be an integer, not a string;",
+        "config.toml:4:9: `30s` is not a value; write a string in quotes,",
+        "config.toml:8:17: the string is not closed; end it with `\"`",
+        "config.toml:9:9: `burst` is out of range: `0`;",
+        "config.toml:10:1: duplicate key `burst`;",
+        "config.toml:14:10: the array is not closed; close it with `]`",
+    ];
+    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{line}");
+    }
+}
+
+#[test]
+fn what_an_open_bracket_or_string_swallows_is_not_reported() {
+    let before = "config.toml:2:1: unknown key `worker`; did you mean `workers`?";
+    for (open, expected) in [
+        ("[limits.x\nrate = 5\n", "config.toml:3:10: the table is not closed; close it with `]`"),
+        ("listen = \"\"\"a\n", "config.toml:3:10: the string is not closed; end it with `\"\"\"`"),
+        ("listen = '''a\n", "config.toml:3:10: the string is not closed; end it with `'''`"),
+        ("listen = [\"a\",\n", "config.toml:3:10: the array is not closed; close it with `]`"),
+        ("listen = { a = 1\n", "config.toml:3:10: the inline table is not closed; close it with"),
+    ] {
+        let lines = refused(&format!("[server]\nworker = 1\n{open}[admin]\nlistn = 1\n"));
+        assert!(lines.len() == 2 && lines[0] == before, "{lines:#?}");
+        assert!(lines[1].starts_with(expected), "{lines:#?}");
+    }
+}
+
+#[test]
+fn a_misspelled_reference_is_one_fault_and_what_it_meant_is_not_unused() {
+    let text = "[limits.per-user]\nkey = \"ip\"\nrate = \"1/second\"\n\
+                [[routes]]\nname = \"r\"\npath = \"/*\"\nupstream = \"ecoh\"\nlimits = [\"per-usr\"]\n";
+    assert_eq!(
+        refused(text),
+        [
+            "config.toml:7:12: there is no upstream `ecoh`; did you mean `echo`?",
+            "config.toml:8:11: there is no limit `per-usr`; did you mean `per-user`?",
+        ]
+    );
+}

@@ -1,0 +1,185 @@
+//! What a good file means.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue, Method};
+
+use super::{good, limit, route, with_route};
+use crate::config::settings::{AccessLog, Balance, HostPattern, Origin, Segment, Target};
+use crate::limit::{Key, Missing, Policy, Source};
+
+#[test]
+fn listeners_are_one_address_or_several() {
+    let listen = |text: &str| good(&with_route(text)).settings.server.listen;
+    let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+    assert_eq!(listen("[server]\nlisten = \"[::1]:80\""), [address("[::1]:80")]);
+    assert_eq!(
+        listen("[server]\nlisten = [\"0.0.0.0:80\", \"[::]:80\"]"),
+        [address("0.0.0.0:80"), address("[::]:80")]
+    );
+    assert_eq!(listen("[server]\nlisten = [\"127.0.0.1:0\", \"127.0.0.1:0\"]").len(), 2);
+}
+
+#[test]
+fn server_keys_have_units() {
+    let text = "[server]\ndrain = \"0s\"\nidle_timeout = \"1m30s\"\nmax_header_bytes = \"64KiB\"\n\
+                max_body = 1024\nworkers = 4\nmax_connections = 10_000";
+    let server = good(&with_route(text)).settings.server;
+    assert_eq!(server.drain, Duration::ZERO);
+    assert_eq!(server.idle_timeout, Duration::from_secs(90));
+    assert_eq!(server.max_header_bytes, 65_536);
+    assert_eq!(server.max_body, Some(1024));
+    assert_eq!((server.workers, server.max_connections), (4, 10_000));
+    let text = with_route("[server]\nmax_body = \"10MiB\"");
+    assert_eq!(good(&text).settings.server.max_body, Some(10 << 20));
+}
+
+#[test]
+fn access_log_is_a_stream_or_a_file() {
+    let log = |to: &str| {
+        let text = with_route(&format!("[telemetry]\naccess_log = \"{to}\""));
+        good(&text).settings.telemetry.access_log
+    };
+    assert_eq!(log("off"), AccessLog::Off);
+    assert_eq!(log("stdout"), AccessLog::Stdout);
+    assert_eq!(log("stderr"), AccessLog::Stderr);
+    assert_eq!(log("access.log"), AccessLog::File(PathBuf::from("access.log")));
+    assert_eq!(log("./stdout"), AccessLog::File(PathBuf::from("./stdout")));
+}
+
+#[test]
+fn trusted_proxies_are_networks_or_addresses() {
+    let text = with_route(
+        "[identity]\ntrusted_proxies = [\"10.0.0.0/8\", \"192.168.1.1\", \"::ffff:172.16.0.0/108\"]",
+    );
+    let shown: Vec<String> =
+        good(&text).settings.identity.trusted_proxies.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["10.0.0.0/8", "192.168.1.1/32", "172.16.0.0/12"]);
+}
+
+#[test]
+fn rate_headers_are_chosen_by_form() {
+    let respond = |list: &str| {
+        let respond = good(&with_route(&format!("[respond]\nheaders = {list}"))).settings.respond;
+        [respond.draft, respond.x, respond.legacy]
+    };
+    assert_eq!(respond("[]"), [false, false, false]);
+    assert_eq!(respond("[\"legacy\", \"draft\"]"), [true, false, true]);
+}
+
+#[test]
+fn upstreams_keep_their_order_and_routes_point_at_them() {
+    let text = r#"
+        [upstreams.z]
+        servers = ["http://z"]
+        [upstreams.a]
+        servers = ["http://A.internal:81", "http://[::1]:82"]
+        balance = "random"
+        retries = 0
+        [[routes]]
+        name = "to-a"
+        path = "/a"
+        upstream = "a"
+        [[routes]]
+        name = "to-z"
+        path = "/z"
+        upstream = "z"
+    "#;
+    let settings = good(text).settings;
+    let names: Vec<&str> = settings.upstreams.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["z", "a"]);
+    assert_eq!(settings.routes[0].target, Target::Upstream(1));
+    assert_eq!(settings.routes[1].target, Target::Upstream(0));
+    let a = &settings.upstreams[1];
+    assert_eq!((a.balance, a.retries), (Balance::Random, 0));
+    let origin = |host: &str, port| Origin { host: host.to_owned(), port };
+    assert_eq!(a.servers, [origin("a.internal", 81), origin("::1", 82)]);
+}
+
+#[test]
+fn keys_are_sources_or_several() {
+    let key = |written: &str| {
+        let text = limit(&format!("key = {written}\nrate = \"1/second\""));
+        good(&text).settings.limits[0].key.clone()
+    };
+    assert_eq!(key("\"global\""), Key(vec![Source::Global]));
+    assert_eq!(
+        key("[\"ip\", \"route\", \"header:X-Api-Key\", \"query:api key\", \"cookie:Sid\"]"),
+        Key(vec![
+            Source::Ip,
+            Source::Route,
+            Source::Header(HeaderName::from_static("x-api-key")),
+            Source::Query("api key".to_owned()),
+            Source::Cookie("Sid".to_owned()),
+        ])
+    );
+}
+
+#[test]
+fn burst_is_the_count_unless_written_and_the_allowance_multiplies_it() {
+    let quota = |keys: &str| {
+        let text = limit(&format!("key = \"ip\"\nrate = \"100/minute\"\n{keys}"));
+        good(&text).settings.limits[0].policy.quota()
+    };
+    assert_eq!(quota(""), 100);
+    assert_eq!(quota("burst = 7"), 7);
+    assert_eq!(quota("burst_allowance = 1.15"), 115);
+    assert_eq!(quota("burst = 3\nburst_allowance = 1.5"), 4);
+    assert_eq!(quota("burst = 3\nburst_allowance = 2"), 6);
+    assert_eq!(quota("burst = 3\nburst_allowance = 0.1"), 1);
+}
+
+#[test]
+fn limits_carry_algorithm_cost_and_missing() {
+    let text = limit(
+        "key = \"ip\"\nrate = \"1_000/10s\"\nalgorithm = \"sliding_window\"\ncost = 5\n\
+         missing = \"deny\"\nresponse_headers = false",
+    );
+    let limit = good(&text).settings.limits.remove(0);
+    assert!(matches!(limit.policy, Policy::SlidingWindow(_)));
+    assert_eq!((limit.cost, limit.missing), (5, Missing::Deny));
+    assert_eq!((limit.policy.quota(), limit.policy.window_seconds()), (1000, 10));
+    assert!(!limit.response_headers);
+}
+
+#[test]
+fn routes_carry_all_that_is_written() {
+    let text = route(
+        "host = \"*.Example.com\"\npath = \"/API/{id}\"\nmethods = [\"GET\", \"PURGE\"]\n\
+         strip_prefix = \"/Api/\"\ntimeout = \"5s\"\n\
+         request_headers = { set = { \"X-A\" = \"b\" }, remove = [\"X-C\"] }\n\
+         response_headers.remove = [\"server\"]",
+    );
+    let route = good(&text).settings.routes.remove(0);
+    assert_eq!(route.host, HostPattern::Below("example.com".to_owned()));
+    let segments = [Segment::Literal("api".to_owned()), Segment::Parameter("id".to_owned())];
+    assert_eq!((route.path.segments.as_slice(), route.path.prefix), (&segments[..], false));
+    let purge = Method::from_bytes(b"PURGE").expect("a token");
+    assert_eq!(route.methods, [Method::GET, purge]);
+    assert_eq!(route.strip_prefix.as_deref(), Some("/api"));
+    assert_eq!(route.timeout, Some(Duration::from_secs(5)));
+    let a = (HeaderName::from_static("x-a"), HeaderValue::from_static("b"));
+    assert_eq!(route.request_headers.set, [a]);
+    assert_eq!(route.request_headers.remove, [HeaderName::from_static("x-c")]);
+    assert_eq!(route.response_headers.remove, [HeaderName::from_static("server")]);
+}
+
+#[test]
+fn routes_that_differ_in_host_path_or_method_live_together() {
+    let routes = [
+        "path = \"/a\"\nmethods = [\"GET\"]",
+        "path = \"/a\"\nmethods = [\"POST\"]",
+        "path = \"/a\"\nhost = \"h\"",
+        "path = \"/a\"\nhost = \"*.h\"",
+        "path = \"/a/*\"",
+        "path = \"/{a}\"",
+    ];
+    let text: String = routes
+        .iter()
+        .enumerate()
+        .map(|(at, keys)| format!("[[routes]]\nname = \"r{at}\"\nupstream = \"echo\"\n{keys}\n"))
+        .collect();
+    assert_eq!(good(&text).settings.routes.len(), routes.len());
+}

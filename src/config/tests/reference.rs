@@ -1,0 +1,123 @@
+//! `config/reference.toml` is held equal to the code, and every shipped file is good.
+
+use std::collections::BTreeSet;
+
+use toml::de::{DeTable, DeValue};
+
+use super::{good, refused};
+use crate::config::compile;
+use crate::config::file::{File, Notes};
+
+const REFERENCE: &str = include_str!("../../../config/reference.toml");
+
+/// Only what is required, with the names of the reference.
+const MINIMAL: &str = r#"
+[upstreams.api]
+servers = ["http://127.0.0.1:9000"]
+[limits.per-ip]
+key = "ip"
+rate = "100/second"
+[[routes]]
+name = "api"
+path = "/api/*"
+upstream = "api"
+limits = ["per-ip"]
+"#;
+
+/// The reference with its examples of keys that have no default.
+fn uncommented() -> String {
+    let line = |line: &str| match line.strip_prefix('#') {
+        Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase()) => format!("{key}\n"),
+        _ => format!("{line}\n"),
+    };
+    REFERENCE.lines().map(line).collect()
+}
+
+#[test]
+fn reference_states_the_defaults() {
+    let loaded = good(REFERENCE);
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    assert_eq!(loaded.settings, good(MINIMAL).settings);
+}
+
+#[test]
+fn examples_within_the_reference_are_good() {
+    let loaded = good(&uncommented());
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+}
+
+#[test]
+fn reference_lists_every_key_the_code_asks_for_and_no_other() {
+    let text = uncommented();
+    let notes = Notes::default();
+    let file = File::parse(&text);
+    compile::settings(&file, &notes);
+    let table = DeTable::parse(&text).expect("the reference is TOML");
+    let mut listed = BTreeSet::new();
+    list(table.get_ref(), "", &mut listed);
+    assert_eq!(listed, notes.known());
+}
+
+/// What is known of a section must not depend on what it holds, or the test above proves little.
+#[test]
+fn the_same_keys_are_asked_for_whatever_a_file_says() {
+    let known = |text: &str| {
+        let notes = Notes::default();
+        compile::settings(&File::parse(text), &notes);
+        notes.known()
+    };
+    let faulty = "[limits.a]\n[upstreams.a]\n[[routes]]\n";
+    assert_eq!(known(faulty), known(&uncommented()));
+}
+
+#[test]
+fn shipped_files_are_good() {
+    for text in [
+        crate::config::DEFAULT,
+        include_str!("../../../config/examples/simple.toml"),
+        include_str!("../../../config/examples/windows.toml"),
+    ] {
+        let loaded = good(text);
+        assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    }
+}
+
+#[test]
+fn required_keys_are_the_ones_the_reference_marks() {
+    let marked = REFERENCE.lines().filter(|line| line.starts_with("# Required.")).count();
+    let missing = refused("[limits.a]\n[upstreams.a]\n[[routes]]\n");
+    let missing = missing.iter().filter(|line| line.contains("has no `")).count();
+    assert_eq!(marked, missing);
+}
+
+/// Every path of keys in a file, as [`Notes::known`] writes them.
+fn list(table: &DeTable<'_>, above: &str, listed: &mut BTreeSet<String>) {
+    for (key, item) in table {
+        let path = if above.is_empty() {
+            key.get_ref().to_string()
+        } else {
+            format!("{above}.{}", key.get_ref())
+        };
+        listed.insert(path.clone());
+        match item.get_ref() {
+            // The author's own names, and headers to set.
+            DeValue::Table(tables) if ["limits", "upstreams"].contains(&path.as_str()) => {
+                for (_, item) in tables {
+                    if let DeValue::Table(table) = item.get_ref() {
+                        list(table, &format!("{path}.NAME"), listed);
+                    }
+                }
+            }
+            DeValue::Table(_) if path.ends_with("_headers.set") => {}
+            DeValue::Table(table) => list(table, &path, listed),
+            DeValue::Array(items) => {
+                for item in items {
+                    if let DeValue::Table(table) = item.get_ref() {
+                        list(table, &format!("{path}[]"), listed);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! How faults look.
+
+use super::good;
+use crate::config::{ConfigError, load, parse, summary};
+
+const FAULTY: &str = r#"[server]
+listen = "localhost:8080"
+hedaer_timeout = "5s"
+
+[limits.per-user]
+key = "ip"
+rate = "600/min"
+
+[limits.spare]
+key = "global"
+rate = "1/second"
+
+[[routes]]
+name = "api"
+path = "/api/*"
+upstream = "echo"
+limits = ["per-usr"]
+
+[[routes]]
+name = "api2"
+path = "/API/*"
+upstream = "echo"
+timeout = 5
+"#;
+
+const RENDERED: &str = r#"error: `listen` is not an address to listen on: `localhost:8080`
+ --> config.toml:2:10
+  |
+2 | listen = "localhost:8080"
+  |          ^^^^^^^^^^^^^^^^
+  |
+  = help: write an address, not a name: `"127.0.0.1:8080"`
+
+error: unknown key `hedaer_timeout`
+ --> config.toml:3:1
+  |
+3 | hedaer_timeout = "5s"
+  | ^^^^^^^^^^^^^^
+  |
+  = help: did you mean `header_timeout`?
+
+error: `rate` is not a rate: `600/min`
+ --> config.toml:7:8
+  |
+7 | rate = "600/min"
+  |        ^^^^^^^^^
+  |
+  = help: write `"600/minute"`
+
+warning: limit `spare` is used by no route
+ --> config.toml:9:9
+  |
+9 | [limits.spare]
+  |         ^^^^^
+  |
+  = help: add `"spare"` to the `limits` of a route
+
+error: there is no limit `per-usr`
+  --> config.toml:17:11
+   |
+17 | limits = ["per-usr"]
+   |           ^^^^^^^^^
+   |
+   = help: did you mean `per-user`?
+
+error: route `api2` matches the same requests as an earlier one
+  --> config.toml:21:8
+   |
+15 | path = "/api/*"
+   |        -------- route `api` is here
+...
+21 | path = "/API/*"
+   |        ^^^^^^^^
+   |
+   = help: change the `host`, `path` or `methods` of one of them
+
+error: `timeout` must be a duration, not a plain number
+  --> config.toml:23:11
+   |
+23 | timeout = 5
+   |           ^
+   |
+   = help: write it with its unit, such as `"5s"`"#;
+
+#[test]
+fn all_faults_of_a_file_are_shown_in_the_order_of_their_places() {
+    let error = parse("config.toml", FAULTY).expect_err("faulty");
+    assert_eq!(error.to_string(), RENDERED);
+    assert_eq!(error.render(false).trim_end(), RENDERED);
+}
+
+#[test]
+fn lines_end_as_they_end_on_windows() {
+    let error = parse("config.toml", &FAULTY.replace('\n', "\r\n")).expect_err("faulty");
+    assert_eq!(error.to_string(), RENDERED);
+}
+
+#[test]
+fn colours_are_only_for_those_who_ask() {
+    let error = parse("config.toml", FAULTY).expect_err("faulty");
+    assert!(!error.render(false).contains('\u{1b}'));
+    assert!(error.render(true).contains('\u{1b}'));
+}
+
+#[test]
+fn columns_count_characters() {
+    let error = parse("c", "x = \"äöü\" # ü\n\"größe\" = 1\n").expect_err("faulty");
+    let lines = error.lines();
+    assert!(lines[0].starts_with("c:1:1: "), "{lines:#?}");
+    let error = parse("c", "a = { \"ü\" = 1, \"ö\" = 1, \"ö\" = 2 }\n").expect_err("faulty");
+    assert!(error.lines().iter().any(|line| line.starts_with("c:1:25: duplicate")), "{error}");
+}
+
+#[test]
+fn control_characters_never_reach_the_terminal_or_a_log() {
+    let text = "\"a\\u001b[31mb\\nc\" = 1\n[[routes]]\nname = \"a\\u0007\"\npath = \"/\\u001b\"\n";
+    let error = parse("c", text).expect_err("faulty");
+    for shown in error.lines() {
+        assert!(!shown.chars().any(char::is_control), "{shown:?}");
+    }
+    assert!(!error.render(false).contains(['\u{1b}', '\u{7}']));
+}
+
+#[test]
+fn too_many_faults_are_counted_not_shown() {
+    let text: String = (0..300).map(|at| format!("unknown{at} = 1\n")).collect();
+    let shown = parse("c", &text).expect_err("faulty").to_string();
+    assert_eq!(shown.matches("error:").count(), 100);
+    assert!(shown.ends_with("… and 201 more in c"), "{shown}");
+}
+
+#[test]
+fn files_that_cannot_be_read_give_one_line() {
+    let missing = load("no/such/file.toml".as_ref()).expect_err("there is none");
+    let shown = missing.to_string();
+    assert!(
+        shown.starts_with("cannot read the configuration file `no/such/file.toml`: No such file"),
+        "{shown}"
+    );
+    assert_eq!(missing.render(false), format!("error: {shown}\n"));
+    assert_eq!(missing.lines(), [shown]);
+}
+
+#[test]
+fn files_that_are_not_utf8_are_refused_with_the_line() {
+    let fault = String::from_utf8(b"[server]\n# \xff\n".to_vec()).expect_err("not UTF-8");
+    let error = ConfigError::not_utf8("c".to_owned(), &fault);
+    let expected = "c:2: the configuration is not valid UTF-8; save the file as UTF-8";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn summary_lists_routes_and_limits_in_columns() {
+    let text = r#"
+[server]
+listen = ["0.0.0.0:80", "[::]:80"]
+[upstreams.api]
+servers = ["http://a"]
+[limits.per-key]
+key = ["header:x-api-key", "route"]
+rate = "600/minute"
+missing = "deny"
+[limits.all]
+key = "global"
+algorithm = "fixed_window"
+rate = "5/90s"
+cost = 2
+response_headers = false
+[[routes]]
+name = "users"
+host = "*.example.com"
+path = "/users/{id}"
+methods = ["GET", "PUT"]
+upstream = "api"
+limits = ["per-key", "all"]
+[[routes]]
+name = "rest"
+path = "/*"
+upstream = "echo"
+"#;
+    let expected = "\
+config.toml: 2 routes, 2 limits, 1 upstream
+listen 0.0.0.0:80, [::]:80, admin 127.0.0.1:9090
+
+routes
+  users  *.example.com  /users/{id}  GET PUT     → api   per-key, all
+  rest   any host       /*           any method  → echo  no limits
+
+limits
+  per-key  header:x-api-key + route  token_bucket  600/minute  burst 600  cost 1  missing deny
+  all      global                    fixed_window  5/1m30s                cost 2  missing ip    hidden
+";
+    assert_eq!(summary(&good(text)), expected);
+}
