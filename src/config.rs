@@ -13,6 +13,7 @@ pub mod settings;
 mod suggest;
 mod summary;
 mod units;
+pub mod watch;
 
 #[cfg(test)]
 mod tests;

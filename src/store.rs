@@ -54,3 +54,17 @@ pub trait Store {
         checks: &mut [Check<'_>],
     ) -> impl Future<Output = Result<Decision, StoreError>>;
 }
+
+/// The store that the configuration names.
+#[derive(Debug)]
+pub enum AnyStore {
+    Memory(MemoryStore),
+}
+
+impl Store for AnyStore {
+    async fn decide(&self, checks: &mut [Check<'_>]) -> Result<Decision, StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.decide(checks).await,
+        }
+    }
+}

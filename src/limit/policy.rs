@@ -35,7 +35,7 @@ pub enum Verdict {
 }
 
 /// When a refused cost would pass if nobody else spends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Retry {
     At(Micros),
     /// The cost is more than the limit ever holds.

@@ -40,7 +40,7 @@ impl Overflow {
     pub(super) fn put(&self, shard: &mut Shard, tag: u64, state: State, now: Micros) {
         if shard.is_packed() {
             shard.purge(now, |_| false);
-            shard.widen();
+            shard.stretch();
         }
         shard.put(tag, state);
         self.len.store(shard.len(), Ordering::Relaxed);

@@ -31,7 +31,7 @@ impl Shard {
         self.slots.len()
     }
 
-    /// Whether one more slot would make the table grow.
+    /// Whether there is no space for one more slot.
     pub(super) fn is_packed(&self) -> bool {
         self.slots.len() == self.slots.capacity()
     }
@@ -90,13 +90,25 @@ impl Shard {
         before - self.slots.len()
     }
 
-    /// Makes the table grow now if it is still more than half full, so that a purge, which looks
-    /// at every slot, is paid for by as many insertions.
-    pub(super) fn widen(&mut self) {
-        let capacity = self.slots.capacity();
-        if self.slots.len() > capacity / 2 {
-            self.slots.reserve(capacity - self.slots.len() + 1, |slot| slot.tag);
+    /// Makes space in a packed table after a purge, so that the next purge, which looks at every
+    /// slot, is some insertions away. Dropped slots may have left marks that still take space: a
+    /// table that has them is laid out anew, and only one that is really full is doubled.
+    pub(super) fn stretch(&mut self) {
+        let most = self.slots.num_buckets() / 8 * 7;
+        if self.slots.len() > most / 16 * 15 {
+            let free = self.slots.capacity() - self.slots.len();
+            self.slots.reserve(free + 1, |slot| slot.tag);
+        } else if self.is_packed() {
+            let slots = std::mem::replace(&mut self.slots, HashTable::with_capacity(most));
+            for slot in slots {
+                self.slots.insert_unique(slot.tag, slot, |slot| slot.tag);
+            }
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.slots.allocation_size()
     }
 
     #[cfg(test)]

@@ -104,3 +104,38 @@ fn a_shrunken_limit_refills_from_empty_and_not_from_its_old_debt() {
     clock.advance(Duration::from_micros(1));
     assert!(store.decide_now(&mut [names.check(&small, 1, 1)]).admitted);
 }
+
+#[test]
+fn a_full_table_that_churns_keeps_its_size() {
+    let (names, five) = (Names::new(), policy(5));
+    let clock = Clock::manual(START);
+    let store = MemoryStore::new(KEYS_PER_SHARD, clock.clone());
+    // A bucket lives for a second, so some 3,125 are live and one dies for each that comes.
+    for key in 0..20 * KEYS_PER_SHARD as u64 {
+        assert!(store.decide_now(&mut [names.check(&five, key, 1)]).admitted);
+        clock.advance(Duration::from_micros(320));
+    }
+    let buckets = store.buckets();
+    assert!(buckets.own > KEYS_PER_SHARD - 100 && buckets.overflow == 0, "{buckets:?}");
+    assert!(store.shards[0].0.lock().bytes() <= 33 * KEYS_PER_SHARD);
+}
+
+#[test]
+fn a_dead_bucket_of_another_shard_makes_room() {
+    let (names, five) = (Names::new(), policy(5));
+    let clock = Clock::manual(START);
+    let store = MemoryStore::new(KEYS_PER_SHARD + 1, clock.clone());
+    assert_eq!(store.shards.len(), 2);
+    let shard = |key| shard_of(names.check(&five, key, 1).bucket, 2);
+    // Those of the first shard are full again after one second, the others after five.
+    for key in 0..=KEYS_PER_SHARD as u64 {
+        let cost = if shard(key) == 0 { 1 } else { 5 };
+        assert!(store.decide_now(&mut [names.check(&five, key, cost)]).admitted);
+    }
+    clock.advance(Duration::from_secs(1));
+    let new = (1_000_000..).find(|key| shard(*key) == 1).expect("some key");
+    assert!(store.decide_now(&mut [names.check(&five, new, 1)]).admitted);
+    assert!(store.decide_now(&mut [names.check(&five, new, 4)]).admitted);
+    let own = store.shards.iter().map(|shard| shard.0.lock().len()).sum();
+    assert_eq!(store.buckets(), Buckets { own, overflow: 0 });
+}

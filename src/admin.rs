@@ -1,0 +1,174 @@
+//! The admin listener: `/metrics`, `/healthz`, `/readyz`.
+//!
+//! It stands apart from the data listeners, on the control thread, so that neither can slow the
+//! other down. It is shielded by tower's layers: a scraper that hangs, or a hundred of them, cost
+//! an error for themselves.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::TcpListener;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::sync::oneshot;
+use tower::util::BoxCloneSyncService;
+use tower::{ServiceBuilder, ServiceExt};
+
+use crate::listen::worker::Worker;
+use crate::store::AnyStore;
+use crate::telemetry::Metrics;
+
+type Answer = Response<Full<Bytes>>;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const AT_ONCE: usize = 32;
+
+/// What the admin listener can tell.
+#[derive(Debug)]
+pub struct Status {
+    metrics: Metrics,
+    store: Arc<AnyStore>,
+    workers: Arc<Vec<Worker>>,
+    draining: AtomicBool,
+}
+
+impl Status {
+    #[must_use]
+    pub fn new(metrics: Metrics, store: Arc<AnyStore>, workers: Arc<Vec<Worker>>) -> Self {
+        Status { metrics, store, workers, draining: AtomicBool::new(false) }
+    }
+
+    /// From now on the gateway is not ready: it is about to leave.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    fn answer(&self, method: &Method, path: &str) -> Answer {
+        if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
+            return json(StatusCode::NOT_FOUND, r#"{"error":"no_route"}"#);
+        }
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            let mut answer =
+                json(StatusCode::METHOD_NOT_ALLOWED, r#"{"error":"method_not_allowed"}"#);
+            answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return answer;
+        }
+        match path {
+            "/metrics" => self.metrics(),
+            "/readyz" if self.draining.load(Ordering::Acquire) => {
+                json(StatusCode::SERVICE_UNAVAILABLE, r#"{"status":"draining","store":"memory"}"#)
+            }
+            "/readyz" => json(StatusCode::OK, r#"{"status":"ready","store":"memory"}"#),
+            _ => json(StatusCode::OK, r#"{"status":"ok"}"#),
+        }
+    }
+
+    fn metrics(&self) -> Answer {
+        let AnyStore::Memory(memory) = &*self.store;
+        let buckets = memory.buckets();
+        self.metrics.buckets.set(gauge(buckets.own + buckets.overflow));
+        self.metrics.buckets_overflow.set(gauge(buckets.overflow));
+        self.metrics.connections.set(gauge(self.workers.iter().map(Worker::load).sum()));
+        match self.metrics.render() {
+            Ok(text) => answer(StatusCode::OK, "text/plain; version=0.0.4", text.into()),
+            Err(error) => {
+                tracing::error!(%error, "metrics cannot be rendered");
+                json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)
+            }
+        }
+    }
+}
+
+fn gauge(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn json(status: StatusCode, text: &'static str) -> Answer {
+    answer(status, "application/json", Bytes::from_static(text.as_bytes()))
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// The running listener.
+#[derive(Debug)]
+pub struct Admin {
+    stop: oneshot::Sender<()>,
+    ended: tokio::task::JoinHandle<()>,
+}
+
+impl Admin {
+    /// Ends it once the answers under way are out, or after a moment without.
+    pub async fn stop(self) {
+        let _ = self.stop.send(());
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.ended).await;
+    }
+}
+
+/// Serves on the current runtime.
+///
+/// # Errors
+/// If the listener cannot be watched.
+pub fn start(listener: TcpListener, status: Arc<Status>) -> io::Result<Admin> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let (stop, mut stopped) = oneshot::channel();
+    let respond = tower::service_fn(move |request: Request<Incoming>| {
+        let status = status.clone();
+        async move { Ok::<_, Infallible>(status.answer(request.method(), request.uri().path())) }
+    });
+    let shielded = ServiceBuilder::new()
+        .load_shed()
+        .concurrency_limit(AT_ONCE)
+        .timeout(TIMEOUT)
+        .service(respond);
+    let shielded = BoxCloneSyncService::new(shielded);
+    let service = hyper::service::service_fn(move |request| {
+        let answer = shielded.clone().oneshot(request);
+        let busy = |_| json(StatusCode::SERVICE_UNAVAILABLE, r#"{"error":"overloaded"}"#);
+        let answer = async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(busy)) };
+        Box::pin(answer) as Pin<Box<dyn Future<Output = _> + Send>>
+    });
+    let ended = tokio::spawn(async move {
+        let mut server = auto::Builder::new(TokioExecutor::new());
+        server.http1().timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
+        let connections = GracefulShutdown::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = &mut stopped => break,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let served = server.serve_connection(TokioIo::new(stream), service.clone());
+                    let served = connections.watch(served.into_owned());
+                    tokio::spawn(async move {
+                        if let Err(error) = served.await {
+                            tracing::debug!(error, "an admin connection failed");
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the admin listener cannot accept");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+        drop(listener);
+        connections.shutdown().await;
+    });
+    Ok(Admin { stop, ended })
+}

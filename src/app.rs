@@ -1,0 +1,194 @@
+//! Assembly: from a checked configuration to a running gateway, through its reloads, to its end.
+
+pub mod reload;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::admin::{self, Status};
+use crate::clock::Clock;
+use crate::config::watch::Watch;
+use crate::config::{Loaded, Source};
+use crate::gateway::{Compiled, Gateway};
+use crate::listen::acceptor;
+use crate::listen::worker::Worker;
+use crate::shutdown::{Signal, Signals};
+use crate::store::{AnyStore, BucketHasher, MemoryStore};
+use crate::telemetry::{AccessLog, Metrics};
+use reload::Reloader;
+
+/// File descriptors kept for everything that is not a connection.
+const RESERVED_FILES: u64 = 64;
+
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    #[error("cannot listen on {address} ({key}): {source}; {}", advice(.source))]
+    Bind { address: SocketAddr, key: &'static str, source: io::Error },
+    #[error("cannot open the access log: {0}")]
+    AccessLog(#[source] io::Error),
+    #[error("the system gives no randomness: {0}")]
+    Randomness(getrandom::Error),
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "stop the program that has it, or choose another port",
+        io::ErrorKind::AddrNotAvailable => "this machine does not have that address",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege; choose a higher one",
+        _ => "choose another address",
+    }
+}
+
+/// Runs until a signal ends it.
+///
+/// # Errors
+/// If the gateway cannot start.
+pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
+    let settings = Arc::new(loaded.settings.clone());
+    let data = settings
+        .server
+        .listen
+        .iter()
+        .map(|&address| bind(address, "server.listen"))
+        .collect::<Result<Vec<_>, _>>()?;
+    let admin = bind(settings.admin.listen, "admin.listen")?;
+
+    let metrics = Metrics::new();
+    let hasher = BucketHasher::random().map_err(AppError::Randomness)?;
+    let memory = MemoryStore::new(settings.store.max_keys, Clock::system());
+    let store = Arc::new(AnyStore::Memory(memory));
+    let (access_log, log_guard) = match AccessLog::open(&settings.telemetry.access_log) {
+        Ok(opened) => opened.unzip(),
+        Err(error) => return Err(AppError::AccessLog(error)),
+    };
+    let compiled = Arc::new(Compiled::new(settings.clone(), &hasher, &metrics, access_log));
+    let workers = Arc::new(start_workers(&store, &hasher, &compiled)?);
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        let (stop, stopping) = watch::channel(false);
+        let status = Arc::new(Status::new(metrics.clone(), store.clone(), workers.clone()));
+        let max_connections = connection_limit(settings.server.max_connections);
+        let mut acceptors = tokio::task::JoinSet::new();
+        for listener in data {
+            tracing::info!("listening on http://{}", listener.local_addr()?);
+            let (workers, stopping) = (workers.clone(), stopping.clone());
+            acceptors.spawn(acceptor::accept(listener, workers, max_connections, stopping));
+        }
+        tracing::info!("admin on http://{}", admin.local_addr()?);
+        let admin = admin::start(admin, status.clone())?;
+        tracing::info!(
+            "store memory, at most {} keys; {} workers, at most {max_connections} connections; \
+             configuration {source}",
+            settings.store.max_keys,
+            workers.len(),
+        );
+        let watch = source.path().and_then(|path| watch_file(path));
+        let mut reloader =
+            Reloader::new(source.clone(), loaded, workers.clone(), hasher, metrics, log_guard);
+        serve(&mut signals, &mut reloader, watch).await;
+
+        status.drain();
+        let until = Instant::now() + settings.server.drain;
+        tracing::info!(
+            "draining for at most {:?}; a second signal ends at once",
+            settings.server.drain
+        );
+        let _ = stop.send(true);
+        while acceptors.join_next().await.is_some() {}
+        workers.iter().for_each(|worker| worker.drain(until));
+        tokio::select! {
+            () = ended(&workers) => tracing::info!("drained"),
+            () = stop_again(&mut signals) => tracing::warn!("ended before everything was drained"),
+        }
+        admin.stop().await;
+        Ok(())
+    })
+}
+
+/// Serves until told to stop, reloading on SIGHUP and when the file changes.
+async fn serve(signals: &mut Signals, reloader: &mut Reloader, mut watch: Option<Watch>) {
+    loop {
+        let changed = async {
+            match &mut watch {
+                Some(watch) => watch.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            signal = signals.next() => match signal {
+                Signal::Stop => return,
+                Signal::Reload => reloader.reload(),
+            },
+            () = changed => reloader.reload_if_changed(),
+        }
+    }
+}
+
+fn bind(address: SocketAddr, key: &'static str) -> Result<TcpListener, AppError> {
+    acceptor::bind(address).map_err(|source| AppError::Bind { address, key, source })
+}
+
+fn start_workers(
+    store: &Arc<AnyStore>,
+    hasher: &BucketHasher,
+    compiled: &Arc<Compiled>,
+) -> Result<Vec<Worker>, AppError> {
+    let mut id = [0; 4];
+    getrandom::fill(&mut id).map_err(AppError::Randomness)?;
+    // A name of its own, so that a loop is told from two gateways in a row.
+    let via: Arc<str> = format!("1.1 weir-{:08x}", u32::from_ne_bytes(id)).into();
+    let count = match compiled.settings.server.workers {
+        0 => std::thread::available_parallelism()?.get(),
+        count => count,
+    };
+    let start = |index| {
+        let (store, hasher, via) = (store.clone(), hasher.clone(), via.clone());
+        let for_gateway = compiled.clone();
+        let gateway = move || Gateway::new(store, hasher, via, for_gateway);
+        Ok(Worker::start(index, gateway, compiled.clone())?)
+    };
+    (0..count).map(start).collect()
+}
+
+fn watch_file(path: &std::path::Path) -> Option<Watch> {
+    Watch::new(path)
+        .inspect_err(|error| {
+            tracing::warn!(%error, "changes of {} are not noticed; send SIGHUP to reload", path.display());
+        })
+        .ok()
+}
+
+/// As many connections as configured, or as file descriptors allow: a proxied one needs two.
+fn connection_limit(configured: usize) -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let files = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: files.maximum, maximum: files.maximum };
+    let allowed = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => files.maximum,
+        Err(_) => files.current,
+    };
+    let room = allowed.map_or(usize::MAX, |files| {
+        usize::try_from(files.saturating_sub(RESERVED_FILES) / 2).unwrap_or(usize::MAX)
+    });
+    if configured == 0 { room.max(1) } else { configured }
+}
+
+async fn ended(workers: &[Worker]) {
+    let mut check = tokio::time::interval(Duration::from_millis(10));
+    while !workers.iter().all(Worker::is_finished) {
+        check.tick().await;
+    }
+}
+
+async fn stop_again(signals: &mut Signals) {
+    while signals.next().await != Signal::Stop {}
+}

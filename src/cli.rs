@@ -1,0 +1,65 @@
+//! The command line.
+
+mod check;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Exit codes: fine, failed at run time, bad usage or configuration.
+const FAILED: u8 = 1;
+const BAD_CONFIGURATION: u8 = 2;
+
+/// A reverse proxy that limits rates exactly.
+///
+/// Weir stands in front of an API, checks every limit that applies to a request in one decision,
+/// and forwards the request or answers 429.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: run::Run,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  weir                               serve config/config.toml, or the built-in default
+  weir run --config /etc/weir.toml   serve another file
+  weir check config/config.toml      say what is wrong with a file, or what it means
+
+Environment:
+  WEIR_CONFIG       the file to serve when --config is not given
+  WEIR_LOG          what to log: error, warn, info (default), debug
+  WEIR_LOG_FORMAT   json: one object a line
+
+Signals: SIGHUP reloads the file, SIGTERM and SIGINT drain and end.
+Exit codes: 0 fine, 1 failed at run time, 2 bad usage or configuration.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve (the default)
+    Run(run::Run),
+    /// Check a configuration and say what it means
+    Check {
+        /// The file; without it, the one that `weir run` would serve
+        file: Option<PathBuf>,
+    },
+}
+
+impl Cli {
+    /// Parses the arguments and does what they ask for.
+    #[must_use]
+    pub fn main() -> ExitCode {
+        let cli = Cli::parse();
+        let code = match cli.command {
+            None => cli.run.main(),
+            Some(Command::Run(run)) => run.main(),
+            Some(Command::Check { file }) => check::main(file),
+        };
+        ExitCode::from(code)
+    }
+}

@@ -1,0 +1,24 @@
+//! `weir check`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use super::BAD_CONFIGURATION;
+use crate::config;
+
+pub(super) fn main(file: Option<PathBuf>) -> u8 {
+    let styled = std::io::stderr().is_terminal();
+    match config::locate(file).load() {
+        Ok(loaded) => {
+            if !loaded.warnings.is_empty() {
+                eprintln!("{}", loaded.warnings.render(styled).trim_end());
+            }
+            println!("{}", config::summary(&loaded).trim_end());
+            0
+        }
+        Err(error) => {
+            eprintln!("{}", error.render(styled).trim_end());
+            BAD_CONFIGURATION
+        }
+    }
+}

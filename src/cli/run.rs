@@ -1,0 +1,41 @@
+//! `weir run`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{BAD_CONFIGURATION, FAILED};
+use crate::{app, config, telemetry};
+
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// The configuration; without it $WEIR_CONFIG, config/config.toml, or the built-in copy of it
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Run {
+    pub(super) fn main(self) -> u8 {
+        let styled = std::io::stderr().is_terminal();
+        let source = config::locate(self.config);
+        let loaded = match source.load() {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                eprintln!("{}", error.render(styled).trim_end());
+                return BAD_CONFIGURATION;
+            }
+        };
+        if !loaded.warnings.is_empty() {
+            eprintln!("{}", loaded.warnings.render(styled).trim_end());
+        }
+        telemetry::log::start();
+        match app::run(&source, loaded) {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("weir: {error}");
+                FAILED
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The way of an admitted request to its upstream and of the response back.
+
+pub mod echo;
+pub mod headers;
+pub mod tunnel;
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::BufMut;
+use http::{HeaderMap, Method, Response, StatusCode, Version};
+use prometheus::Histogram;
+use tokio::time::Instant;
+
+use crate::body::Body;
+use crate::http1::{Framing, Wire, encode};
+use crate::respond::Fault;
+use crate::upstream::{Exchange, ExchangeError, Server, Upstream};
+use headers::Outbound;
+
+/// One admitted request, ready to go.
+#[derive(Debug)]
+pub struct Passage<'a> {
+    pub upstream: &'a Upstream,
+    pub seconds: &'a Histogram,
+    pub method: &'a Method,
+    /// Path and query for the upstream.
+    pub target: &'a [u8],
+    pub outbound: &'a Outbound<'a>,
+    /// How long the upstream may take to answer, and how long a body may stand still.
+    pub patience: Duration,
+    pub stall: Duration,
+}
+
+impl Passage<'_> {
+    /// Sends the request and returns the response's head with its body to come. The map that
+    /// held the request's headers is used again for the response's.
+    ///
+    /// # Errors
+    /// If no server gave a usable answer.
+    pub async fn run(&self, mut headers: HeaderMap, body: Body) -> Result<Response<Body>, Fault> {
+        let upgrade = self.outbound.upgrade;
+        self.upstream.earn_retries();
+        let repeatable = body.is_empty() && is_idempotent(self.method);
+        let mut body = Some(body);
+        let mut failed: Option<Rc<Server>> = None;
+        let mut attempts = 0;
+        loop {
+            let started = Instant::now();
+            let server = self.upstream.pick(failed.as_ref());
+            let (mut wire, reused) = match server.reuse() {
+                Some(wire) => (wire, true),
+                None => match self.upstream.connect(&server).await {
+                    Ok(wire) => (wire, false),
+                    // Nothing was sent, so another server may be tried whatever the request is.
+                    Err(_) if self.may_retry(&mut attempts, self.upstream.has_others()) => {
+                        failed = Some(server);
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                },
+            };
+            let body = body.take().unwrap_or_else(Body::empty);
+            self.write_head(&mut wire, &headers, &body);
+            let mut exchange = Exchange::new(wire, server.occupy(), body, self.patience);
+            let line = match poll_fn(|cx| exchange.poll_head(cx, &mut headers, upgrade)).await {
+                Ok(line) => line,
+                // An idle connection that the server closed just now says nothing about it.
+                Err(ExchangeError::Closed(_)) if repeatable && reused => continue,
+                Err(ExchangeError::Closed(_)) if self.may_retry(&mut attempts, repeatable) => {
+                    failed = Some(server);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            self.seconds.observe(started.elapsed().as_secs_f64());
+            let upgraded = line.status == StatusCode::SWITCHING_PROTOCOLS;
+            let body = if upgraded {
+                Body::tunnel(exchange.into_tunnel())
+            } else {
+                let body = exchange.into_body(self.method, line, &mut headers, self.stall)?;
+                Body::upstream(Box::new(body))
+            };
+            headers::clean_response(&mut headers, upgraded);
+            let mut response = Response::new(body);
+            *response.status_mut() = line.status;
+            *response.version_mut() = Version::HTTP_11;
+            *response.headers_mut() = headers;
+            return Ok(response);
+        }
+    }
+
+    fn may_retry(&self, attempts: &mut u32, possible: bool) -> bool {
+        *attempts += 1;
+        possible && *attempts <= self.upstream.retries && self.upstream.spend_retry()
+    }
+
+    fn write_head(&self, wire: &mut Wire, headers: &HeaderMap, body: &Body) {
+        encode::request_line(wire.outbox(), self.method, self.target);
+        let write = |name: &_, value: &_| encode::field(wire.outbox(), name, value);
+        self.outbound.visit(headers, write);
+        match body.framing() {
+            Framing::Length(length) => encode::content_length(wire.outbox(), length),
+            Framing::Chunked | Framing::UntilClose => {
+                wire.outbox().put_slice(b"Transfer-Encoding: chunked\r\n");
+            }
+            Framing::Empty => {}
+        }
+        encode::end_of_head(wire.outbox());
+    }
+}
+
+/// RFC 9110 section 9.2.2.
+fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
+}

@@ -1,0 +1,192 @@
+//! Which headers reach the upstream, and which come back.
+
+use bytes::{BufMut, BytesMut};
+use http::header::{self, HeaderMap, HeaderName};
+use smallvec::SmallVec;
+
+use crate::caller::{Caller, Peer};
+use crate::config::settings::HeaderEdits;
+
+const FORWARDED: HeaderName = header::FORWARDED;
+const X_FORWARDED_FOR: HeaderName = crate::caller::address::X_FORWARDED_FOR;
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// What is added to and taken from a request's headers on their way out.
+#[derive(Debug)]
+pub struct Outbound<'a> {
+    pub peer: &'a Peer,
+    pub caller: &'a Caller,
+    /// As the client asked for it; empty if it did not.
+    pub host: &'a str,
+    /// This process's name on the way: `1.1 weir-…`.
+    pub via: &'a str,
+    pub edits: &'a HeaderEdits,
+    /// The headers that limits count by: a client must not be able to strip one.
+    pub counted: &'a [HeaderName],
+    /// Whether routes depend on the method, so that no other header may change it.
+    pub by_method: bool,
+    pub upgrade: bool,
+}
+
+impl Outbound<'_> {
+    /// Hands every header that the upstream is to see to `put`, except those that frame the body.
+    pub fn visit(&self, headers: &HeaderMap, mut put: impl FnMut(&HeaderName, &[u8])) {
+        let listed = listed(headers);
+        if !self.host.is_empty() {
+            put(&header::HOST, self.host.as_bytes());
+        }
+        for (name, value) in headers {
+            if !self.is_withheld(name, &listed) {
+                put(name, value.as_bytes());
+            }
+        }
+        for (name, value) in &self.edits.set {
+            put(name, value.as_bytes());
+        }
+        if self.upgrade {
+            put(&header::CONNECTION, b"Upgrade");
+            if let Some(protocol) = headers.get(header::UPGRADE) {
+                put(&header::UPGRADE, protocol.as_bytes());
+            }
+        }
+        self.forwarding(headers, &mut put);
+    }
+
+    fn is_withheld(&self, name: &HeaderName, listed: &[&str]) -> bool {
+        let is_listed = |text: &str| listed.iter().any(|name| name.eq_ignore_ascii_case(text));
+        match name.as_str() {
+            // Hop by hop, or written anew for the next hop: RFC 9110 section 7.6.1.
+            "host"
+            | "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authorization"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "content-length"
+            | "expect"
+            | "via"
+            | "forwarded"
+            | "x-forwarded-for" => true,
+            "x-forwarded-proto" | "x-forwarded-host" => true,
+            "x-forwarded-port" | "x-forwarded-prefix" | "x-real-ip" => !self.caller.via_trusted,
+            "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
+            "authorization" | "cookie" => false,
+            text => {
+                (is_listed(text) && !self.counted.contains(name))
+                    || self.edits.remove.contains(name)
+                    || self.edits.set.iter().any(|(set, _)| set == name)
+            }
+        }
+    }
+
+    /// `Via`, `X-Forwarded-*` and `Forwarded`: what was said before us is kept if the peer is
+    /// trusted, and replaced if it is not.
+    fn forwarding(&self, headers: &HeaderMap, put: &mut impl FnMut(&HeaderName, &[u8])) {
+        let mut line = BytesMut::new();
+        let mut append = |name: &HeaderName, keep: bool, own: &[&[u8]]| {
+            line.clear();
+            for value in headers.get_all(name).iter().filter(|_| keep) {
+                line.put_slice(value.as_bytes());
+                line.put_slice(b", ");
+            }
+            own.iter().for_each(|piece| line.put_slice(piece));
+            put(name, &line);
+        };
+        let (trusted, host) = (self.caller.via_trusted, self.host.as_bytes());
+        append(&header::VIA, true, &[self.via.as_bytes()]);
+        append(&X_FORWARDED_FOR, trusted, &[self.peer.text.as_bytes()]);
+        let node = self.peer.node.as_bytes();
+        match (host.is_empty(), is_token(host)) {
+            (true, _) => append(&FORWARDED, trusted, &[b"for=", node, b";proto=http"]),
+            (_, true) => {
+                append(&FORWARDED, trusted, &[b"for=", node, b";host=", host, b";proto=http"]);
+            }
+            (_, false) => {
+                append(&FORWARDED, trusted, &[b"for=", node, b";host=\"", host, b"\";proto=http"]);
+            }
+        }
+        let said = |name: &HeaderName| headers.get(name).filter(|_| trusted);
+        put(&X_FORWARDED_PROTO, said(&X_FORWARDED_PROTO).map_or(b"http", |said| said.as_bytes()));
+        let host = said(&X_FORWARDED_HOST).map_or(host, |said| said.as_bytes());
+        if !host.is_empty() {
+            put(&X_FORWARDED_HOST, host);
+        }
+    }
+}
+
+/// Whether a host can stand in `Forwarded` without quotes.
+fn is_token(host: &[u8]) -> bool {
+    host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(byte))
+}
+
+/// The names that `Connection` lists, beyond its own options.
+fn listed(headers: &HeaderMap) -> SmallVec<[&str; 4]> {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+/// Takes what concerns only the upstream's connection out of a response.
+pub fn clean_response(headers: &mut HeaderMap, upgrade: bool) {
+    if headers.contains_key(header::CONNECTION) {
+        let names: SmallVec<[HeaderName; 4]> = listed(headers)
+            .iter()
+            .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
+            .filter(|name| name != header::CONTENT_LENGTH && name != header::UPGRADE)
+            .collect();
+        for name in names {
+            headers.remove(name);
+        }
+        headers.remove(header::CONNECTION);
+    }
+    for name in ["keep-alive", "proxy-connection", "te", "trailer"] {
+        headers.remove(name);
+    }
+    if !upgrade {
+        headers.remove(header::UPGRADE);
+    }
+}
+
+/// Sets and removes what the route says.
+pub fn edit(headers: &mut HeaderMap, edits: &HeaderEdits) {
+    for name in &edits.remove {
+        headers.remove(name);
+    }
+    for (name, value) in &edits.set {
+        headers.insert(name.clone(), value.clone());
+    }
+}
+
+/// Whether the request asks to switch to a protocol that a gateway may carry. HTTP itself is not
+/// one: requests inside such a tunnel would pass every limit unseen.
+#[must_use]
+pub fn wants_upgrade(headers: &HeaderMap) -> bool {
+    let Some(protocol) = headers.get(header::UPGRADE) else { return false };
+    let asked = listed(headers).iter().any(|option| option.eq_ignore_ascii_case("upgrade"));
+    let mut protocols = protocol.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    let is_http = |name: &[u8]| {
+        let starts = |prefix: &[u8]| {
+            name.len() >= prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix)
+        };
+        starts(b"h2c") || starts(b"http") || starts(b"tls")
+    };
+    asked && !protocols.any(is_http)
+}
+
+/// Whether the request has passed through this process before.
+#[must_use]
+pub fn has_passed(headers: &HeaderMap, via: &str) -> bool {
+    let values = headers.get_all(header::VIA);
+    values.iter().any(|value| memchr::memmem::find(value.as_bytes(), via.as_bytes()).is_some())
+}
+
+#[cfg(test)]
+#[path = "headers/tests.rs"]
+mod tests;

@@ -1,0 +1,137 @@
+use super::*;
+use http::HeaderValue;
+use std::net::SocketAddr;
+
+struct Case {
+    headers: &'static [(&'static str, &'static str)],
+    trusted: bool,
+    by_method: bool,
+}
+
+/// What the upstream sees, one `name: value` a line, in order.
+fn visit(case: &Case) -> Vec<String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in case.headers {
+        headers.append(*name, HeaderValue::from_static(value));
+    }
+    let peer = Peer::new(SocketAddr::from(([9, 9, 9, 9], 1)));
+    let caller = Caller { ip: peer.ip, via_trusted: case.trusted };
+    let outbound = Outbound {
+        peer: &peer,
+        caller: &caller,
+        host: "example.com:8080",
+        via: "1.1 weir-1",
+        edits: &HeaderEdits::default(),
+        counted: &[HeaderName::from_static("x-api-key")],
+        by_method: case.by_method,
+        upgrade: wants_upgrade(&headers),
+    };
+    let mut lines = Vec::new();
+    outbound.visit(&headers, |name, value| {
+        lines.push(format!("{name}: {}", String::from_utf8_lossy(value)));
+    });
+    lines
+}
+
+fn untrusted(headers: &'static [(&'static str, &'static str)]) -> Vec<String> {
+    visit(&Case { headers, trusted: false, by_method: false })
+}
+
+const OWN: [&str; 5] = [
+    "via: 1.1 weir-1",
+    "x-forwarded-for: 9.9.9.9",
+    "forwarded: for=9.9.9.9;host=\"example.com:8080\";proto=http",
+    "x-forwarded-proto: http",
+    "x-forwarded-host: example.com:8080",
+];
+
+#[test]
+fn an_untrusted_peer_has_no_say_in_forwarding() {
+    let lines = untrusted(&[
+        ("host", "other"),
+        ("x-forwarded-for", "1.1.1.1"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "evil"),
+        ("x-real-ip", "1.1.1.1"),
+        ("forwarded", "for=1.1.1.1"),
+        ("accept", "*/*"),
+    ]);
+    assert_eq!(lines[..2], ["host: example.com:8080", "accept: */*"]);
+    assert_eq!(lines[2..], OWN);
+}
+
+#[test]
+fn a_trusted_peer_is_appended_to() {
+    let headers = &[
+        ("x-forwarded-for", "1.1.1.1"),
+        ("x-forwarded-for", "2.2.2.2"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "front"),
+        ("forwarded", "for=1.1.1.1"),
+        ("via", "1.1 edge"),
+    ];
+    let lines = visit(&Case { headers, trusted: true, by_method: false });
+    let expected = [
+        "host: example.com:8080",
+        "via: 1.1 edge, 1.1 weir-1",
+        "x-forwarded-for: 1.1.1.1, 2.2.2.2, 9.9.9.9",
+        "forwarded: for=1.1.1.1, for=9.9.9.9;host=\"example.com:8080\";proto=http",
+        "x-forwarded-proto: https",
+        "x-forwarded-host: front",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn connection_strips_what_it_lists_but_nothing_that_protects() {
+    let lines = untrusted(&[
+        ("connection", "X-Hop, Authorization, Host, Via, X-Forwarded-For, X-Api-Key, Cookie"),
+        ("x-hop", "1"),
+        ("authorization", "Basic eDp5"),
+        ("x-api-key", "k"),
+        ("cookie", "a=b"),
+    ]);
+    let kept = ["authorization: Basic eDp5", "x-api-key: k", "cookie: a=b"];
+    assert_eq!(lines[1..4], kept);
+    assert_eq!(lines[4..], OWN);
+}
+
+#[test]
+fn hop_by_hop_headers_stay_on_their_hop() {
+    let lines = untrusted(&[
+        ("keep-alive", "timeout=5"),
+        ("te", "trailers"),
+        ("trailer", "x"),
+        ("proxy-connection", "keep-alive"),
+        ("upgrade", "h2c"),
+        ("connection", "upgrade"),
+        ("expect", "100-continue"),
+    ]);
+    assert_eq!(lines[1..], OWN);
+}
+
+#[test]
+fn an_upgrade_is_passed_on_unless_it_would_hide_requests() {
+    let lines = untrusted(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]);
+    assert_eq!(lines[1..3], ["connection: Upgrade", "upgrade: websocket"]);
+    for (protocol, good) in [
+        ("websocket", true),
+        ("h2c", false),
+        ("HTTP/2.0", false),
+        ("TLS/1.0", false),
+        ("foo, h2c", false),
+    ] {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        assert!(!wants_upgrade(&headers));
+        headers.insert(header::UPGRADE, HeaderValue::from_static(protocol));
+        assert_eq!(wants_upgrade(&headers), good, "{protocol}");
+    }
+}
+
+#[test]
+fn a_method_override_passes_only_where_methods_do_not_matter() {
+    let headers = &[("x-http-method-override", "DELETE")];
+    assert_eq!(visit(&Case { headers, trusted: false, by_method: true })[1..], OWN);
+    assert_eq!(untrusted(headers)[1], "x-http-method-override: DELETE");
+}

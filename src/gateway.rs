@@ -1,0 +1,182 @@
+//! The whole way of a request, in one place.
+//!
+//! Read [`Gateway::handle`] and [`Gateway::pass`] from top to bottom: they are the sentence of
+//! the design. A request finds its route, becomes a caller, collects the checks of every limit
+//! that applies, has them decided all at once, and is then either refused or forwarded.
+
+pub mod checks;
+pub mod compiled;
+pub mod live;
+pub mod way;
+
+use std::cell::RefCell;
+use std::mem;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{HeaderMap, Request, Response, header, request};
+use tokio::time::Instant;
+
+use crate::body::Body;
+use crate::caller::{Caller, Peer};
+use crate::forward::headers::{self, Outbound};
+use crate::forward::{Passage, echo};
+use crate::respond::{Fault, RateHeaders};
+use crate::store::{AnyStore, BucketHasher, Decision, Store};
+use crate::telemetry::{Entry, Meter};
+use crate::upstream::Servers;
+use checks::Checks;
+pub use compiled::Compiled;
+use compiled::Rule;
+use live::{Live, LiveTarget};
+use way::Way;
+
+/// One worker's gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    store: Arc<AnyStore>,
+    hasher: BucketHasher,
+    /// This process's name in `Via`.
+    via: Arc<str>,
+    servers: Servers,
+    live: RefCell<Rc<Live>>,
+}
+
+impl Gateway {
+    #[must_use]
+    pub fn new(
+        store: Arc<AnyStore>,
+        hasher: BucketHasher,
+        via: Arc<str>,
+        compiled: Arc<Compiled>,
+    ) -> Self {
+        let servers = Servers::default();
+        let live = RefCell::new(Rc::new(Live::new(compiled, &servers)));
+        Gateway { store, hasher, via, servers, live }
+    }
+
+    /// Serves another configuration from the next request on.
+    pub fn configure(&self, compiled: Arc<Compiled>) {
+        let live = Live::new(compiled, &self.servers);
+        *self.live.borrow_mut() = Rc::new(live);
+        self.servers.tidy();
+    }
+
+    /// Closes upstream connections that have been idle for too long.
+    pub fn tidy(&self) {
+        self.servers.tidy();
+    }
+
+    /// Answers a request, whatever it takes, and notes what it took.
+    pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
+        let started = Instant::now();
+        let live = self.live.borrow().clone();
+        let (mut parts, body) = request.into_parts();
+        let log = live.shared.access_log.as_ref();
+        let mut entry = log.map(|log| Entry::begin(log, peer, &mut parts));
+        let headers = mem::take(&mut parts.headers);
+
+        let (meter, mut response) = match Way::find(&live, &parts, &headers, &self.via) {
+            Err(fault) => (&live.unrouted, fault.into_response()),
+            Ok(way) => {
+                let meter = &way.route.meter;
+                let passed = self.pass(&live, &way, peer, &parts, headers, body, &mut entry).await;
+                (meter, passed.unwrap_or_else(Fault::into_response))
+            }
+        };
+
+        if let Some(entry) = &mut entry {
+            entry.answered(&mut response);
+        }
+        let meter = Meter::new(meter.clone(), started, response.status(), entry);
+        response.map(|body| body.metered(meter))
+    }
+
+    /// From caller to answer, on a way that is known.
+    #[expect(clippy::too_many_arguments, reason = "a request in its parts, so that none is copied")]
+    async fn pass(
+        &self,
+        live: &Live,
+        way: &Way<'_>,
+        peer: &Peer,
+        parts: &request::Parts,
+        headers: HeaderMap,
+        body: Body,
+        entry: &mut Option<Box<Entry>>,
+    ) -> Result<Response<Body>, Fault> {
+        let shared = &*live.shared;
+        let caller = shared.addresses.caller(peer, &headers);
+        let mut checks = Checks::collect(&self.hasher, shared, way, &caller, parts, &headers)?;
+        let decision = self.decide(shared, &mut checks).await;
+        if !decision.admitted {
+            if let Some(entry) = entry {
+                entry.limit = checks.refusing().next().map(|rule| rule.limit.name.clone());
+            }
+            return Ok(checks.refuse(shared.settings.respond, decision, headers));
+        }
+        let forwarded = self.forward(live, way, peer, &caller, parts, headers, body).await;
+        let mut response = forwarded.unwrap_or_else(Fault::into_response);
+        headers::edit(response.headers_mut(), &way.settings.response_headers);
+        RateHeaders::new(shared.settings.respond, decision.now, None)
+            .write(checks.applied(), response.headers_mut());
+        Ok(response)
+    }
+
+    /// One decision for all checks, counted for each limit.
+    async fn decide(&self, shared: &Compiled, checks: &mut Checks<'_>) -> Decision {
+        let started = Instant::now();
+        let decision = match self.store.decide(&mut checks.checks).await {
+            Ok(decision) => decision,
+            Err(never) => match never {},
+        };
+        shared.decision_seconds.observe(started.elapsed().as_secs_f64());
+        for (rule, check) in checks.rules.iter().zip(&checks.checks) {
+            let Rule { meter, .. } = rule;
+            if check.refused.is_some() { meter.refused.inc() } else { meter.allowed.inc() }
+        }
+        decision
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a request in its parts, so that none is copied")]
+    async fn forward(
+        &self,
+        live: &Live,
+        way: &Way<'_>,
+        peer: &Peer,
+        caller: &Caller,
+        parts: &request::Parts,
+        headers: HeaderMap,
+        body: Body,
+    ) -> Result<Response<Body>, Fault> {
+        let host = headers.get(header::HOST).cloned();
+        let host = host.as_ref().and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let upgrade = body.is_empty() && headers::wants_upgrade(&headers);
+        let outbound = Outbound {
+            peer,
+            caller,
+            host,
+            via: &self.via,
+            edits: &way.settings.request_headers,
+            counted: &live.shared.counted,
+            by_method: live.shared.table.by_method(),
+            upgrade,
+        };
+        match &way.route.target {
+            LiveTarget::Echo => {
+                echo::echo(&parts.method, &way.target, &outbound, &headers, body).await
+            }
+            LiveTarget::Upstream { upstream, seconds, patience } => {
+                let passage = Passage {
+                    upstream,
+                    seconds,
+                    method: &parts.method,
+                    target: way.target.as_bytes(),
+                    outbound: &outbound,
+                    patience: *patience,
+                    stall: live.shared.settings.server.request_timeout,
+                };
+                passage.run(headers, body).await
+            }
+        }
+    }
+}

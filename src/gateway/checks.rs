@@ -1,0 +1,98 @@
+//! The limits that apply to one request, each with the check it asks for.
+
+use http::{HeaderMap, Response, request};
+use smallvec::SmallVec;
+
+use super::compiled::{Compiled, Rule};
+use super::way::Way;
+use crate::body::Body;
+use crate::caller::Caller;
+use crate::config::settings;
+use crate::limit::key::{KeyError, Subject};
+use crate::respond::rate_headers::retry_at;
+use crate::respond::refusal::Refusal;
+use crate::respond::{Applied, Fault, RateHeaders};
+use crate::store::{BucketHasher, Check, Decision};
+
+/// Side by side, so that the store sees nothing but checks. A few need no allocation.
+#[derive(Debug, Default)]
+pub struct Checks<'a> {
+    pub rules: SmallVec<[&'a Rule; 4]>,
+    pub checks: SmallVec<[Check<'a>; 4]>,
+}
+
+impl<'a> Checks<'a> {
+    /// Names the bucket of each of the route's limits.
+    ///
+    /// # Errors
+    /// If a limit needs a key that the request lacks, or carries twice.
+    pub fn collect(
+        hasher: &BucketHasher,
+        shared: &'a Compiled,
+        way: &Way<'_>,
+        caller: &Caller,
+        parts: &request::Parts,
+        headers: &HeaderMap,
+    ) -> Result<Checks<'a>, Fault> {
+        let subject = Subject {
+            ip: shared.addresses.counted(caller.ip),
+            route: &way.settings.name,
+            headers,
+            query: parts.uri.query(),
+        };
+        let mut collected = Checks::default();
+        for &index in &way.settings.limits {
+            let rule = &shared.limits[index];
+            let limit = &rule.limit;
+            let mut name = hasher.start(rule.prefix);
+            let parts = limit.key.parts(&subject, limit.missing, |kind, bytes| {
+                name.part(kind as u8, bytes);
+            });
+            match parts {
+                Ok(()) => {}
+                Err(KeyError::Skipped) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            collected.rules.push(rule);
+            collected.checks.push(Check::new(
+                &limit.policy,
+                rule.prefix,
+                name.finish(),
+                limit.cost,
+            ));
+        }
+        Ok(collected)
+    }
+
+    /// What rate headers are made of.
+    pub fn applied(&self) -> impl Iterator<Item = Applied<'_>> + Clone {
+        let pairs = self.rules.iter().zip(&self.checks);
+        pairs.map(|(rule, check)| Applied { text: &rule.policy_text, check })
+    }
+
+    /// The limits that refused, the one that holds out longest first.
+    pub fn refusing(&self) -> impl Iterator<Item = &'a Rule> {
+        let refused = |pair: &(&&'a Rule, &Check<'a>)| pair.1.refused.is_some();
+        let mut refusing: SmallVec<[_; 4]> =
+            self.rules.iter().zip(&self.checks).filter(refused).collect();
+        refusing.sort_by_key(|(_, check)| std::cmp::Reverse(check.refused));
+        refusing.into_iter().map(|(rule, _)| *rule)
+    }
+
+    /// The answer to a request that was not admitted.
+    #[must_use]
+    pub fn refuse(
+        &self,
+        forms: settings::Respond,
+        decision: Decision,
+        headers: HeaderMap,
+    ) -> Response<Body> {
+        let limits: SmallVec<[_; 4]> = self.refusing().map(|rule| &rule.refusal_text).collect();
+        let retry_at = retry_at(self.checks.iter());
+        let refusal = Refusal { limits: &limits, now: decision.now, retry_at };
+        let rate = RateHeaders::new(forms, decision.now, refusal.retry_after());
+        let mut response = refusal.into_response(headers);
+        rate.write(self.applied(), response.headers_mut());
+        response
+    }
+}

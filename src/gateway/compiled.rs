@@ -1,0 +1,83 @@
+//! A configuration, made ready to be served: names resolved, texts written, metrics looked up.
+
+use std::sync::Arc;
+
+use http::HeaderName;
+use prometheus::Histogram;
+
+use crate::caller::Addresses;
+use crate::config::Settings;
+use crate::limit::{Limit, Source};
+use crate::respond::rate_headers::PolicyText;
+use crate::respond::refusal::RefusalText;
+use crate::route::Table;
+use crate::store::BucketHasher;
+use crate::telemetry::metrics::DecisionMeter;
+use crate::telemetry::{AccessLog, Metrics};
+
+/// What all workers share of one configuration.
+#[derive(Debug)]
+pub struct Compiled {
+    pub settings: Arc<Settings>,
+    pub table: Table,
+    pub addresses: Addresses,
+    pub limits: Vec<Rule>,
+    /// The headers that limits count by.
+    pub counted: Vec<HeaderName>,
+    pub metrics: Metrics,
+    pub decision_seconds: Histogram,
+    pub access_log: Option<AccessLog>,
+}
+
+/// A limit with everything a request needs of it.
+#[derive(Debug)]
+pub struct Rule {
+    pub limit: Limit,
+    /// What the names of its buckets start from.
+    pub prefix: u64,
+    pub policy_text: PolicyText,
+    pub refusal_text: RefusalText,
+    pub meter: DecisionMeter,
+}
+
+impl Compiled {
+    #[must_use]
+    pub fn new(
+        settings: Arc<Settings>,
+        hasher: &BucketHasher,
+        metrics: &Metrics,
+        access_log: Option<AccessLog>,
+    ) -> Self {
+        let limits =
+            settings.limits.iter().map(|limit| Rule::new(limit, hasher, metrics)).collect();
+        let sources = settings.limits.iter().flat_map(|limit| &limit.key.0);
+        let counted = sources.filter_map(|source| match source {
+            Source::Header(name) => Some(name.clone()),
+            _ => None,
+        });
+        Compiled {
+            table: Table::new(&settings.routes),
+            addresses: Addresses::new(&settings.identity),
+            limits,
+            counted: counted.collect(),
+            metrics: metrics.clone(),
+            decision_seconds: metrics.decision_time("memory"),
+            access_log,
+            settings,
+        }
+    }
+}
+
+impl Rule {
+    fn new(limit: &Limit, hasher: &BucketHasher, metrics: &Metrics) -> Self {
+        // A limit that counts by something else, or in another way, starts afresh.
+        let kind = format!("{} {}", limit.policy.algorithm(), limit.key);
+        Rule {
+            prefix: hasher.limit_prefix(&limit.name, &kind),
+            policy_text: PolicyText::new(limit),
+            refusal_text: RefusalText::new(limit),
+            meter: metrics.decision(&limit.name),
+            limit: limit.clone(),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Where a request goes: its route, and the target its upstream is asked for.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderValue, Method, header, request};
+
+use super::live::{Live, LiveRoute};
+use crate::config::settings;
+use crate::forward::headers::has_passed;
+use crate::respond::Fault;
+use crate::route::{Found, normalize};
+
+#[derive(Debug)]
+pub struct Way<'a> {
+    pub route: &'a LiveRoute,
+    pub settings: &'a settings::Route,
+    /// Path and query as the upstream will see them.
+    pub target: Cow<'a, str>,
+}
+
+impl<'a> Way<'a> {
+    /// # Errors
+    /// If the request has no route, or must not be forwarded at all.
+    pub fn find(
+        live: &'a Live,
+        parts: &'a request::Parts,
+        headers: &HeaderMap,
+        via: &str,
+    ) -> Result<Way<'a>, Fault> {
+        // TRACE would show headers that upstreams add; CONNECT asks for a tunnel past every rule.
+        if matches!(parts.method, Method::TRACE | Method::CONNECT) {
+            return Err(Fault::Method(vec![
+                Method::GET,
+                Method::HEAD,
+                Method::POST,
+                Method::PUT,
+                Method::PATCH,
+                Method::DELETE,
+                Method::OPTIONS,
+            ]));
+        }
+        if has_passed(headers, via) {
+            return Err(Fault::Loop);
+        }
+        let path = normalize(parts.uri.path())?;
+        let host = headers.get(header::HOST).map_or("", host_text);
+        let index = match live.shared.table.find(host, path.matched.as_bytes(), &parts.method) {
+            Found::Route(index) => index,
+            Found::OtherMethods(methods) => return Err(Fault::Method(methods)),
+            Found::Nothing => return Err(Fault::NoRoute),
+        };
+        let route = &live.routes[index];
+        let target = match (&path.forward, route.stripped) {
+            (Cow::Borrowed(path), 0) => {
+                Cow::Borrowed(parts.uri.path_and_query().map_or(*path, |whole| whole.as_str()))
+            }
+            (path, stripped) => {
+                let mut target = strip(path, stripped).to_owned();
+                if let Some(query) = parts.uri.query() {
+                    target.push('?');
+                    target.push_str(query);
+                }
+                Cow::Owned(target)
+            }
+        };
+        Ok(Way { route, settings: &live.shared.settings.routes[index], target })
+    }
+}
+
+fn host_text(host: &HeaderValue) -> &str {
+    host.to_str().unwrap_or_default()
+}
+
+/// The path without its first segments.
+fn strip(path: &str, segments: usize) -> &str {
+    let Some(last) = segments.checked_sub(1) else { return path };
+    let next = path.match_indices('/').nth(last + 1);
+    next.map_or("/", |(at, _)| &path[at..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::strip;
+
+    #[test]
+    fn segments_are_stripped_whole() {
+        for (path, segments, expected) in [
+            ("/a/b/c", 0, "/a/b/c"),
+            ("/a/b/c", 1, "/b/c"),
+            ("/a/b/c", 2, "/c"),
+            ("/a/b/", 1, "/b/"),
+            ("/a/b", 2, "/"),
+            ("/a;x=1/b", 1, "/b"),
+            ("/a", 1, "/"),
+            ("/", 1, "/"),
+        ] {
+            assert_eq!(strip(path, segments), expected, "{path} {segments}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The chunked transfer coding, RFC 9112 section 7.1, decoded without leniency.
+//!
+//! Extensions and trailers are read, bounded and dropped: they say nothing to a gateway, and a
+//! trailer must never turn into a header.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// One size line with its extensions.
+const MAX_LINE: usize = 1024;
+/// All extensions of one body together.
+const MAX_EXTENSIONS: usize = 16 * 1024;
+const MAX_TRAILERS: usize = 16 * 1024;
+const MAX_TRAILER_FIELDS: usize = 64;
+
+/// Where the decoder stands.
+#[derive(Debug)]
+pub struct Chunked {
+    state: State,
+    extensions: usize,
+    /// How far the trailer section has been searched for its end.
+    searched: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Size,
+    Data(u64),
+    DataEnd,
+    Trailers,
+    Done,
+}
+
+/// What a call to [`Chunked::decode`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    Data(Bytes),
+    /// The buffer holds no more than part of the next element.
+    More,
+    End,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ChunkError {
+    #[error("a chunk size is not a hexadecimal number")]
+    Size,
+    #[error("a chunk line is too long")]
+    Line,
+    #[error("chunk extensions are too long")]
+    Extensions,
+    #[error("a chunk does not end in CR LF")]
+    End,
+    #[error("trailers are malformed or too long")]
+    Trailers,
+}
+
+impl Default for Chunked {
+    fn default() -> Self {
+        Chunked { state: State::Size, extensions: 0, searched: 0 }
+    }
+}
+
+impl Chunked {
+    /// Takes the next piece of the body out of `buffer`.
+    ///
+    /// # Errors
+    /// If the bytes are not a strictly formed chunked body. The connection is unusable then.
+    pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Step, ChunkError> {
+        loop {
+            match self.state {
+                State::Size => {
+                    let Some(line) = size_line(buffer)? else { return Ok(Step::More) };
+                    let (size, extensions) = parse_size(&buffer[..line])?;
+                    self.extensions += extensions;
+                    if self.extensions > MAX_EXTENSIONS {
+                        return Err(ChunkError::Extensions);
+                    }
+                    buffer.advance(line + 2);
+                    self.state = if size == 0 { State::Trailers } else { State::Data(size) };
+                }
+                State::Data(left) => {
+                    if buffer.is_empty() {
+                        return Ok(Step::More);
+                    }
+                    let take = usize::try_from(left).map_or(buffer.len(), |n| n.min(buffer.len()));
+                    let left = left - take as u64;
+                    self.state = if left == 0 { State::DataEnd } else { State::Data(left) };
+                    return Ok(Step::Data(buffer.split_to(take).freeze()));
+                }
+                State::DataEnd => {
+                    if buffer.len() < 2 {
+                        return match buffer.first() {
+                            None | Some(b'\r') => Ok(Step::More),
+                            Some(_) => Err(ChunkError::End),
+                        };
+                    }
+                    if &buffer[..2] != b"\r\n" {
+                        return Err(ChunkError::End);
+                    }
+                    buffer.advance(2);
+                    self.state = State::Size;
+                }
+                State::Trailers => {
+                    let Some(end) = self.trailers_end(buffer)? else { return Ok(Step::More) };
+                    check_trailers(&buffer[..end])?;
+                    buffer.advance(end);
+                    self.state = State::Done;
+                }
+                State::Done => return Ok(Step::End),
+            }
+        }
+    }
+
+    /// The length of the trailer section with its closing empty line, once it is all there.
+    fn trailers_end(&mut self, buffer: &[u8]) -> Result<Option<usize>, ChunkError> {
+        if buffer.starts_with(b"\r\n") {
+            return Ok(Some(2));
+        }
+        let from = self.searched.saturating_sub(3);
+        let window = &buffer[from.min(buffer.len())..];
+        match memchr::memmem::find(window, b"\r\n\r\n") {
+            Some(at) if from + at + 4 <= MAX_TRAILERS => Ok(Some(from + at + 4)),
+            None if buffer.len() <= MAX_TRAILERS => {
+                self.searched = buffer.len();
+                Ok(None)
+            }
+            _ => Err(ChunkError::Trailers),
+        }
+    }
+}
+
+/// The length of the size line without its CR LF, once it is all there.
+fn size_line(buffer: &[u8]) -> Result<Option<usize>, ChunkError> {
+    let window = &buffer[..buffer.len().min(MAX_LINE)];
+    match memchr::memchr(b'\n', window) {
+        Some(0) => Err(ChunkError::Size),
+        Some(at) if buffer[at - 1] == b'\r' => Ok(Some(at - 1)),
+        Some(_) => Err(ChunkError::Line),
+        None if buffer.len() >= MAX_LINE => Err(ChunkError::Line),
+        None => Ok(None),
+    }
+}
+
+/// The size, and the length of what follows it.
+fn parse_size(line: &[u8]) -> Result<(u64, usize), ChunkError> {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    if digits == 0 || digits > 16 {
+        return Err(ChunkError::Size);
+    }
+    let rest = &line[digits..];
+    let clean = rest.iter().all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
+    if !(rest.is_empty() || (rest[0] == b';' && clean)) {
+        return Err(ChunkError::Size);
+    }
+    let size = line[..digits].iter().fold(0u64, |sum, &byte| {
+        sum << 4 | u64::from((byte as char).to_digit(16).unwrap_or_default())
+    });
+    Ok((size, rest.len()))
+}
+
+fn check_trailers(section: &[u8]) -> Result<(), ChunkError> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILER_FIELDS];
+    match httparse::parse_headers(section, &mut fields) {
+        Ok(httparse::Status::Complete(_)) => Ok(()),
+        _ => Err(ChunkError::Trailers),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, bool, usize), ChunkError> {
+        let (mut decoder, mut buffer, mut body) = (Chunked::default(), BytesMut::new(), Vec::new());
+        let mut ended = false;
+        for piece in pieces {
+            buffer.extend_from_slice(piece);
+            loop {
+                match decoder.decode(&mut buffer)? {
+                    Step::Data(data) => body.extend_from_slice(&data),
+                    Step::More => break,
+                    Step::End => {
+                        ended = true;
+                        break;
+                    }
+                }
+            }
+        }
+        Ok((body, ended, buffer.len()))
+    }
+
+    #[test]
+    fn a_body_is_the_same_however_it_is_cut() {
+        let wire: &[u8] = b"5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nA: b\r\n\r\nGET";
+        for cut in 0..wire.len() {
+            let (body, ended, left) = decode(&[&wire[..cut], &wire[cut..]]).unwrap();
+            assert_eq!((body.as_slice(), ended, left), (&b"hello world"[..], true, 3), "at {cut}");
+        }
+    }
+
+    #[test]
+    fn malformed_sizes_are_refused() {
+        for bad in
+            ["\r\n", "g\r\n", "-1\r\n", "0x5\r\n", " 5\r\n", "5 \r\n", "5 ;a\r\n", "5\n", "5\r\r\n"]
+        {
+            assert!(decode(&[bad.as_bytes()]).is_err(), "{bad:?}");
+        }
+        assert_eq!(decode(&[b"11111111111111111\r\n"]), Err(ChunkError::Size));
+    }
+
+    #[test]
+    fn data_must_end_where_its_size_says() {
+        assert_eq!(decode(&[b"3\r\nabcd\r\n"]), Err(ChunkError::End));
+        assert_eq!(decode(&[b"3\r\nabc\n0\r\n\r\n"]), Err(ChunkError::End));
+    }
+
+    #[test]
+    fn extensions_and_trailers_are_bounded() {
+        let long = format!("1;{}", "x".repeat(2 * MAX_LINE));
+        assert_eq!(decode(&[long.as_bytes()]), Err(ChunkError::Line));
+        let many = format!("1;{}\r\na\r\n", "x".repeat(MAX_LINE - 8)).repeat(100);
+        assert_eq!(decode(&[many.as_bytes()]), Err(ChunkError::Extensions));
+        let trailers = format!("0\r\n{}", "A: b\r\n".repeat(10_000));
+        assert_eq!(decode(&[trailers.as_bytes()]), Err(ChunkError::Trailers));
+        assert_eq!(decode(&[b"0\r\nno colon\r\n\r\n"]), Err(ChunkError::Trailers));
+    }
+}

@@ -1,0 +1,210 @@
+//! The head of a message: found once, parsed once, into a header map that is used again.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use std::mem::MaybeUninit;
+
+/// More fields than this are refused, whatever their size.
+const MAX_FIELDS: usize = 100;
+
+/// The search for the end of a head, which may arrive in any number of pieces.
+#[derive(Debug, Default)]
+pub struct Head {
+    searched: usize,
+    line: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatusLine {
+    pub status: StatusCode,
+    pub http10: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestLine {
+    pub method: Method,
+    /// As sent: origin form, absolute form or an asterisk.
+    pub target: Bytes,
+    pub http10: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HeadError {
+    #[error("a line does not end in CR LF")]
+    LineEnd,
+    #[error("the header is too large")]
+    TooLarge,
+    #[error("the header has too many fields")]
+    TooManyFields,
+    #[error("the first line is malformed")]
+    FirstLine,
+    #[error("the HTTP version is not supported")]
+    Version,
+    #[error("a header field is malformed")]
+    Field,
+}
+
+impl Head {
+    /// Takes a whole head off the front of `inbox`, or says that more is needed.
+    ///
+    /// # Errors
+    /// If a line ends in a bare line feed, or the head is larger than `max`.
+    pub fn take(&mut self, inbox: &mut BytesMut, max: usize) -> Result<Option<Bytes>, HeadError> {
+        // RFC 9112 section 2.2: empty lines before the first one are ignored.
+        while self.line == 0 && inbox.starts_with(b"\r\n") {
+            inbox.advance(2);
+            self.searched = 0;
+        }
+        while let Some(at) = memchr::memchr(b'\n', &inbox[self.searched..]) {
+            let feed = self.searched + at;
+            if feed == 0 || inbox[feed - 1] != b'\r' {
+                return Err(HeadError::LineEnd);
+            }
+            let empty = feed - 1 == self.line;
+            self.searched = feed + 1;
+            self.line = feed + 1;
+            if self.searched > max {
+                return Err(HeadError::TooLarge);
+            }
+            if empty {
+                let head = inbox.split_to(self.searched).freeze();
+                *self = Head::default();
+                return Ok(Some(head));
+            }
+        }
+        self.searched = inbox.len();
+        if self.searched > max { Err(HeadError::TooLarge) } else { Ok(None) }
+    }
+}
+
+/// Parses a request's head, filling `headers`.
+///
+/// # Errors
+/// If it is not exactly what RFC 9112 allows.
+pub fn parse_request(head: &Bytes, headers: &mut HeaderMap) -> Result<RequestLine, HeadError> {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut request = httparse::Request::new(&mut []);
+    whole(request.parse_with_uninit_headers(head, &mut fields))?;
+    let (Some(method), Some(target), Some(version)) =
+        (request.method, request.path, request.version)
+    else {
+        return Err(HeadError::FirstLine);
+    };
+    fill(head, request.headers, headers)?;
+    Ok(RequestLine {
+        method: Method::from_bytes(method.as_bytes()).map_err(|_| HeadError::FirstLine)?,
+        target: head.slice_ref(target.as_bytes()),
+        http10: version == 0,
+    })
+}
+
+/// Parses a response's head, filling `headers`.
+///
+/// # Errors
+/// If it is not exactly what RFC 9112 allows.
+pub fn parse_response(head: &Bytes, headers: &mut HeaderMap) -> Result<StatusLine, HeadError> {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut response = httparse::Response::new(&mut []);
+    let config = httparse::ParserConfig::default();
+    whole(config.parse_response_with_uninit_headers(&mut response, head, &mut fields))?;
+    let (Some(code), Some(version)) = (response.code, response.version) else {
+        return Err(HeadError::FirstLine);
+    };
+    if !(100..=599).contains(&code) {
+        return Err(HeadError::FirstLine);
+    }
+    fill(head, response.headers, headers)?;
+    let status = StatusCode::from_u16(code).map_err(|_| HeadError::FirstLine)?;
+    Ok(StatusLine { status, http10: version == 0 })
+}
+
+fn whole(parsed: httparse::Result<usize>) -> Result<(), HeadError> {
+    match parsed {
+        Ok(httparse::Status::Complete(_)) => Ok(()),
+        Ok(httparse::Status::Partial) => Err(HeadError::Field),
+        Err(httparse::Error::TooManyHeaders) => Err(HeadError::TooManyFields),
+        Err(httparse::Error::Version) => Err(HeadError::Version),
+        Err(httparse::Error::HeaderName | httparse::Error::HeaderValue) => Err(HeadError::Field),
+        Err(_) => Err(HeadError::FirstLine),
+    }
+}
+
+/// Values share the head's memory; nothing is copied.
+fn fill(
+    head: &Bytes,
+    fields: &[httparse::Header<'_>],
+    headers: &mut HeaderMap,
+) -> Result<(), HeadError> {
+    headers.clear();
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::Field)?;
+        let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value))
+            .map_err(|_| HeadError::Field)?;
+        headers.append(name, value);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(text: &str) -> Result<Option<(RequestLine, HeaderMap)>, HeadError> {
+        let mut inbox = BytesMut::from(text);
+        let Some(head) = Head::default().take(&mut inbox, 1024)? else { return Ok(None) };
+        let mut headers = HeaderMap::new();
+        parse_request(&head, &mut headers).map(|line| Some((line, headers)))
+    }
+
+    #[test]
+    fn a_head_is_found_however_it_is_cut() {
+        let wire = b"\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\nrest";
+        for cut in 0..wire.len() {
+            let (mut search, mut inbox) = (Head::default(), BytesMut::from(&wire[..cut]));
+            let early = search.take(&mut inbox, 1024).unwrap();
+            inbox.extend_from_slice(&wire[cut..]);
+            let head = early.or_else(|| search.take(&mut inbox, 1024).unwrap()).unwrap();
+            assert_eq!(&head[..], &wire[2..wire.len() - 4], "at {cut}");
+            assert_eq!(&inbox[..], b"rest", "at {cut}");
+        }
+    }
+
+    #[test]
+    fn ambiguous_heads_are_refused() {
+        for bad in [
+            "GET / HTTP/1.1\nHost: x\n\n",
+            "GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+            "GET / HTTP/1.1\r\n: x\r\n\r\n",
+            "GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n",
+            "GET / HTTP/1.1\r\n A: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nA: b\0c\r\n\r\n",
+            "GET / HTTP/1.1\r\nA: b\rc\r\n\r\n",
+            "GET / HTTP/1.1\r\nA\r\n\r\n",
+            "GET  / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/2.0\r\n\r\n",
+            "GET /\r\n\r\n",
+            "G\0T / HTTP/1.1\r\n\r\n",
+        ] {
+            assert!(request(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_large_head_is_refused_before_it_is_whole() {
+        assert_eq!(request(&"a".repeat(1025)), Err(HeadError::TooLarge));
+        let fields = "A: b\r\n".repeat(MAX_FIELDS + 1);
+        let head = Bytes::from(format!("GET / HTTP/1.1\r\n{fields}\r\n"));
+        let got = parse_request(&head, &mut HeaderMap::new());
+        assert_eq!(got, Err(HeadError::TooManyFields));
+    }
+
+    #[test]
+    fn a_status_outside_the_five_classes_is_refused() {
+        for (line, good) in
+            [("HTTP/1.1 200 OK", true), ("HTTP/1.1 99 No", false), ("HTTP/1.1 600 No", false)]
+        {
+            let head = Bytes::from(format!("{line}\r\n\r\n"));
+            assert_eq!(parse_response(&head, &mut HeaderMap::new()).is_ok(), good, "{line}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! One connection with its two buffers and its deadline.
+//!
+//! A [`Wire`] is only ever polled from the task that owns it at the moment. Its timer is lazy:
+//! setting a deadline stores an instant, and the timer behind it is re-armed only when it fires
+//! too early, so a connection that serves a thousand requests a second touches the timer wheel
+//! once per timeout and not once per request.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+/// Room for a typical head, in one read.
+const READ_SMALL: usize = 4 * 1024;
+/// Room for a piece of a body.
+const READ_LARGE: usize = 64 * 1024;
+/// Past this much unsent, a writer waits for the peer.
+pub const WRITE_HIGH: usize = 64 * 1024;
+/// Pieces up to this size are copied behind what is already buffered: one write, no iovec.
+const COPY_MAX: usize = 8 * 1024;
+
+#[derive(Debug)]
+pub struct Wire {
+    stream: TcpStream,
+    pub inbox: BytesMut,
+    outbox: BytesMut,
+    /// A large piece that follows the outbox without being copied into it.
+    tail: Bytes,
+    deadline: Deadline,
+    eof: bool,
+}
+
+impl Wire {
+    #[must_use]
+    pub fn new(stream: TcpStream) -> Self {
+        Wire {
+            stream,
+            inbox: BytesMut::new(),
+            outbox: BytesMut::new(),
+            tail: Bytes::new(),
+            deadline: Deadline::default(),
+            eof: false,
+        }
+    }
+
+    /// From now on, waiting for the peer past `at` is an error of kind `TimedOut`.
+    pub fn set_deadline(&mut self, at: Instant) {
+        self.deadline.at = Some(at);
+    }
+
+    pub fn clear_deadline(&mut self) {
+        self.deadline.at = None;
+    }
+
+    /// Reads more into the inbox. `Ok(0)`: the peer has finished sending.
+    ///
+    /// # Errors
+    /// Those of the socket, and `TimedOut` past the deadline.
+    pub fn poll_fill(&mut self, cx: &mut Context<'_>, large: bool) -> Poll<io::Result<usize>> {
+        if self.eof {
+            return Poll::Ready(Ok(0));
+        }
+        let room = if large { READ_LARGE } else { READ_SMALL };
+        if self.inbox.capacity() - self.inbox.len() < room / 4 {
+            self.inbox.reserve(room);
+        }
+        match pin!(self.stream.read_buf(&mut self.inbox)).poll(cx) {
+            Poll::Ready(Ok(0)) => {
+                self.eof = true;
+                Poll::Ready(Ok(0))
+            }
+            Poll::Ready(read) => Poll::Ready(read),
+            Poll::Pending => self.deadline.poll(cx),
+        }
+    }
+
+    /// Whether the peer has sent something, or left, while nobody was asking. Costs no system
+    /// call unless the socket is known to be readable.
+    pub fn poll_disturbed(&mut self, cx: &mut Context<'_>) -> bool {
+        !self.inbox.is_empty()
+            || match self.stream.poll_read_ready(cx) {
+                Poll::Pending => false,
+                Poll::Ready(_) => self.poll_fill(cx, false).is_ready(),
+            }
+    }
+
+    /// The buffer that the next flush sends first.
+    pub fn outbox(&mut self) -> &mut BytesMut {
+        debug_assert!(self.tail.is_empty(), "the outbox must not overtake its tail");
+        &mut self.outbox
+    }
+
+    /// Queues a piece of a body. The caller flushes before queueing past [`WRITE_HIGH`].
+    pub fn queue(&mut self, data: Bytes) {
+        debug_assert!(self.tail.is_empty());
+        if data.len() <= COPY_MAX {
+            self.outbox.extend_from_slice(&data);
+        } else {
+            self.tail = data;
+        }
+    }
+
+    /// Whether nothing more may be queued before a flush.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        !self.tail.is_empty() || self.outbox.len() >= WRITE_HIGH
+    }
+
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.outbox.is_empty() && self.tail.is_empty()
+    }
+
+    /// Sends what is queued.
+    ///
+    /// # Errors
+    /// Those of the socket, and `TimedOut` past the deadline.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.is_flushed() {
+            let stream = Pin::new(&mut self.stream);
+            let written = if self.tail.is_empty() {
+                stream.poll_write(cx, &self.outbox)
+            } else if self.outbox.is_empty() {
+                stream.poll_write(cx, &self.tail)
+            } else {
+                let pieces = [io::IoSlice::new(&self.outbox), io::IoSlice::new(&self.tail)];
+                stream.poll_write_vectored(cx, &pieces)
+            };
+            match written {
+                Poll::Pending => return self.deadline.poll(cx),
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(sent)) => {
+                    let head = sent.min(self.outbox.len());
+                    self.outbox.advance(head);
+                    self.tail.advance(sent - head);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Tells the peer that nothing more will come.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flush(cx))?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    /// Makes dropping this connection reset it, where an orderly end would tell a lie.
+    pub fn reset_on_close(&self) {
+        // If it cannot be set the connection merely ends in order.
+        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO));
+    }
+}
+
+/// A timer that is re-armed only when it fires before its time.
+#[derive(Debug, Default)]
+struct Deadline {
+    at: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Deadline {
+    fn poll<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let Some(at) = self.at else { return Poll::Pending };
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
+        if sleep.deadline() > at {
+            sleep.as_mut().reset(at);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= at {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            sleep.as_mut().reset(at);
+        }
+    }
+}

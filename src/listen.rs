@@ -1,0 +1,13 @@
+//! From the socket to the gateway: listeners, workers, and HTTP served on each connection.
+//!
+//! One acceptor deals connections to the worker that has the fewest; a worker is a thread with a
+//! runtime, a gateway and upstream connections of its own, so requests never cross threads.
+
+pub mod acceptor;
+pub mod connection;
+pub mod inbound;
+pub mod request;
+pub mod response;
+pub mod worker;
+
+pub use inbound::Inbound;

@@ -1,0 +1,124 @@
+//! Listening sockets, and the deal of their connections to the workers.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::worker::Worker;
+
+/// How long to leave the listener alone when connections cannot be had, for want of file
+/// descriptors for instance. Trying at once would spin.
+const PAUSE: Duration = Duration::from_millis(50);
+/// What the kernel may hold for us; it cuts this to its own limit.
+const BACKLOG: i32 = 4096;
+/// Complaints about the same trouble are this far apart.
+const COMPLAIN: Duration = Duration::from_secs(5);
+
+const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n\
+Cache-Control: no-store\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 151\r\n\r\n\
+{\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":503,\"error\":\"overloaded\",\
+\"error_description\":\"The gateway has no room for a connection.\"}\n";
+
+/// Opens a listening socket.
+///
+/// # Errors
+/// If the address is in use, not ours, or not allowed.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    // A restart must not wait for the last connections of the process before it.
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        // `[::]` and `0.0.0.0` may stand side by side on one port.
+        socket.set_only_v6(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Deals one listener's connections until told to stop, each to the worker that has the fewest.
+///
+/// # Errors
+/// If the listener cannot be watched.
+pub async fn accept(
+    listener: TcpListener,
+    workers: Arc<Vec<Worker>>,
+    max_connections: usize,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut trouble = Trouble::default();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        // Taken off this runtime, to be put on its worker's.
+        match accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
+            Ok((stream, peer)) => deal(stream, peer, &workers, max_connections),
+            Err(error) if is_passing(&error) => {}
+            Err(error) => {
+                trouble.complain(&error);
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    // What the kernel has accepted for us is ours to answer.
+    let listener = listener.into_std()?;
+    while let Ok((stream, peer)) = listener.accept() {
+        deal(stream, peer, &workers, max_connections);
+    }
+    Ok(())
+}
+
+fn deal(mut stream: TcpStream, peer: SocketAddr, workers: &[Worker], max_connections: usize) {
+    if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
+        return;
+    }
+    if workers.iter().map(Worker::load).sum::<usize>() >= max_connections {
+        // One attempt: whoever cannot take it at once was not going to be served either.
+        let _ = stream.write(NO_ROOM);
+        return;
+    }
+    if let Some(worker) = workers.iter().min_by_key(|worker| worker.load()) {
+        worker.deal(stream, peer);
+    }
+}
+
+/// Errors that belong to the connection that was lost and not to the listener.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+#[derive(Default)]
+struct Trouble(Option<Instant>);
+
+impl Trouble {
+    fn complain(&mut self, error: &io::Error) {
+        let now = Instant::now();
+        if self.0.is_none_or(|last| now - last > COMPLAIN) {
+            self.0 = Some(now);
+            tracing::error!(%error, "cannot accept connections; raise the file descriptor limit if it is reached");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_answer_for_want_of_room_is_well_formed() {
+        let text = std::str::from_utf8(super::NO_ROOM).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}", body.len())), "{}", body.len());
+        let problem: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(problem["error"], "overloaded");
+    }
+}

@@ -1,0 +1,189 @@
+//! A head from the wire as a request for the gateway.
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Method, Request, Uri, Version};
+
+use crate::body::Body;
+use crate::http1::{BodyError, Framing, HeadError, head};
+use crate::respond::Fault;
+
+/// What the connection has to know of a request while the gateway has it.
+#[derive(Debug)]
+pub struct Terms {
+    pub head: bool,
+    pub http10: bool,
+    pub keep_alive: bool,
+    pub awaits_continue: bool,
+    pub framing: Framing,
+}
+
+/// Reads a head. The request comes without its body; `Terms` says what follows.
+///
+/// # Errors
+/// If the request is malformed, or its body is larger than `max_body`.
+pub fn read(
+    head: &Bytes,
+    mut headers: HeaderMap,
+    max_body: Option<u64>,
+) -> Result<(Request<Body>, Terms), Fault> {
+    let line = head::parse_request(head, &mut headers)?;
+    let framing = Framing::stated(&headers, line.http10)?.unwrap_or(Framing::Empty);
+    if let (Framing::Length(length), Some(max)) = (framing, max_body)
+        && length > max
+    {
+        return Err(Fault::Body(BodyError::TooLarge));
+    }
+    let uri = target(&line.method, line.target)?;
+    host(&mut headers, &uri, line.http10)?;
+    let terms = Terms {
+        head: line.method == Method::HEAD,
+        http10: line.http10,
+        keep_alive: keeps_alive(&headers, line.http10),
+        awaits_continue: !line.http10 && awaits_continue(&headers) && framing != Framing::Empty,
+        framing,
+    };
+    let mut request = Request::new(Body::empty());
+    *request.method_mut() = line.method;
+    *request.uri_mut() = uri;
+    *request.version_mut() = if line.http10 { Version::HTTP_10 } else { Version::HTTP_11 };
+    *request.headers_mut() = headers;
+    Ok((request, terms))
+}
+
+/// RFC 9112 section 3.2, all four forms.
+fn target(method: &Method, target: Bytes) -> Result<Uri, Fault> {
+    if !target.iter().all(|byte| (0x21..0x7f).contains(byte) && *byte != b'#') {
+        return Err(Fault::Target("the target has a character that must be escaped"));
+    }
+    let origin_form = target.starts_with(b"/");
+    let uri = Uri::from_maybe_shared(target).map_err(|_| Fault::Target("the target is no URI"))?;
+    if origin_form || *method == Method::CONNECT || uri.path() == "*" {
+        return Ok(uri);
+    }
+    match (uri.scheme_str(), uri.authority()) {
+        (Some("http" | "https"), Some(authority)) if is_host(authority.as_str()) => Ok(uri),
+        _ => Err(Fault::Target("the target is neither a path nor an http URI")),
+    }
+}
+
+/// Sees to it that there is exactly one usable host. An absolute target wins over the header,
+/// RFC 9112 section 3.2.2.
+fn host(headers: &mut HeaderMap, uri: &Uri, http10: bool) -> Result<(), Fault> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (first, second) = (hosts.next(), hosts.next());
+    match (first, second) {
+        (None, _) if http10 => {}
+        (None, _) => return Err(Fault::Target("the host is missing")),
+        (Some(_), Some(_)) => return Err(Fault::Target("the host is doubled")),
+        (Some(host), None) if !host.to_str().is_ok_and(is_host) => {
+            return Err(Fault::Target("the host is malformed"));
+        }
+        _ => {}
+    }
+    if let (Some(_), Some(authority)) = (uri.scheme(), uri.authority()) {
+        let value = HeaderValue::from_str(authority.as_str());
+        headers.insert(header::HOST, value.map_err(|_| Fault::Head(HeadError::Field))?);
+    }
+    Ok(())
+}
+
+/// A name or an address, with or without a port: RFC 3986 section 3.2.2 without its user part
+/// and without percent-escapes, which no host has a use for.
+fn is_host(text: &str) -> bool {
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((address, tail)) if address.parse::<std::net::Ipv6Addr>().is_ok() => {
+                (None, if tail.is_empty() { None } else { Some(tail.strip_prefix(':')) })
+            }
+            _ => return false,
+        },
+        None => match text.split_once(':') {
+            Some((name, port)) => (Some(name), Some(Some(port))),
+            None => (Some(text), None),
+        },
+    };
+    let good_name = name.is_none_or(|name| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte))
+    });
+    let good_port = port.is_none_or(|port| {
+        port.is_some_and(|port| {
+            port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
+        })
+    });
+    good_name && good_port
+}
+
+fn keeps_alive(headers: &HeaderMap, http10: bool) -> bool {
+    let mut options = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii);
+    if http10 {
+        options.any(|option| option.eq_ignore_ascii_case(b"keep-alive"))
+    } else {
+        !options.any(|option| option.eq_ignore_ascii_case(b"close"))
+    }
+}
+
+fn awaits_continue(headers: &HeaderMap) -> bool {
+    let expect = headers.get(header::EXPECT);
+    expect.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<(Request<Body>, Terms), Fault> {
+        read(&Bytes::from(format!("{text}\r\n\r\n")), HeaderMap::new(), Some(10))
+    }
+
+    #[test]
+    fn hosts_are_checked() {
+        for good in ["a", "a:80", "A.b-c.d:", "127.0.0.1:8080", "[::1]", "[::1]:80", "a_b"] {
+            let good = good.trim_end_matches(':');
+            assert!(parse(&format!("GET / HTTP/1.1\r\nHost: {good}")).is_ok(), "{good}");
+        }
+        for bad in [
+            "", "a b", "a/b", "a@b", "a:b", "a:1:2", "[::1", "[x]", "[::1]80", "a:99999", "a,b",
+            "a%20", "é",
+        ] {
+            assert!(parse(&format!("GET / HTTP/1.1\r\nHost: {bad}")).is_err(), "{bad}");
+        }
+        assert!(parse("GET / HTTP/1.1").is_err());
+        assert!(parse("GET / HTTP/1.1\r\nHost: a\r\nHost: a").is_err());
+        assert!(parse("GET / HTTP/1.0").is_ok());
+    }
+
+    #[test]
+    fn an_absolute_target_wins_over_the_host() {
+        let (request, _) = parse("GET http://b:81/x?y HTTP/1.1\r\nHost: a").unwrap();
+        assert_eq!(request.headers()[header::HOST], "b:81");
+        assert_eq!(request.uri().path(), "/x");
+        for bad in ["ftp://b/", "b/c", "http://u@b/", "http:///x", "?x"] {
+            assert!(parse(&format!("GET {bad} HTTP/1.1\r\nHost: a")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn persistence_follows_the_version_and_the_header() {
+        for (text, expected) in [
+            ("GET / HTTP/1.1\r\nHost: a", true),
+            ("GET / HTTP/1.1\r\nHost: a\r\nConnection: x, Close", false),
+            ("GET / HTTP/1.0\r\nHost: a", false),
+            ("GET / HTTP/1.0\r\nHost: a\r\nConnection: Keep-Alive", true),
+        ] {
+            assert_eq!(parse(text).unwrap().1.keep_alive, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_announced_body_that_is_too_large_is_refused_unread() {
+        assert!(parse("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 10").is_ok());
+        let large = parse("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 11");
+        assert!(matches!(large, Err(Fault::Body(BodyError::TooLarge))));
+    }
+}

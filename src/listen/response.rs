@@ -1,0 +1,170 @@
+//! The gateway's response onto the wire.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, ready};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::{BufMut, BytesMut};
+use http::header::{CONTENT_LENGTH, DATE};
+use http::{HeaderMap, Response, StatusCode};
+use tokio::time::Instant;
+
+use super::Inbound;
+use super::request::Terms;
+use crate::body::Body;
+use crate::http1::{Framing, encode};
+
+/// How a response left the connection.
+#[derive(Debug)]
+pub struct Written {
+    /// To be filled by the next request.
+    pub headers: HeaderMap,
+    /// The body has no end of its own: the connection must end instead.
+    pub until_close: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error("the client is gone")]
+    Client(#[from] io::Error),
+    /// The client must be able to tell: its answer ends short of what was announced.
+    #[error("the body ended early")]
+    Truncated,
+}
+
+/// Writes head and body. Small answers leave in one piece; large ones as they arrive.
+///
+/// # Errors
+/// If either side fails before the end. The connection must be closed then.
+pub async fn write(
+    inbound: &Rc<RefCell<Inbound>>,
+    response: Response<Body>,
+    terms: &Terms,
+    keep_alive: bool,
+    stall: Duration,
+) -> Result<Written, WriteError> {
+    let (parts, mut body) = response.into_parts();
+    let bodiless = terms.head
+        || parts.status == StatusCode::NO_CONTENT
+        || parts.status == StatusCode::NOT_MODIFIED
+        || parts.status.is_informational();
+    let framing = body.framing();
+    let chunked = framing == Framing::Chunked && !terms.http10 && !bodiless;
+    let until_close = framing == Framing::Chunked && terms.http10 && !bodiless;
+    {
+        let inbound = &mut *inbound.borrow_mut();
+        inbound.awaits_continue = false;
+        // What is still queued from the answer before stays in front.
+        let out = inbound.wire.outbox();
+        encode::status_line(out, parts.status);
+        for (name, value) in &parts.headers {
+            encode::field(out, name, value.as_bytes());
+        }
+        if !parts.headers.contains_key(DATE) {
+            date(out);
+        }
+        if chunked {
+            out.put_slice(b"Transfer-Encoding: chunked\r\n");
+        } else if says_length(parts.status, terms.head, &parts.headers, framing) {
+            encode::content_length(
+                out,
+                if let Framing::Length(length) = framing { length } else { 0 },
+            );
+        }
+        if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+            out.put_slice(b"Connection: Upgrade\r\n");
+        } else if !keep_alive || until_close {
+            out.put_slice(b"Connection: close\r\n");
+        } else if terms.http10 {
+            out.put_slice(b"Connection: keep-alive\r\n");
+        }
+        encode::end_of_head(out);
+    }
+    if !bodiless {
+        stream(inbound, &mut body, chunked, stall).await?;
+    }
+    Ok(Written { headers: parts.headers, until_close })
+}
+
+/// Whether the answer needs a length of ours. Without a body it keeps what it came with: for
+/// HEAD and 304 that is the length of the body it stands for.
+fn says_length(status: StatusCode, head: bool, headers: &HeaderMap, framing: Framing) -> bool {
+    if status == StatusCode::NO_CONTENT || status.is_informational() {
+        return false;
+    }
+    match framing {
+        Framing::Chunked | Framing::UntilClose => false,
+        _ if headers.contains_key(CONTENT_LENGTH) => false,
+        Framing::Length(0) | Framing::Empty => !head && status != StatusCode::NOT_MODIFIED,
+        Framing::Length(_) => true,
+    }
+}
+
+async fn stream(
+    inbound: &Rc<RefCell<Inbound>>,
+    body: &mut Body,
+    chunked: bool,
+    stall: Duration,
+) -> Result<(), WriteError> {
+    let mut chunk_open = false;
+    poll_fn(|cx| {
+        loop {
+            // The body may need the same connection to read from, so it is polled unborrowed.
+            if inbound.borrow().wire.is_full() {
+                let wire = &mut inbound.borrow_mut().wire;
+                wire.set_deadline(Instant::now() + stall);
+                ready!(wire.poll_flush(cx))?;
+            }
+            let next = body.poll_data(cx);
+            let wire = &mut inbound.borrow_mut().wire;
+            if chunk_open && !matches!(next, Poll::Pending) {
+                wire.outbox().put_slice(encode::CHUNK_END);
+                chunk_open = false;
+            }
+            match next {
+                Poll::Ready(Some(Ok(data))) => {
+                    if chunked {
+                        encode::chunk_size(wire.outbox(), data.len());
+                        chunk_open = true;
+                    }
+                    wire.queue(data);
+                }
+                Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(WriteError::Truncated)),
+                Poll::Ready(None) => {
+                    if chunked {
+                        wire.outbox().put_slice(encode::LAST_CHUNK);
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                Poll::Pending => {
+                    if chunk_open && !wire.is_full() {
+                        wire.outbox().put_slice(encode::CHUNK_END);
+                        chunk_open = false;
+                    }
+                    let _ = wire.poll_flush(cx)?;
+                    return Poll::Pending;
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// `Date`, formatted once a second.
+fn date(out: &mut BytesMut) {
+    thread_local! {
+        static CACHED: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
+    }
+    let now = SystemTime::now();
+    let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    CACHED.with_borrow_mut(|(cached, text)| {
+        if *cached != second {
+            *cached = second;
+            *text = format!("Date: {}\r\n", httpdate::fmt_http_date(now));
+        }
+        out.put_slice(text.as_bytes());
+    });
+}

@@ -1,0 +1,210 @@
+//! A worker: one thread, one runtime, one gateway, and the connections it was dealt.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
+
+use super::connection::{Control, serve};
+use crate::caller::Peer;
+use crate::gateway::{Compiled, Gateway};
+
+/// How often idle upstream connections are looked through.
+const TIDY: Duration = Duration::from_secs(5);
+/// The last moment of a drain, in which tunnels are closed in order.
+const CLOSING: Duration = Duration::from_millis(100);
+
+/// What a worker is told.
+enum Order {
+    Serve(TcpStream, SocketAddr),
+    Configure(Arc<Compiled>),
+    /// Finish what is under way by then, and end.
+    Drain(Instant),
+}
+
+/// The other threads' hold on a worker.
+#[derive(Debug)]
+pub struct Worker {
+    orders: UnboundedSender<Order>,
+    connections: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
+}
+
+impl Worker {
+    /// Starts a worker. `gateway` is made on its thread, where it stays.
+    ///
+    /// # Errors
+    /// If the thread or its runtime cannot be had.
+    pub fn start(
+        index: usize,
+        gateway: impl FnOnce() -> Gateway + Send + 'static,
+        compiled: Arc<Compiled>,
+    ) -> io::Result<Self> {
+        let (orders, received) = unbounded_channel();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counter = connections.clone();
+        let (ready, started) = std::sync::mpsc::sync_channel(1);
+        let thread =
+            std::thread::Builder::new().name(format!("weir-{index}")).spawn(move || {
+                match Builder::new_current_thread()
+                    .enable_all()
+                    .build_local(LocalOptions::default())
+                {
+                    Ok(runtime) => {
+                        let _ = ready.send(Ok(()));
+                        let crew = Crew {
+                            gateway: Rc::new(gateway()),
+                            compiled: RefCell::new(compiled),
+                            connections: counter,
+                            controls: Rc::default(),
+                        };
+                        runtime.block_on(crew.work(received));
+                    }
+                    Err(error) => {
+                        let _ = ready.send(Err(error));
+                    }
+                }
+            })?;
+        started.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        Ok(Worker { orders, connections, thread })
+    }
+
+    /// Connections it has now.
+    #[must_use]
+    pub fn load(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub fn deal(&self, stream: TcpStream, peer: SocketAddr) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.order(Order::Serve(stream, peer));
+    }
+
+    pub fn configure(&self, compiled: Arc<Compiled>) {
+        self.order(Order::Configure(compiled));
+    }
+
+    pub fn drain(&self, until: Instant) {
+        self.order(Order::Drain(until));
+    }
+
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    fn order(&self, order: Order) {
+        // A worker only ever ends by draining, and then takes no more orders.
+        let _ = self.orders.send(order);
+    }
+}
+
+/// A worker from within.
+struct Crew {
+    gateway: Rc<Gateway>,
+    compiled: RefCell<Arc<Compiled>>,
+    connections: Arc<AtomicUsize>,
+    controls: Rc<RefCell<HashMap<u64, Rc<Control>>>>,
+}
+
+impl Crew {
+    async fn work(self, mut orders: UnboundedReceiver<Order>) {
+        let mut tidy = tokio::time::interval(TIDY);
+        let mut next_id = 0;
+        let until = loop {
+            tokio::select! {
+                order = orders.recv() => match order {
+                    Some(Order::Serve(stream, peer)) => {
+                        next_id += 1;
+                        self.serve(next_id, stream, peer);
+                    }
+                    Some(Order::Configure(compiled)) => {
+                        self.gateway.configure(compiled.clone());
+                        *self.compiled.borrow_mut() = compiled;
+                    }
+                    Some(Order::Drain(until)) => break until,
+                    None => return,
+                },
+                _ = tidy.tick() => self.gateway.tidy(),
+            }
+        };
+        // Connections that were dealt before the listeners closed still get their answers.
+        while let Ok(order) = orders.try_recv() {
+            if let Order::Serve(stream, peer) = order {
+                next_id += 1;
+                self.serve(next_id, stream, peer);
+            }
+        }
+        self.drain(until).await;
+    }
+
+    fn serve(&self, id: u64, stream: TcpStream, peer: SocketAddr) {
+        let control = Rc::new(Control::default());
+        self.controls.borrow_mut().insert(id, control.clone());
+        let place =
+            Place { id, connections: self.connections.clone(), controls: self.controls.clone() };
+        let gateway = self.gateway.clone();
+        let settings = self.compiled.borrow().settings.clone();
+        tokio::task::spawn_local(async move {
+            let _place = place;
+            let stream = match tokio::net::TcpStream::from_std(stream) {
+                Ok(stream) => stream,
+                Err(error) => return tracing::warn!(%error, "a connection could not be taken"),
+            };
+            let peer = Rc::new(Peer::new(peer));
+            let service = tower::service_fn(move |request| {
+                let (gateway, peer) = (gateway.clone(), peer.clone());
+                async move { Ok::<_, Infallible>(gateway.handle(&peer, request).await) }
+            });
+            serve(stream, &settings.server, &control, service).await;
+        });
+    }
+
+    /// Lets what is under way finish until `until`, then closes what is left.
+    async fn drain(&self, until: Instant) {
+        self.each(Control::drain);
+        let mut closing = false;
+        let mut check = tokio::time::interval(Duration::from_millis(10));
+        while !self.controls.borrow().is_empty() {
+            check.tick().await;
+            let now = Instant::now();
+            if !closing && now + CLOSING >= until {
+                closing = true;
+                self.each(Control::close);
+            }
+            if now >= until {
+                break;
+            }
+        }
+    }
+
+    fn each(&self, tell: impl Fn(&Control)) {
+        for control in self.controls.borrow().values() {
+            tell(control);
+        }
+    }
+}
+
+/// A connection's place in its worker, given up however the connection ends.
+struct Place {
+    id: u64,
+    connections: Arc<AtomicUsize>,
+    controls: Rc<RefCell<HashMap<u64, Rc<Control>>>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.controls.borrow_mut().remove(&self.id);
+    }
+}

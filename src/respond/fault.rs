@@ -1,0 +1,177 @@
+//! Every failure as a response. This is the one place that decides on status codes.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode};
+use serde::Serialize;
+
+use crate::body::Body;
+use crate::http1::{BodyError, FramingError, HeadError};
+use crate::limit::key::KeyError;
+use crate::route::PathError;
+use crate::upstream::{ConnectError, ExchangeError};
+
+pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+pub const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// Why a request gets an answer from Weir instead of one from its upstream.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    #[error("the request is malformed: {0}")]
+    Head(#[from] HeadError),
+    #[error("the request is malformed: {0}")]
+    Framing(#[from] FramingError),
+    #[error("the request is malformed: {0}")]
+    Path(#[from] PathError),
+    #[error("the request is malformed: {0}")]
+    Target(&'static str),
+    #[error("the request's body cannot be used: {0}")]
+    Body(#[from] BodyError),
+    #[error("{0}")]
+    Key(#[from] KeyError),
+    #[error("the request did not arrive in time")]
+    TooSlow,
+    #[error("no route matches the request")]
+    NoRoute,
+    #[error("this method is not allowed here")]
+    Method(Vec<Method>),
+    #[error("the upstream cannot be reached: {0}")]
+    Connect(#[from] ConnectError),
+    #[error("the upstream failed: {0}")]
+    Exchange(ExchangeError),
+    #[error("the request came back to the gateway that forwarded it")]
+    Loop,
+    #[error("the gateway has no room for another connection")]
+    Overloaded,
+    #[error("the gateway failed while it handled the request")]
+    Internal,
+}
+
+impl From<ExchangeError> for Fault {
+    fn from(error: ExchangeError) -> Self {
+        match error {
+            ExchangeError::Request(error) => Fault::Body(error),
+            other => Fault::Exchange(other),
+        }
+    }
+}
+
+impl Fault {
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Fault::Head(HeadError::TooLarge | HeadError::TooManyFields) => {
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            }
+            Fault::Head(HeadError::Version) => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Fault::Head(_) | Fault::Framing(_) | Fault::Path(_) | Fault::Target(_) => {
+                StatusCode::BAD_REQUEST
+            }
+            Fault::Body(BodyError::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+            Fault::Body(BodyError::TimedOut) | Fault::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Fault::Body(_) => StatusCode::BAD_REQUEST,
+            Fault::Key(KeyError::Missing(_)) => StatusCode::FORBIDDEN,
+            Fault::Key(_) => StatusCode::BAD_REQUEST,
+            Fault::NoRoute => StatusCode::NOT_FOUND,
+            Fault::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Fault::Connect(ConnectError::TimedOut) | Fault::Exchange(ExchangeError::TimedOut) => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => StatusCode::BAD_GATEWAY,
+            Fault::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// The name that clients may depend on.
+    #[must_use]
+    pub fn error(&self) -> &'static str {
+        match self {
+            Fault::Key(KeyError::Missing(_)) => "missing_key",
+            Fault::Body(BodyError::TooLarge) => "body_too_large",
+            Fault::Head(_) | Fault::Framing(_) | Fault::Path(_) | Fault::Target(_) => "bad_request",
+            Fault::Body(_) | Fault::TooSlow | Fault::Key(_) => "bad_request",
+            Fault::NoRoute => "no_route",
+            Fault::Method(_) => "method_not_allowed",
+            Fault::Connect(ConnectError::TimedOut) | Fault::Exchange(ExchangeError::TimedOut) => {
+                "upstream_timeout"
+            }
+            Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => "upstream_unavailable",
+            Fault::Overloaded => "overloaded",
+            Fault::Internal => "internal_error",
+        }
+    }
+
+    /// The error type of RFC 9209, for failures behind the gateway.
+    fn proxy_status(&self) -> Option<&'static str> {
+        Some(match self {
+            Fault::Connect(ConnectError::Resolve(_)) => "weir; error=dns_error",
+            Fault::Connect(ConnectError::Refused(_)) => "weir; error=connection_refused",
+            Fault::Connect(ConnectError::TimedOut) => "weir; error=connection_timeout",
+            Fault::Exchange(ExchangeError::TimedOut) => "weir; error=http_response_timeout",
+            Fault::Exchange(ExchangeError::Truncated) => "weir; error=http_response_incomplete",
+            Fault::Exchange(ExchangeError::Closed(_)) => "weir; error=connection_terminated",
+            Fault::Exchange(_) => "weir; error=http_protocol_error",
+            Fault::Loop => "weir; error=proxy_loop_detected",
+            _ => return None,
+        })
+    }
+
+    /// Whether the rest of the connection can no longer be understood.
+    #[must_use]
+    pub fn poisons_connection(&self) -> bool {
+        matches!(
+            self,
+            Fault::Head(_) | Fault::Framing(_) | Fault::Target(_) | Fault::Body(_) | Fault::TooSlow
+        )
+    }
+
+    #[must_use]
+    pub fn into_response(self) -> Response<Body> {
+        let status = self.status();
+        let body = Problem {
+            kind: "about:blank",
+            title: status.canonical_reason().unwrap_or_default(),
+            status: status.as_u16(),
+            error: self.error(),
+            error_description: sentence(&self.to_string()),
+        };
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = Response::new(Body::full(Bytes::from(body)));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+        headers.insert(CACHE_CONTROL, NO_STORE);
+        if let Some(value) = self.proxy_status() {
+            headers.insert(PROXY_STATUS, HeaderValue::from_static(value));
+        }
+        if let Fault::Method(allowed) = &self {
+            let names: Vec<_> = allowed.iter().map(Method::as_str).collect();
+            if let Ok(value) = HeaderValue::try_from(names.join(", ")) {
+                headers.insert(ALLOW, value);
+            }
+        }
+        if let Fault::Overloaded = self {
+            headers.insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// RFC 9457, with the member that Weir's clients look at.
+#[derive(Serialize)]
+struct Problem {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    error: &'static str,
+    error_description: String,
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).chain(['.']).collect()
+}

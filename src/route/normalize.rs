@@ -1,0 +1,225 @@
+//! One spelling for every path, so that no limit can be dodged by writing the path otherwise.
+//!
+//! A path has two normal forms. `forward` is what the upstream receives: dot segments resolved,
+//! doubled slashes merged, needless escapes decoded. `matched` is what routes are compared with:
+//! on top of that lower case, fully decoded, without path parameters (`;a=b`) and without a
+//! trailing slash, because an upstream may ignore any of these. What has no single meaning, such
+//! as an escaped slash, is refused.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Normal<'a> {
+    pub forward: Cow<'a, str>,
+    pub matched: Matched<'a>,
+}
+
+/// The path as routes see it: `/a/b`, or nothing for the root.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Matched<'a> {
+    AsIs(&'a [u8]),
+    Rewritten(SmallVec<[u8; 128]>),
+}
+
+impl Matched<'_> {
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Matched::AsIs(path) => path,
+            Matched::Rewritten(path) => path,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    #[error("the path must start with a slash")]
+    NotAbsolute,
+    #[error("the path has a malformed percent-escape")]
+    BadEscape,
+    #[error("the path has an escaped slash, backslash or control character")]
+    ForbiddenEscape,
+    #[error("the path has a backslash or a character that must be escaped")]
+    ForbiddenCharacter,
+    #[error("the path climbs above its root")]
+    AboveRoot,
+    #[error("the path has a segment of nothing but dots and parameters")]
+    HollowSegment,
+}
+
+/// # Errors
+/// If the path could mean different things to different readers.
+pub fn normalize(path: &str) -> Result<Normal<'_>, PathError> {
+    if !path.starts_with('/') {
+        return Err(PathError::NotAbsolute);
+    }
+    if is_plain(path.as_bytes()) {
+        let matched = Matched::AsIs(path.strip_suffix('/').unwrap_or(path).as_bytes());
+        return Ok(Normal { forward: Cow::Borrowed(path), matched });
+    }
+    rewrite(path)
+}
+
+/// Whether the path is its own normal form, for both uses.
+fn is_plain(path: &[u8]) -> bool {
+    let mut previous = 0;
+    path.iter().all(|&byte| {
+        let doubtful = match byte {
+            b'/' | b'.' => previous == b'/',
+            b'%' | b';' | b'\\' | b'A'..=b'Z' => true,
+            _ => !(0x21..0x7f).contains(&byte),
+        };
+        previous = byte;
+        !doubtful
+    })
+}
+
+fn rewrite(path: &str) -> Result<Normal<'_>, PathError> {
+    let mut forward = String::with_capacity(path.len());
+    let mut matched = SmallVec::new();
+    // Where each kept segment starts, in both forms, so that `..` can take it back.
+    let mut starts: SmallVec<[(usize, usize); 16]> = SmallVec::new();
+    let mut open = true;
+    for raw in path[1..].split('/') {
+        let mark = (forward.len(), matched.len());
+        forward.push('/');
+        matched.push(b'/');
+        segment(raw, &mut forward, &mut matched)?;
+        let written = &forward[mark.0 + 1..];
+        let meant = &matched[mark.1 + 1..];
+        open = matches!(written, "" | "." | "..");
+        if !open && matches!(meant, b"" | b"." | b"..") {
+            // `/x/..;/login`: some upstreams would drop the parameters and then climb.
+            return Err(PathError::HollowSegment);
+        }
+        let climbs = written == "..";
+        if open {
+            forward.truncate(mark.0);
+            matched.truncate(mark.1);
+        } else {
+            starts.push(mark);
+        }
+        if climbs {
+            let (forward_to, matched_to) = starts.pop().ok_or(PathError::AboveRoot)?;
+            forward.truncate(forward_to);
+            matched.truncate(matched_to);
+        }
+    }
+    if open {
+        forward.push('/');
+    }
+    Ok(Normal { forward: Cow::Owned(forward), matched: Matched::Rewritten(matched) })
+}
+
+/// Appends one segment: to `forward` with only the escapes it needs, to `matched` as it is meant.
+fn segment(
+    raw: &str,
+    forward: &mut String,
+    matched: &mut SmallVec<[u8; 128]>,
+) -> Result<(), PathError> {
+    let mut bytes = raw.bytes();
+    let mut parameters = false;
+    while let Some(byte) = bytes.next() {
+        let meant = match byte {
+            b'%' => {
+                let (Some(high), Some(low)) = (hex(bytes.next()), hex(bytes.next())) else {
+                    return Err(PathError::BadEscape);
+                };
+                let meant = high << 4 | low;
+                match meant {
+                    b'/' | b'\\' | 0..0x20 | 0x7f => return Err(PathError::ForbiddenEscape),
+                    b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                        forward.push(meant as char);
+                    }
+                    _ => {
+                        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+                        forward.push('%');
+                        forward.push(DIGITS[usize::from(high)] as char);
+                        forward.push(DIGITS[usize::from(low)] as char);
+                    }
+                }
+                meant
+            }
+            b'\\' | 0..=0x20 | 0x7f.. => return Err(PathError::ForbiddenCharacter),
+            _ => {
+                forward.push(byte as char);
+                byte
+            }
+        };
+        parameters |= meant == b';';
+        if !parameters {
+            matched.push(meant.to_ascii_lowercase());
+        }
+    }
+    Ok(())
+}
+
+fn hex(digit: Option<u8>) -> Option<u8> {
+    (digit? as char).to_digit(16).map(|value| value as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_a_path_matches_the_same_route() {
+        for (path, forward, matched) in [
+            ("/", "/", ""),
+            ("/login", "/login", "/login"),
+            ("/login/", "/login/", "/login"),
+            ("//login", "/login", "/login"),
+            ("/%6cogin", "/login", "/login"),
+            ("/%6Cogin", "/login", "/login"),
+            ("/x/../login", "/login", "/login"),
+            ("/x/%2e%2E/login", "/login", "/login"),
+            ("/./login/.", "/login/", "/login"),
+            ("/x/y/..", "/x/", "/x"),
+            ("/login;a=b", "/login;a=b", "/login"),
+            ("/login%3ba", "/login%3Ba", "/login"),
+            ("/LOGIN", "/LOGIN", "/login"),
+            ("/a%20b", "/a%20b", "/a b"),
+            ("/a%2541", "/a%2541", "/a%41"),
+            ("/%c3%a9", "/%C3%A9", "/é"),
+            ("/...", "/...", "/..."),
+            ("/.well-known/x", "/.well-known/x", "/.well-known/x"),
+        ] {
+            let normal = normalize(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+            assert_eq!(normal.forward, forward, "{path}");
+            assert_eq!(normal.matched.as_bytes(), matched.as_bytes(), "{path}");
+        }
+    }
+
+    #[test]
+    fn ambiguous_paths_are_refused() {
+        for (path, error) in [
+            ("*", PathError::NotAbsolute),
+            ("", PathError::NotAbsolute),
+            ("/login%2f", PathError::ForbiddenEscape),
+            ("/a%5cb", PathError::ForbiddenEscape),
+            ("/a%00", PathError::ForbiddenEscape),
+            ("/a%0d", PathError::ForbiddenEscape),
+            ("/a\\b", PathError::ForbiddenCharacter),
+            ("/a%", PathError::BadEscape),
+            ("/a%4", PathError::BadEscape),
+            ("/a%zz", PathError::BadEscape),
+            ("/..", PathError::AboveRoot),
+            ("/a/../../b", PathError::AboveRoot),
+            ("/x/..;/login", PathError::HollowSegment),
+            ("/x/%2e.;a/login", PathError::HollowSegment),
+            ("/;a/login", PathError::HollowSegment),
+        ] {
+            assert_eq!(normalize(path), Err(error), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_normal_path_stays_as_it_is() {
+        for path in ["/a%20b/", "/%C3%A9;x", "/A/b.c/~d"] {
+            let once = normalize(path).unwrap().forward.into_owned();
+            assert_eq!(normalize(&once).unwrap().forward, once);
+        }
+    }
+}

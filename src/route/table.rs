@@ -1,0 +1,177 @@
+//! The compiled routes: a tree of path segments for each host.
+//!
+//! A look-up walks the segments of the path once, whatever the number of routes. At each step a
+//! literal is tried before a parameter and a parameter before a prefix, and a branch that ends
+//! without a route for the method gives way to the next best: `GET /a/b` may have a route of its
+//! own while all other methods fall to `/a/*`. A tree has one way to each node, so no node is
+//! visited twice.
+
+use std::borrow::Cow;
+
+use hashbrown::HashMap;
+use http::Method;
+
+use crate::config::settings::{HostPattern, Route, Segment};
+
+#[derive(Debug, Default)]
+pub struct Table {
+    exact: HashMap<String, Node>,
+    below: HashMap<String, Node>,
+    any: Node,
+    by_method: bool,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    literals: HashMap<Box<[u8]>, Node>,
+    parameter: Option<Box<Node>>,
+    here: Vec<Entry>,
+    /// Routes that end in `/*` at this node.
+    prefix: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    methods: Vec<Method>,
+    route: usize,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The route's index in the configuration.
+    Route(usize),
+    /// The path has routes, but none for this method.
+    OtherMethods(Vec<Method>),
+    Nothing,
+}
+
+impl Table {
+    #[must_use]
+    pub fn new(routes: &[Route]) -> Self {
+        let mut table = Table::default();
+        for (index, route) in routes.iter().enumerate() {
+            let root = match &route.host {
+                HostPattern::Any => &mut table.any,
+                HostPattern::Exact(host) => table.exact.entry(host.clone()).or_default(),
+                HostPattern::Below(suffix) => table.below.entry(suffix.clone()).or_default(),
+            };
+            let mut node = root;
+            for segment in &route.path.segments {
+                node = match segment {
+                    Segment::Literal(text) => {
+                        node.literals.entry(text.as_bytes().into()).or_default()
+                    }
+                    Segment::Parameter(_) => node.parameter.get_or_insert_default(),
+                };
+            }
+            let entries = if route.path.prefix { &mut node.prefix } else { &mut node.here };
+            let entry = Entry { methods: route.methods.clone(), route: index };
+            // Entries for certain methods are more specific than the one for all.
+            let at = if entry.methods.is_empty() { entries.len() } else { 0 };
+            entries.insert(at, entry);
+            table.by_method |= !route.methods.is_empty();
+        }
+        table
+    }
+
+    /// Whether any route asks for the method.
+    #[must_use]
+    pub fn by_method(&self) -> bool {
+        self.by_method
+    }
+
+    /// The most specific route for a request. `host` may carry a port; `path` is a
+    /// [matched](super::normalize::Matched) path.
+    #[must_use]
+    pub fn find(&self, host: &str, path: &[u8], method: &Method) -> Found {
+        let mut others = Vec::new();
+        let mut search = |root: &Node| root.find(segments(path), method, &mut others);
+        let found = if self.exact.is_empty() && self.below.is_empty() {
+            search(&self.any)
+        } else {
+            let host = bare_host(host);
+            let exact = self.exact.get(&*host).and_then(&mut search);
+            exact
+                .or_else(|| {
+                    parents(&host).find_map(|name| self.below.get(name).and_then(&mut search))
+                })
+                .or_else(|| search(&self.any))
+        };
+        match found {
+            Some(route) => Found::Route(route),
+            None if others.is_empty() => Found::Nothing,
+            None => {
+                others.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+                others.dedup();
+                Found::OtherMethods(others)
+            }
+        }
+    }
+}
+
+type Segments<'a> = std::iter::Skip<std::slice::Split<'a, u8, fn(&u8) -> bool>>;
+
+fn segments(path: &[u8]) -> Segments<'_> {
+    // A matched path is empty or starts with a slash, so the first piece is never a segment.
+    path.split((|byte| *byte == b'/') as fn(&u8) -> bool).skip(1)
+}
+
+impl Node {
+    fn find(
+        &self,
+        mut rest: Segments<'_>,
+        method: &Method,
+        others: &mut Vec<Method>,
+    ) -> Option<usize> {
+        let found = match rest.next() {
+            None => choose(&self.here, method, others),
+            Some(segment) => {
+                let literal = self.literals.get(segment);
+                let deeper = literal.and_then(|node| node.find(rest.clone(), method, others));
+                deeper.or_else(|| {
+                    let node = self.parameter.as_ref().filter(|_| !segment.is_empty())?;
+                    node.find(rest, method, others)
+                })
+            }
+        };
+        found.or_else(|| choose(&self.prefix, method, others))
+    }
+}
+
+fn choose(entries: &[Entry], method: &Method, others: &mut Vec<Method>) -> Option<usize> {
+    let allows = |entry: &Entry, method| entry.methods.contains(method);
+    // Whoever may GET may ask for the head of it: a HEAD must not slip past a limit on GET.
+    let fits = |entry: &&Entry| {
+        entry.methods.is_empty()
+            || allows(entry, method)
+            || (*method == Method::HEAD && allows(entry, &Method::GET))
+    };
+    let found = entries.iter().find(fits);
+    if found.is_none() {
+        others.extend(entries.iter().flat_map(|entry| entry.methods.iter().cloned()));
+    }
+    found.map(|entry| entry.route)
+}
+
+/// Lower case, without port and without the root's dot.
+fn bare_host(host: &str) -> Cow<'_, str> {
+    let end = match host.rfind(':') {
+        Some(colon) if !host[colon..].contains(']') => colon,
+        _ => host.len(),
+    };
+    let name = host[..end].strip_suffix('.').unwrap_or(&host[..end]);
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
+/// The names above a name, nearest first.
+fn parents(host: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(host.split_once('.'), |(_, rest)| rest.split_once('.')).map(|pair| pair.1)
+}
+
+#[cfg(test)]
+#[path = "table/tests.rs"]
+mod tests;

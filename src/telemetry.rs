@@ -1,0 +1,10 @@
+//! What can be known about the gateway from outside: metrics, the access log, its own log.
+
+pub mod access_log;
+pub mod log;
+pub mod meter;
+pub mod metrics;
+
+pub use access_log::{AccessLog, Entry};
+pub use meter::{Meter, RouteMeter};
+pub use metrics::Metrics;

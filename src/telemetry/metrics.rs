@@ -1,0 +1,165 @@
+//! The metrics, and where they are registered. No label ever carries a caller's key.
+//!
+//! Looking up a child by its labels hashes and locks, so whoever counts on the hot path keeps the
+//! child it was given when the configuration was compiled.
+
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
+    Registry, TextEncoder,
+};
+
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    registry: Registry,
+    pub requests: IntCounterVec,
+    pub decisions: IntCounterVec,
+    pub decision_seconds: HistogramVec,
+    pub request_seconds: HistogramVec,
+    pub upstream_seconds: HistogramVec,
+    pub store_errors: IntCounterVec,
+    pub store_degraded: IntGauge,
+    pub buckets: IntGauge,
+    pub buckets_overflow: IntGauge,
+    pub connections: IntGauge,
+    pub reloads: IntCounterVec,
+}
+
+/// From what a decision in memory takes to what one over a network may.
+const DECISION_BUCKETS: &[f64] =
+    &[2.5e-7, 5e-7, 1e-6, 2.5e-6, 1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 2e-2];
+const REQUEST_BUCKETS: &[f64] =
+    &[5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0, 5.0];
+
+impl Metrics {
+    /// # Panics
+    /// Never: the names are valid and each is registered once.
+    #[must_use]
+    pub fn new() -> Self {
+        let registry = Registry::new();
+        let metrics = Metrics {
+            requests: counters(
+                &registry,
+                "weir_requests_total",
+                "Requests answered.",
+                &["route", "status"],
+            ),
+            decisions: counters(
+                &registry,
+                "weir_decisions_total",
+                "What each limit said of the requests it applied to.",
+                &["limit", "outcome"],
+            ),
+            decision_seconds: histograms(
+                &registry,
+                "weir_decision_seconds",
+                "Time to decide all limits of a request.",
+                "store",
+                DECISION_BUCKETS,
+            ),
+            request_seconds: histograms(
+                &registry,
+                "weir_request_seconds",
+                "Time from a request's header to the end of its answer.",
+                "route",
+                REQUEST_BUCKETS,
+            ),
+            upstream_seconds: histograms(
+                &registry,
+                "weir_upstream_seconds",
+                "Time from forwarding a request to the header of its response.",
+                "upstream",
+                REQUEST_BUCKETS,
+            ),
+            store_errors: counters(
+                &registry,
+                "weir_store_errors_total",
+                "Decisions the store could not take.",
+                &["reason"],
+            ),
+            store_degraded: gauge(
+                &registry,
+                "weir_store_degraded",
+                "1 while the store is failing.",
+            ),
+            buckets: gauge(&registry, "weir_buckets", "Buckets in memory, shared ones included."),
+            buckets_overflow: gauge(
+                &registry,
+                "weir_buckets_overflow",
+                "Shared buckets in use because the table was full.",
+            ),
+            connections: gauge(&registry, "weir_connections", "Client connections open."),
+            reloads: counters(
+                &registry,
+                "weir_config_reloads_total",
+                "Attempts to load a changed configuration.",
+                &["result"],
+            ),
+            registry,
+        };
+        for result in ["ok", "failed"] {
+            metrics.reloads.with_label_values(&[result]);
+        }
+        metrics
+    }
+
+    /// All metrics in Prometheus's text format.
+    ///
+    /// # Errors
+    /// If a metric cannot be encoded.
+    pub fn render(&self) -> Result<Vec<u8>, prometheus::Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(text)
+    }
+
+    #[must_use]
+    pub fn decision(&self, limit: &str) -> DecisionMeter {
+        let outcome = |outcome| self.decisions.with_label_values(&[limit, outcome]);
+        DecisionMeter { allowed: outcome("allowed"), refused: outcome("refused") }
+    }
+
+    #[must_use]
+    pub fn decision_time(&self, store: &str) -> Histogram {
+        self.decision_seconds.with_label_values(&[store])
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One limit's outcomes.
+#[derive(Debug, Clone)]
+pub struct DecisionMeter {
+    pub allowed: IntCounter,
+    pub refused: IntCounter,
+}
+
+const REGISTERED: &str = "metric names are valid and registered once";
+
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    let vec = IntCounterVec::new(Opts::new(name, help), labels).expect(REGISTERED);
+    registry.register(Box::new(vec.clone())).expect(REGISTERED);
+    vec
+}
+
+fn histograms(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    label: &str,
+    buckets: &[f64],
+) -> HistogramVec {
+    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+    let vec = HistogramVec::new(options, &[label]).expect(REGISTERED);
+    registry.register(Box::new(vec.clone())).expect(REGISTERED);
+    vec
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+    let gauge = IntGauge::new(name, help).expect(REGISTERED);
+    registry.register(Box::new(gauge.clone())).expect(REGISTERED);
+    gauge
+}

@@ -1,0 +1,152 @@
+//! Where admitted requests go: servers, their connections, and the choice between them.
+//!
+//! Each worker has its own [`Upstream`]: connections never cross threads, so nothing here is
+//! locked or shared. A reload keeps the connections of every server that is still configured.
+
+pub mod balance;
+pub mod exchange;
+pub mod pool;
+pub mod resolve;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+pub use exchange::{Exchange, ExchangeError, UpstreamBody};
+pub use pool::{Server, Slot};
+
+use crate::config::settings;
+use crate::http1::Wire;
+use balance::Balancer;
+
+/// Retries may add at most this share to an upstream's traffic, in percent.
+const RETRY_SHARE: u32 = 20;
+/// What a quiet upstream may retry at once, in requests.
+const RETRY_BURST: u32 = 10;
+
+/// An upstream as one worker sees it.
+#[derive(Debug)]
+pub struct Upstream {
+    pub connect_timeout: Duration,
+    pub response_timeout: Duration,
+    pub retries: u32,
+    servers: Vec<Rc<Server>>,
+    balancer: Balancer,
+    /// Hundredths of a retry that may still be made.
+    retry_budget: Cell<u32>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("the name could not be resolved")]
+    Resolve(#[source] io::Error),
+    #[error("the connection was refused or failed")]
+    Refused(#[source] io::Error),
+    #[error("no connection in time")]
+    TimedOut,
+}
+
+impl Upstream {
+    /// Builds the worker's view, taking over the servers it already had.
+    pub fn new(upstream: &settings::Upstream, known: &Servers) -> Self {
+        let servers = upstream
+            .servers
+            .iter()
+            .map(|origin| known.server(origin, upstream.keepalive, upstream.keepalive_timeout))
+            .collect();
+        Upstream {
+            connect_timeout: upstream.connect_timeout,
+            response_timeout: upstream.response_timeout,
+            retries: upstream.retries,
+            servers,
+            balancer: Balancer::new(upstream.balance),
+            retry_budget: Cell::new(RETRY_BURST * 100),
+        }
+    }
+
+    /// Picks the server for the next attempt, leaving out the one that just failed if possible.
+    pub fn pick(&self, failed: Option<&Rc<Server>>) -> Rc<Server> {
+        self.balancer.pick(&self.servers, failed, Instant::now()).clone()
+    }
+
+    /// Whether a request that failed at one server can go to another.
+    pub fn has_others(&self) -> bool {
+        self.servers.len() > 1
+    }
+
+    /// Counts a request towards what retries may add.
+    pub fn earn_retries(&self) {
+        let budget = self.retry_budget.get() + RETRY_SHARE;
+        self.retry_budget.set(budget.min(RETRY_BURST * 100));
+    }
+
+    /// Takes one retry out of the budget, if there is one.
+    pub fn spend_retry(&self) -> bool {
+        let left = self.retry_budget.get().checked_sub(100);
+        if let Some(left) = left {
+            self.retry_budget.set(left);
+        }
+        left.is_some()
+    }
+
+    /// A new connection to `server`, tried at each of its addresses in turn.
+    ///
+    /// # Errors
+    /// If none of them accepts within the connect timeout. The server is then left alone for a
+    /// moment, as long as there are others.
+    pub async fn connect(&self, server: &Rc<Server>) -> Result<Box<Wire>, ConnectError> {
+        let attempt = tokio::time::timeout(self.connect_timeout, connect(server)).await;
+        let result = attempt.unwrap_or(Err(ConnectError::TimedOut));
+        match &result {
+            Ok(_) => server.recovered(),
+            Err(_) => server.failed(Instant::now()),
+        }
+        result
+    }
+}
+
+async fn connect(server: &Server) -> Result<Box<Wire>, ConnectError> {
+    let addresses = server.address.lookup().await.map_err(ConnectError::Resolve)?;
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for &address in addresses.iter() {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                stream.set_nodelay(true).map_err(ConnectError::Refused)?;
+                let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+                // Only a courtesy to long tunnels: a socket without it works just as well.
+                let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+                return Ok(Box::new(Wire::new(stream)));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(ConnectError::Refused(last))
+}
+
+/// Every server one worker knows, by origin, with its idle connections.
+#[derive(Debug, Default)]
+pub struct Servers(RefCell<HashMap<settings::Origin, Rc<Server>>>);
+
+impl Servers {
+    fn server(&self, origin: &settings::Origin, keep: usize, patience: Duration) -> Rc<Server> {
+        let mut known = self.0.borrow_mut();
+        let server = known.entry(origin.clone()).or_insert_with(|| Rc::new(Server::new(origin)));
+        server.keep_idle(keep, patience);
+        server.clone()
+    }
+
+    /// Closes connections that have been idle for too long, and forgets servers nobody uses.
+    pub fn tidy(&self) {
+        let now = Instant::now();
+        self.0.borrow_mut().retain(|_, server| {
+            server.close_idle(now);
+            Rc::strong_count(server) > 1
+        });
+    }
+}

@@ -1,0 +1,293 @@
+//! One request and its response over one upstream connection.
+//!
+//! Sending and receiving go on side by side in the request's task: an upstream may answer before
+//! it has read the whole body, and the rest of the body then flows while the response does.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, StatusCode};
+use tokio::time::Instant;
+
+use super::pool::Slot;
+use crate::body::Body;
+use crate::http1::{
+    BodyError, Decoder, Framing, FramingError, Head, HeadError, StatusLine, Wire, encode, head,
+};
+
+/// What an upstream may spend on the head of a response.
+const MAX_HEAD: usize = 64 * 1024;
+/// Interim responses before the real one.
+const MAX_INTERIM: usize = 16;
+
+/// Why no response came of a request.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// Nothing was received: a request that is safe to repeat may be sent again.
+    #[error("the connection was closed before a response")]
+    Closed(#[source] Option<io::Error>),
+    #[error("no response in time")]
+    TimedOut,
+    #[error("the response ended within its header")]
+    Truncated,
+    #[error("the response is malformed: {0}")]
+    Head(#[from] HeadError),
+    #[error("the response is malformed: {0}")]
+    Framing(#[from] FramingError),
+    #[error("the upstream switched protocols unasked, or sent too many interim responses")]
+    Interim,
+    /// The client's side failed while its body was being sent on.
+    #[error("the request's body could not be read")]
+    Request(#[source] BodyError),
+}
+
+/// A connection with a request on it.
+#[derive(Debug)]
+pub struct Exchange {
+    wire: Box<Wire>,
+    slot: Slot,
+    sender: Sender,
+    search: Head,
+    interim: usize,
+    patience: Duration,
+    started: bool,
+}
+
+impl Exchange {
+    /// The head is already in the wire's outbox.
+    #[must_use]
+    pub fn new(mut wire: Box<Wire>, slot: Slot, body: Body, patience: Duration) -> Self {
+        wire.set_deadline(Instant::now() + patience);
+        let sender = Sender::new(body);
+        let search = Head::default();
+        Exchange { wire, slot, sender, search, interim: 0, patience, started: false }
+    }
+
+    /// Drives the request out and the head of the response in, into `headers`.
+    ///
+    /// # Errors
+    /// If there is no usable response. The connection must not be used again.
+    pub fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        headers: &mut HeaderMap,
+        upgrade: bool,
+    ) -> Poll<Result<StatusLine, ExchangeError>> {
+        let moved = self.sender.poll(&mut self.wire, cx).map_err(ExchangeError::Request)?;
+        if self.sender.waits_for_client(&self.wire) {
+            // A slow client is not the upstream's fault; the client's own deadline is running.
+            self.wire.clear_deadline();
+        } else if moved {
+            self.wire.set_deadline(Instant::now() + self.patience);
+        }
+        loop {
+            while let Some(head) = self.search.take(&mut self.wire.inbox, MAX_HEAD)? {
+                let line = head::parse_response(&head, headers)?;
+                if !line.status.is_informational() {
+                    return Poll::Ready(Ok(line));
+                }
+                if line.status == StatusCode::SWITCHING_PROTOCOLS && upgrade {
+                    return Poll::Ready(Ok(line));
+                }
+                self.interim += 1;
+                let switched = line.status == StatusCode::SWITCHING_PROTOCOLS;
+                if switched || self.interim > MAX_INTERIM {
+                    return Poll::Ready(Err(ExchangeError::Interim));
+                }
+            }
+            match ready!(self.wire.poll_fill(cx, false)) {
+                Ok(0) if self.started => return Poll::Ready(Err(ExchangeError::Truncated)),
+                Ok(0) => return Poll::Ready(Err(ExchangeError::Closed(None))),
+                Ok(_) => self.started = true,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    return Poll::Ready(Err(ExchangeError::TimedOut));
+                }
+                Err(_) if self.started => return Poll::Ready(Err(ExchangeError::Truncated)),
+                Err(error) => return Poll::Ready(Err(ExchangeError::Closed(Some(error)))),
+            }
+        }
+    }
+
+    /// The connection itself, once the upstream has switched protocols on it.
+    #[must_use]
+    pub fn into_tunnel(self) -> Box<Wire> {
+        let mut wire = self.wire;
+        wire.clear_deadline();
+        wire
+    }
+
+    /// What follows the head, framed as the head says.
+    ///
+    /// # Errors
+    /// If the head leaves its length open to interpretation.
+    pub fn into_body(
+        self,
+        method: &Method,
+        line: StatusLine,
+        headers: &mut HeaderMap,
+        stall: Duration,
+    ) -> Result<UpstreamBody, ExchangeError> {
+        let stated = Framing::stated(headers, line.http10)?;
+        let bodiless = *method == Method::HEAD
+            || line.status == StatusCode::NO_CONTENT
+            || line.status == StatusCode::NOT_MODIFIED;
+        let framing = if bodiless {
+            Framing::Empty
+        } else {
+            // From here on the body itself knows its length; the next hop is framed anew.
+            headers.remove(CONTENT_LENGTH);
+            stated.unwrap_or(Framing::UntilClose)
+        };
+        headers.remove(TRANSFER_ENCODING);
+        let reusable = framing != Framing::UntilClose && persists(headers, line.http10);
+        let mut body =
+            UpstreamBody { exchange: Some(self), decoder: Decoder::new(framing), reusable, stall };
+        if body.decoder.is_done() {
+            body.release();
+        }
+        Ok(body)
+    }
+}
+
+/// Whether the connection stays open after this message.
+fn persists(headers: &HeaderMap, http10: bool) -> bool {
+    let mut options =
+        headers.get_all(CONNECTION).iter().flat_map(|value| value.as_bytes().split(|&b| b == b','));
+    if http10 {
+        options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"keep-alive"))
+    } else {
+        !options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+    }
+}
+
+/// The body of an upstream's response. Its connection returns to the pool at its end.
+#[derive(Debug)]
+pub struct UpstreamBody {
+    exchange: Option<Exchange>,
+    decoder: Decoder,
+    reusable: bool,
+    stall: Duration,
+}
+
+impl UpstreamBody {
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.decoder.remaining()
+    }
+
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
+        if exchange.sender.poll(&mut exchange.wire, cx).is_err() {
+            self.reusable = false;
+        }
+        if !self.decoder.is_ready(&exchange.wire) {
+            exchange.wire.set_deadline(Instant::now() + self.stall);
+        }
+        let next = ready!(self.decoder.poll(&mut exchange.wire, cx));
+        match &next {
+            Some(Err(_)) => self.exchange = None,
+            // The last piece frees the connection at once, before the client has read it.
+            _ if self.decoder.is_done() => self.release(),
+            _ => {}
+        }
+        Poll::Ready(next)
+    }
+
+    /// Gives the connection back if nothing is left on it in either direction.
+    fn release(&mut self) {
+        let Some(exchange) = self.exchange.take() else { return };
+        if self.reusable && exchange.sender.is_done() && exchange.wire.inbox.is_empty() {
+            exchange.slot.give_back(exchange.wire);
+        }
+    }
+}
+
+/// Sends a request's body behind its head.
+#[derive(Debug)]
+struct Sender {
+    body: Body,
+    chunked: bool,
+    state: Sending,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    Body,
+    /// A chunk is queued whose closing line is not.
+    ChunkEnd,
+    Flush,
+    Done,
+    /// The upstream no longer reads; it may still answer.
+    Deaf,
+}
+
+impl Sender {
+    fn new(body: Body) -> Self {
+        let framing = body.framing();
+        let chunked = framing == Framing::Chunked;
+        let empty = matches!(framing, Framing::Empty | Framing::Length(0));
+        let state = if empty { Sending::Flush } else { Sending::Body };
+        Sender { body, chunked, state }
+    }
+
+    fn is_done(&self) -> bool {
+        self.state == Sending::Done
+    }
+
+    fn waits_for_client(&self, wire: &Wire) -> bool {
+        matches!(self.state, Sending::Body | Sending::ChunkEnd) && wire.is_flushed()
+    }
+
+    /// Sends what can be sent now, and says whether anything moved.
+    fn poll(&mut self, wire: &mut Wire, cx: &mut Context<'_>) -> Result<bool, BodyError> {
+        let mut moved = false;
+        loop {
+            if matches!(self.state, Sending::Done | Sending::Deaf) {
+                return Ok(moved);
+            }
+            if self.state == Sending::Flush || wire.is_full() {
+                match wire.poll_flush(cx) {
+                    Poll::Pending => return Ok(moved),
+                    Poll::Ready(Err(_)) => self.state = Sending::Deaf,
+                    Poll::Ready(Ok(())) if self.state == Sending::Flush => {
+                        self.state = Sending::Done;
+                    }
+                    Poll::Ready(Ok(())) => {}
+                }
+                moved = true;
+                continue;
+            }
+            if self.state == Sending::ChunkEnd {
+                wire.outbox().put_slice(encode::CHUNK_END);
+                self.state = Sending::Body;
+            }
+            match self.body.poll_data(cx) {
+                Poll::Ready(Some(data)) => {
+                    let data = data?;
+                    if self.chunked {
+                        encode::chunk_size(wire.outbox(), data.len());
+                        self.state = Sending::ChunkEnd;
+                    }
+                    wire.queue(data);
+                }
+                Poll::Ready(None) => {
+                    if self.chunked {
+                        wire.outbox().put_slice(encode::LAST_CHUNK);
+                    }
+                    self.state = Sending::Flush;
+                }
+                Poll::Pending => {
+                    // Nothing to add for now: let what is there go.
+                    if let Poll::Ready(Err(_)) = wire.poll_flush(cx) {
+                        self.state = Sending::Deaf;
+                    }
+                    return Ok(moved);
+                }
+            }
+            moved = true;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! One server's connections, in the hands of one worker.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::resolve::Address;
+use crate::config::settings::Origin;
+use crate::http1::Wire;
+
+/// How long a server that refused a connection is passed over.
+const SHUNNED: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub struct Server {
+    pub address: Address,
+    idle: RefCell<Vec<Idle>>,
+    keep: Cell<usize>,
+    patience: Cell<Duration>,
+    active: Cell<usize>,
+    shunned_until: Cell<Option<Instant>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    wire: Box<Wire>,
+    since: Instant,
+}
+
+impl Server {
+    #[must_use]
+    pub fn new(origin: &Origin) -> Self {
+        Server {
+            address: Address::new(origin),
+            idle: RefCell::default(),
+            keep: Cell::new(0),
+            patience: Cell::default(),
+            active: Cell::new(0),
+            shunned_until: Cell::new(None),
+        }
+    }
+
+    pub(super) fn keep_idle(&self, keep: usize, patience: Duration) {
+        self.keep.set(keep);
+        self.patience.set(patience);
+    }
+
+    /// Requests under way here.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.active.get()
+    }
+
+    #[must_use]
+    pub fn is_shunned(&self, now: Instant) -> bool {
+        self.shunned_until.get().is_some_and(|until| now < until)
+    }
+
+    pub(super) fn failed(&self, now: Instant) {
+        self.shunned_until.set(Some(now + SHUNNED));
+    }
+
+    pub(super) fn recovered(&self) {
+        self.shunned_until.set(None);
+    }
+
+    /// Counts a request until its slot is dropped.
+    pub fn occupy(self: &Rc<Self>) -> Slot {
+        self.active.set(self.active.get() + 1);
+        Slot { server: self.clone() }
+    }
+
+    /// The idle connection that was used last, if the server has not closed it meanwhile.
+    #[must_use]
+    pub fn reuse(&self) -> Option<Box<Wire>> {
+        // The waker is replaced as soon as the connection is used.
+        let mut cx = Context::from_waker(Waker::noop());
+        loop {
+            let mut idle = self.idle.borrow_mut().pop()?;
+            if !idle.wire.poll_disturbed(&mut cx) {
+                return Some(idle.wire);
+            }
+        }
+    }
+
+    pub(super) fn close_idle(&self, now: Instant) {
+        let patience = self.patience.get();
+        self.idle.borrow_mut().retain(|idle| now.duration_since(idle.since) < patience);
+    }
+}
+
+/// A request's place at a server.
+#[derive(Debug)]
+pub struct Slot {
+    server: Rc<Server>,
+}
+
+impl Slot {
+    /// Keeps a connection for the next request.
+    pub fn give_back(&self, mut wire: Box<Wire>) {
+        let mut idle = self.server.idle.borrow_mut();
+        if idle.len() < self.server.keep.get() {
+            wire.clear_deadline();
+            idle.push(Idle { wire, since: Instant::now() });
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.server.active.set(self.server.active.get() - 1);
+    }
+}

@@ -1,0 +1,148 @@
+//! Many threads on one store: no interleaving admits what no order of the decisions would.
+//!
+//! The clock stands still, so buckets only empty, and the end tells of every moment before it.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use weir::clock::{Clock, Micros};
+use weir::limit::token_bucket::TokenBucket;
+use weir::limit::{Policy, Rate};
+use weir::store::{Check, MemoryStore};
+
+use crate::decider::{Ask, Names};
+
+const NOW: Micros = Micros(1_700_000_000_000_000);
+
+fn policy(burst: u64) -> Policy {
+    let rate = Rate::new(1, Duration::from_secs(3_600)).expect("a rate");
+    Policy::TokenBucket(TokenBucket::new(rate, burst).expect("a bucket"))
+}
+
+/// A small generator of its own: threads need no shared randomness.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+fn used(store: &MemoryStore, names: &Names, policy: &Policy, key: u64) -> u64 {
+    let mut check = [names.check(&Ask { policy, key, cost: 0 })];
+    let decision = store.decide_now(&mut check);
+    policy.quota() - policy.report(check[0].state, decision.now).remaining
+}
+
+#[test]
+fn sixty_four_threads_get_exactly_the_burst() {
+    for system in [false, true] {
+        let clock = if system { Clock::system() } else { Clock::manual(NOW) };
+        let (store, names, policy) = (MemoryStore::new(1_000, clock), Names::new(), policy(100));
+        let (admitted, start) = (AtomicUsize::new(0), Barrier::new(64));
+        std::thread::scope(|scope| {
+            for _ in 0..64 {
+                scope.spawn(|| {
+                    start.wait();
+                    for _ in 0..50 {
+                        let mut check = [names.check(&Ask { policy: &policy, key: 1, cost: 1 })];
+                        if store.decide_now(&mut check).admitted {
+                            admitted.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(admitted.into_inner(), 100);
+    }
+}
+
+/// Each thread decides random sets of overlapping buckets, in random order.
+#[test]
+fn concurrent_decisions_are_as_if_one_after_another() {
+    const KEYS: u64 = 24;
+    // One shard, and many: buckets share locks, and do not.
+    for max_keys in [KEYS as usize, 1_000_000] {
+        let store = MemoryStore::new(max_keys, Clock::manual(NOW));
+        let (names, policies) = (Names::new(), [policy(150), policy(400), policy(1_000)]);
+        let policy_of = |key: u64| &policies[(key % 3) as usize];
+        let start = Barrier::new(16);
+        let work = |seed: u64| {
+            let mut dice = Dice(seed);
+            let (mut spent, mut refused) = (vec![0; KEYS as usize], Vec::new());
+            start.wait();
+            for _ in 0..400 {
+                let asks: Vec<(u64, u64)> =
+                    (0..1 + dice.below(6)).map(|_| (dice.below(KEYS), dice.below(4))).collect();
+                let mut checks: Vec<Check<'_>> = asks
+                    .iter()
+                    .map(|(key, cost)| {
+                        names.check(&Ask { policy: policy_of(*key), key: *key, cost: *cost })
+                    })
+                    .collect();
+                if store.decide_now(&mut checks).admitted {
+                    for (key, cost) in asks {
+                        spent[key as usize] += cost;
+                    }
+                } else {
+                    refused.push(asks);
+                }
+            }
+            (spent, refused)
+        };
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16).map(|seed| scope.spawn(move || work(seed))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+
+        let spent: Vec<u64> = (0..KEYS as usize)
+            .map(|key| results.iter().map(|(spent, _)| spent[key]).sum())
+            .collect();
+        for (key, spent) in (0..).zip(&spent) {
+            let policy = policy_of(key);
+            assert!(*spent <= policy.quota());
+            assert_eq!(*spent, used(&store, &names, policy, key), "what was admitted was charged");
+        }
+        // Whatever the order, a refused set did not fit when it came, so it does not fit now.
+        for asks in results.iter().flat_map(|(_, refused)| refused) {
+            let fits = (0..KEYS).all(|key| {
+                let cost: u64 = asks.iter().filter(|ask| ask.0 == key).map(|ask| ask.1).sum();
+                spent[key as usize] + cost <= policy_of(key).quota()
+            });
+            assert!(!fits, "{asks:?} was refused though there was room");
+        }
+        assert!(results.iter().any(|(_, refused)| !refused.is_empty()), "nothing was contended");
+    }
+}
+
+/// A table that is always full and a clock that moves: dead buckets are dropped in other shards,
+/// and the overflow is taken, while everyone locks several shards.
+#[test]
+fn a_full_table_under_contention_neither_deadlocks_nor_exceeds_its_bound() {
+    const MOST: usize = 10_000;
+    let clock = Clock::manual(NOW);
+    let store = MemoryStore::new(MOST, clock.clone());
+    let (names, policy) = (Names::new(), policy(2));
+    std::thread::scope(|scope| {
+        for seed in 0..8 {
+            let (store, names, policy, clock) = (&store, &names, &policy, &clock);
+            scope.spawn(move || {
+                let mut dice = Dice(seed);
+                for round in 0..2_000 {
+                    let mut checks: Vec<Check<'_>> = (0..5)
+                        .map(|_| names.check(&Ask { policy, key: dice.below(60_000), cost: 1 }))
+                        .collect();
+                    store.decide_now(&mut checks);
+                    assert!(store.buckets().own <= MOST);
+                    assert!(store.buckets().overflow <= 64);
+                    if round % 100 == 0 {
+                        clock.advance(Duration::from_secs(600));
+                    }
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,81 @@
+//! Something that decides, and the embedded store as such.
+
+use weir::clock::{Clock, Micros};
+use weir::limit::{Policy, Report, Retry};
+use weir::store::{BucketHasher, Check, MemoryStore};
+
+/// One check: the key stands for a bucket of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) key: u64,
+    pub(crate) cost: u64,
+}
+
+/// What came of each ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) refused: Option<Retry>,
+    pub(crate) report: Report,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) admitted: bool,
+    pub(crate) answers: Vec<Answer>,
+}
+
+/// A store with a clock that the test owns.
+pub(crate) trait Decider {
+    /// Decides all asks together, at this instant.
+    fn decide(&mut self, at: Micros, asks: &[Ask<'_>]) -> Outcome;
+
+    /// Decides one ask.
+    fn ask(&mut self, at: Micros, policy: &Policy, cost: u64) -> Answer {
+        self.decide(at, &[Ask { policy, key: 0, cost }]).answers[0]
+    }
+}
+
+pub(crate) struct Embedded {
+    pub(crate) store: MemoryStore,
+    pub(crate) clock: Clock,
+    names: Names,
+}
+
+impl Embedded {
+    pub(crate) fn new(max_keys: usize) -> Self {
+        let clock = Clock::manual(Micros(0));
+        Self { store: MemoryStore::new(max_keys, clock.clone()), clock, names: Names::new() }
+    }
+}
+
+impl Decider for Embedded {
+    fn decide(&mut self, at: Micros, asks: &[Ask<'_>]) -> Outcome {
+        self.clock.set(at);
+        let mut checks: Vec<Check<'_>> = asks.iter().map(|ask| self.names.check(ask)).collect();
+        let decision = self.store.decide_now(&mut checks);
+        assert_eq!(decision.now, at);
+        let answer = |check: &Check<'_>| Answer {
+            refused: check.refused,
+            report: check.policy.report(check.state, at),
+        };
+        Outcome { admitted: decision.admitted, answers: checks.iter().map(answer).collect() }
+    }
+}
+
+/// Names buckets by number.
+pub(crate) struct Names(BucketHasher);
+
+impl Names {
+    pub(crate) fn new() -> Self {
+        Self(BucketHasher::random().expect("randomness"))
+    }
+
+    /// Every algorithm is a limit of its own.
+    pub(crate) fn check<'a>(&self, ask: &Ask<'a>) -> Check<'a> {
+        let limit = self.0.limit_prefix("limit", ask.policy.algorithm());
+        let mut name = self.0.start(limit);
+        name.part(0, &ask.key.to_be_bytes());
+        Check::new(ask.policy, limit, name.finish(), ask.cost)
+    }
+}

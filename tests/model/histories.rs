@@ -1,0 +1,113 @@
+//! Random histories: every verdict, every promised instant and every report against the model.
+
+use proptest::prelude::*;
+use weir::clock::Micros;
+use weir::limit::{Policy, Retry};
+
+use crate::decider::{Ask, Decider, Embedded};
+use crate::reference::Model;
+use crate::strategies::{Step, even_bucket, policy, start, steps, window};
+
+fn agrees(
+    decider: &mut impl Decider,
+    policy: &Policy,
+    start: Micros,
+    steps: &[Step],
+) -> Result<(), TestCaseError> {
+    let mut model = Model::new(policy);
+    let (mut now, mut promised) = (start, None);
+    for step in steps {
+        let cost;
+        (now, cost) = step.place(policy, now, promised);
+        let refused = model.refusal(now, cost);
+        if refused.is_none() {
+            model.charge(now, cost);
+        }
+        let answer = decider.ask(now, policy, cost);
+        prop_assert_eq!(answer.refused, refused);
+        prop_assert_eq!(answer.report, model.report(now));
+        promised = match refused {
+            Some(Retry::At(at)) => Some(at),
+            _ => None,
+        };
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn token_buckets_that_need_no_rounding_agree_with_the_model(
+        policy in even_bucket(), start in start(), steps in steps(),
+    ) {
+        agrees(&mut Embedded::new(10), &policy, start, &steps)?;
+    }
+
+    #[test]
+    fn windows_agree_with_the_model(
+        policy in window(), start in start(), steps in steps(),
+    ) {
+        agrees(&mut Embedded::new(10), &policy, start, &steps)?;
+    }
+
+    #[test]
+    fn what_is_refused_passes_at_the_promised_instant_and_not_before(
+        policy in policy(), start in start(), steps in steps(),
+    ) {
+        let mut decider = Embedded::new(10);
+        let (mut now, mut promised) = (start, None);
+        for step in steps {
+            let cost;
+            (now, cost) = step.place(&policy, now, promised);
+            promised = None;
+            match decider.ask(now, &policy, cost).refused {
+                None => {}
+                Some(Retry::Never) => prop_assert!(cost > policy.quota()),
+                Some(Retry::At(at)) => {
+                    prop_assert!(at > now);
+                    now = Micros(at.0 - 1);
+                    prop_assert_eq!(decider.ask(now, &policy, cost).refused, Some(Retry::At(at)));
+                    now = at;
+                    prop_assert_eq!(decider.ask(now, &policy, cost).refused, None);
+                    promised = Some(at);
+                }
+            }
+        }
+    }
+
+    /// A decision over several buckets is the same as asking each model and charging all or none.
+    #[test]
+    fn several_checks_are_charged_together_or_not_at_all(
+        policies in prop::collection::vec(prop_oneof![even_bucket(), window()], 2..6),
+        start in start(),
+        rounds in prop::collection::vec((0..1_u64 << 16, prop::collection::vec((0..5_usize, 0..1_u64 << 15), 1..5)), 1..40),
+    ) {
+        let mut decider = Embedded::new(100);
+        let mut models: Vec<Model> = policies.iter().map(Model::new).collect();
+        let mut now = start;
+        for (gap, picks) in rounds {
+            now = Micros(now.0 + gap);
+            let asks: Vec<Ask<'_>> = picks.iter().map(|(pick, share)| {
+                let pick = pick % policies.len();
+                let cost = (policies[pick].quota() * share) >> 15;
+                Ask { policy: &policies[pick], key: pick as u64, cost }
+            }).collect();
+            let mut sums = vec![0; policies.len()];
+            let refused: Vec<Option<Retry>> = asks.iter().map(|ask| {
+                sums[ask.key as usize] += ask.cost;
+                models[ask.key as usize].refusal(now, sums[ask.key as usize])
+            }).collect();
+            let admitted = refused.iter().all(Option::is_none);
+            if admitted {
+                for ask in &asks {
+                    models[ask.key as usize].charge(now, ask.cost);
+                }
+            }
+            let outcome = decider.decide(now, &asks);
+            prop_assert_eq!(outcome.admitted, admitted);
+            for ((ask, answer), refused) in asks.iter().zip(&outcome.answers).zip(refused) {
+                prop_assert_eq!(answer.refused, refused);
+                prop_assert_eq!(answer.report, models[ask.key as usize].report(now));
+            }
+        }
+    }
+}

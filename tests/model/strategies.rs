@@ -1,0 +1,116 @@
+//! Random limits, costs and times, spread over all magnitudes.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use weir::clock::Micros;
+use weir::limit::fixed_window::FixedWindow;
+use weir::limit::rate::MAX_COUNT;
+use weir::limit::sliding_window::SlidingWindow;
+use weir::limit::token_bucket::TokenBucket;
+use weir::limit::{Policy, Rate};
+
+use crate::reference::rate_of;
+
+const YEAR_US: u64 = 366 * 86_400 * 1_000_000;
+
+/// Where the random time of one step lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Gap {
+    /// A share of the period in 2^-16, so that steps meet windows of every length.
+    Share(u64),
+    Micros(u64),
+    /// As long as the last refusal said, and this much (at most one) less.
+    Promise {
+        early: u64,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) gap: Gap,
+    /// A share of the quota in 2^-16, at least one.
+    pub(crate) cost: u64,
+}
+
+impl Step {
+    /// The instant and the cost of this step under a policy.
+    pub(crate) fn place(
+        &self,
+        policy: &Policy,
+        last: Micros,
+        promised: Option<Micros>,
+    ) -> (Micros, u64) {
+        let share = |share: u64, of: u64| ((u128::from(share) * u128::from(of)) >> 16) as u64;
+        let at = match (self.gap, promised) {
+            (Gap::Promise { early }, Some(at)) => at.0 - early,
+            (Gap::Promise { early }, None) => last.0 + early,
+            (Gap::Share(gap), _) => last.0 + share(gap, rate_of(policy).period_us()),
+            (Gap::Micros(gap), _) => last.0 + gap,
+        };
+        (Micros(at.max(last.0)), share(self.cost, policy.quota()).max(1))
+    }
+}
+
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let gap = prop_oneof![
+        3 => (0..1_u64 << 14).prop_map(Gap::Share),
+        1 => (0..1_u64 << 18).prop_map(Gap::Share),
+        2 => (0..1_000_u64).prop_map(Gap::Micros),
+        4 => Just(Gap::Micros(0)),
+        4 => (0..=1_u64).prop_map(|early| Gap::Promise { early }),
+    ];
+    let cost =
+        prop_oneof![3 => 0..1_u64 << 13, 2 => 0..=1_u64 << 16, 1 => Just(0), 1 => Just(70_000)];
+    prop::collection::vec((gap, cost).prop_map(|(gap, cost)| Step { gap, cost }), 1..60)
+}
+
+pub(crate) fn start() -> impl Strategy<Value = Micros> {
+    (1_600_000_000_000_000..1_900_000_000_000_000_u64).prop_map(Micros)
+}
+
+/// A number of a random magnitude.
+pub(crate) fn magnitude(most: u64) -> impl Strategy<Value = u64> {
+    (0..most.ilog2() + 1).prop_flat_map(move |bits| {
+        let low = 1_u64 << bits;
+        low..=(low * 2 - 1).min(most)
+    })
+}
+
+pub(crate) fn rate() -> impl Strategy<Value = Rate> {
+    (magnitude(MAX_COUNT), magnitude(YEAR_US)).prop_filter_map("out of range", |(count, period)| {
+        Rate::new(count, Duration::from_micros(period)).ok()
+    })
+}
+
+/// Any token bucket.
+pub(crate) fn bucket() -> impl Strategy<Value = Policy> {
+    (rate(), magnitude(MAX_COUNT)).prop_filter_map("too slow", |(rate, burst)| {
+        TokenBucket::new(rate, burst).ok().map(Policy::TokenBucket)
+    })
+}
+
+/// A token bucket whose tokens take a whole number of 2^-12 µs: nothing is rounded.
+pub(crate) fn even_bucket() -> impl Strategy<Value = Policy> {
+    (magnitude(1 << 32), magnitude(100_000), magnitude(MAX_COUNT)).prop_filter_map(
+        "out of range",
+        |(token, per, burst)| {
+            let rate = Rate::new(per << 12, Duration::from_micros(token * per)).ok()?;
+            TokenBucket::new(rate, burst).ok().map(Policy::TokenBucket)
+        },
+    )
+}
+
+pub(crate) fn window() -> impl Strategy<Value = Policy> {
+    (rate(), any::<bool>()).prop_map(|(rate, fixed)| {
+        if fixed {
+            Policy::FixedWindow(FixedWindow::new(rate))
+        } else {
+            Policy::SlidingWindow(SlidingWindow::new(rate))
+        }
+    })
+}
+
+pub(crate) fn policy() -> impl Strategy<Value = Policy> {
+    prop_oneof![bucket(), window()]
+}
