@@ -2,8 +2,11 @@
 
 use std::sync::{Mutex, mpsc};
 
+use crate::support::upstream::ok;
 use crate::support::wire::Stop;
-use crate::support::{After, Client, Config, PATIENCE, Response, Upstream, Weir, get, wait_until};
+use crate::support::{
+    After, Client, Config, PATIENCE, Response, Upstream, Weir, get, post, wait_until,
+};
 
 /// A slow client is told 408 or just cut off.
 #[track_caller]
@@ -115,7 +118,7 @@ fn a_healthy_client_does_not_notice_slow_ones() {
 }
 
 #[test]
-fn a_client_that_goes_away_frees_the_upstream_connection() {
+fn a_client_that_resets_frees_the_upstream_connection() {
     let (gone, notice) = mpsc::channel::<()>();
     let upstream = Upstream::scripted(move |exchange| {
         // Nothing is answered; the read ends when the gateway lets go.
@@ -124,11 +127,33 @@ fn a_client_that_goes_away_frees_the_upstream_connection() {
         After::Close
     });
     let weir = Weir::start(&Config::to(&upstream).open().upstream("response_timeout = \"60s\""));
+    for request in [get("/"), post("/", "hello")] {
+        let seen = upstream.heads();
+        let mut client = weir.connect();
+        client.send(request);
+        wait_until("it is in flight", || upstream.heads() > seen);
+        client.wire.reset();
+        notice.recv_timeout(PATIENCE).expect("the upstream connection is let go");
+    }
+}
+
+#[test]
+fn a_client_that_has_said_all_still_gets_its_answer() {
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let upstream = Upstream::scripted(move |exchange| {
+        let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+        exchange.reply(ok("ok"));
+        After::Keep
+    });
+    let weir = Weir::start(&Config::to(&upstream).open());
     let mut client = weir.connect();
     client.send(get("/"));
+    client.wire.finish_writing();
     wait_until("it is in flight", || upstream.heads() == 1);
-    drop(client);
-    notice.recv_timeout(PATIENCE).expect("the upstream connection is let go");
+    go.send(()).unwrap();
+    assert_eq!(client.response().text(), "ok");
+    assert!(client.closes());
 }
 
 #[test]

@@ -44,6 +44,11 @@ impl Wire {
         self.stream.write_all(bytes).is_ok()
     }
 
+    /// Ends the connection with a reset, as a process that dies with unread data does.
+    pub(crate) fn reset(self) {
+        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
     pub(crate) fn finish_writing(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
