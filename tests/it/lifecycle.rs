@@ -58,7 +58,7 @@ fn a_drain_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn an_idle_gateway_ends_at_once() {
+fn an_idle_gateway_does_not_wait_out_its_drain() {
     let mut weir = Weir::start(&Config::echo().server("drain = \"1h\""));
     let mut client = weir.connect();
     assert_eq!(client.ask(get("/")).status, 200);

@@ -52,7 +52,8 @@ fn a_head_that_does_not_end_is_given_up_on() {
 
 #[test]
 fn an_idle_connection_is_closed_in_time() {
-    let weir = Weir::start(&Config::echo().server("idle_timeout = \"300ms\""));
+    let timeouts = "idle_timeout = \"300ms\"\nheader_timeout = \"300ms\"";
+    let weir = Weir::start(&Config::echo().server(timeouts));
     let mut fresh = weir.connect();
     let mut used = weir.connect();
     assert_eq!(used.ask(get("/")).status, 200);
@@ -80,7 +81,8 @@ fn an_upstream_body_that_stands_still_is_visible() {
     let over = Mutex::new(over);
     let upstream = Upstream::scripted(move |exchange| {
         exchange.reply("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
-        let _ = over.lock().unwrap().recv_timeout(PATIENCE);
+        // Longer than the client waits: it is the gateway that must end it.
+        let _ = over.lock().unwrap().recv_timeout(2 * PATIENCE);
         After::Close
     });
     let weir = Weir::start(&Config::to(&upstream).open().server("request_timeout = \"300ms\""));
