@@ -31,6 +31,8 @@ type Answer = Response<Full<Bytes>>;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 32;
+/// How long a scrape waits for a worker to add up its counts.
+const FLUSH: Duration = Duration::from_millis(200);
 
 /// What the admin listener can tell.
 #[derive(Debug)]
@@ -52,7 +54,7 @@ impl Status {
         self.draining.store(true, Ordering::Release);
     }
 
-    fn answer(&self, method: &Method, path: &str) -> Answer {
+    async fn answer(&self, method: &Method, path: &str) -> Answer {
         if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
             return json(StatusCode::NOT_FOUND, r#"{"error":"no_route"}"#);
         }
@@ -63,7 +65,7 @@ impl Status {
             return answer;
         }
         match path {
-            "/metrics" => self.metrics(),
+            "/metrics" => self.metrics().await,
             "/readyz" if self.draining.load(Ordering::Acquire) => {
                 json(StatusCode::SERVICE_UNAVAILABLE, r#"{"status":"draining","store":"memory"}"#)
             }
@@ -72,7 +74,11 @@ impl Status {
         }
     }
 
-    fn metrics(&self) -> Answer {
+    async fn metrics(&self) -> Answer {
+        for flushed in self.workers.iter().map(Worker::flush) {
+            // One that has no time for it is counted a scrape later.
+            let _ = tokio::time::timeout(FLUSH, flushed).await;
+        }
         let AnyStore::Memory(memory) = &*self.store;
         let buckets = memory.buckets();
         self.metrics.buckets.set(gauge(buckets.own + buckets.overflow));
@@ -128,7 +134,7 @@ pub fn start(listener: TcpListener, status: Arc<Status>) -> io::Result<Admin> {
     let (stop, mut stopped) = oneshot::channel();
     let respond = tower::service_fn(move |request: Request<Incoming>| {
         let status = status.clone();
-        async move { Ok::<_, Infallible>(status.answer(request.method(), request.uri().path())) }
+        async move { Ok::<_, Infallible>(status.answer(request.method(), request.uri().path()).await) }
     });
     let shielded = ServiceBuilder::new()
         .load_shed()

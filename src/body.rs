@@ -63,9 +63,8 @@ impl Body {
         Kind::Tunnel(wire).into()
     }
 
-    pub(crate) fn metered(mut self, meter: Meter) -> Self {
+    pub(crate) fn attach(&mut self, meter: Meter) {
         self.meter = Some(meter);
-        self
     }
 
     /// How this body would be framed for the next hop.

@@ -8,9 +8,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::BufMut;
 use http::{HeaderMap, Method, Response, StatusCode, Version};
-use prometheus::Histogram;
+use prometheus::local::LocalHistogram;
 use tokio::time::Instant;
 
 use crate::body::Body;
@@ -23,7 +22,7 @@ use headers::Outbound;
 #[derive(Debug)]
 pub struct Passage<'a> {
     pub upstream: &'a Upstream,
-    pub seconds: &'a Histogram,
+    pub seconds: &'a LocalHistogram,
     pub method: &'a Method,
     /// Path and query for the upstream.
     pub target: &'a [u8],
@@ -103,7 +102,7 @@ impl Passage<'_> {
         match body.framing() {
             Framing::Length(length) => encode::content_length(wire.outbox(), length),
             Framing::Chunked | Framing::UntilClose => {
-                wire.outbox().put_slice(b"Transfer-Encoding: chunked\r\n");
+                wire.outbox().extend_from_slice(b"Transfer-Encoding: chunked\r\n");
             }
             Framing::Empty => {}
         }

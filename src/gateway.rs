@@ -14,6 +14,7 @@ use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use http::{HeaderMap, Request, Response, header, request};
 use tokio::time::Instant;
 
@@ -27,7 +28,6 @@ use crate::telemetry::{Entry, Meter};
 use crate::upstream::Servers;
 use checks::Checks;
 pub use compiled::Compiled;
-use compiled::Rule;
 use live::{Live, LiveTarget};
 use way::Way;
 
@@ -67,6 +67,11 @@ impl Gateway {
         self.servers.tidy();
     }
 
+    /// Adds what this worker has counted to the metrics everybody sees.
+    pub fn flush_meters(&self) {
+        self.live.borrow().flush_meters();
+    }
+
     /// Answers a request, whatever it takes, and notes what it took.
     pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
         let started = Instant::now();
@@ -89,7 +94,8 @@ impl Gateway {
             entry.answered(&mut response);
         }
         let meter = Meter::new(meter.clone(), started, response.status(), entry);
-        response.map(|body| body.metered(meter))
+        response.body_mut().attach(meter);
+        response
     }
 
     /// From caller to answer, on a way that is known.
@@ -107,7 +113,7 @@ impl Gateway {
         let shared = &*live.shared;
         let caller = shared.addresses.caller(peer, &headers);
         let mut checks = Checks::collect(&self.hasher, shared, way, &caller, parts, &headers)?;
-        let decision = self.decide(shared, &mut checks).await;
+        let decision = self.decide(live, &mut checks).await;
         if !decision.admitted {
             if let Some(entry) = entry {
                 entry.limit = checks.refusing().next().map(|rule| rule.limit.name.clone());
@@ -117,22 +123,24 @@ impl Gateway {
         let forwarded = self.forward(live, way, peer, &caller, parts, headers, body).await;
         let mut response = forwarded.unwrap_or_else(Fault::into_response);
         headers::edit(response.headers_mut(), &way.settings.response_headers);
-        RateHeaders::new(shared.settings.respond, decision.now, None)
-            .write(checks.applied(), response.headers_mut());
+        RateHeaders::new(shared.settings.respond, decision.now, None).write(
+            checks.applied(),
+            response.headers_mut(),
+            &mut BytesMut::with_capacity(256),
+        );
         Ok(response)
     }
 
     /// One decision for all checks, counted for each limit.
-    async fn decide(&self, shared: &Compiled, checks: &mut Checks<'_>) -> Decision {
+    async fn decide(&self, live: &Live, checks: &mut Checks<'_>) -> Decision {
         let started = Instant::now();
         let decision = match self.store.decide(&mut checks.checks).await {
             Ok(decision) => decision,
             Err(never) => match never {},
         };
-        shared.decision_seconds.observe(started.elapsed().as_secs_f64());
+        live.decision_seconds.observe(started.elapsed().as_secs_f64());
         for (rule, check) in checks.rules.iter().zip(&checks.checks) {
-            let Rule { meter, .. } = rule;
-            if check.refused.is_some() { meter.refused.inc() } else { meter.allowed.inc() }
+            live.limit_meters[rule.index].count(check.refused.is_some());
         }
         decision
     }

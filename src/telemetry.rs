@@ -6,5 +6,5 @@ pub mod meter;
 pub mod metrics;
 
 pub use access_log::{AccessLog, Entry};
-pub use meter::{Meter, RouteMeter};
+pub use meter::{LimitMeter, Meter, RouteMeter};
 pub use metrics::Metrics;

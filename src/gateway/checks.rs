@@ -1,5 +1,6 @@
 //! The limits that apply to one request, each with the check it asks for.
 
+use bytes::BytesMut;
 use http::{HeaderMap, Response, request};
 use smallvec::SmallVec;
 
@@ -91,8 +92,9 @@ impl<'a> Checks<'a> {
         let retry_at = retry_at(self.checks.iter());
         let refusal = Refusal { limits: &limits, now: decision.now, retry_at };
         let rate = RateHeaders::new(forms, decision.now, refusal.retry_after());
-        let mut response = refusal.into_response(headers);
-        rate.write(self.applied(), response.headers_mut());
+        let mut buffer = BytesMut::with_capacity(768);
+        let mut response = refusal.into_response(headers, &mut buffer);
+        rate.write(self.applied(), response.headers_mut(), &mut buffer);
         response
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::HeaderName;
-use prometheus::Histogram;
 
 use crate::caller::Addresses;
 use crate::config::Settings;
@@ -12,7 +11,6 @@ use crate::respond::rate_headers::PolicyText;
 use crate::respond::refusal::RefusalText;
 use crate::route::Table;
 use crate::store::BucketHasher;
-use crate::telemetry::metrics::DecisionMeter;
 use crate::telemetry::{AccessLog, Metrics};
 
 /// What all workers share of one configuration.
@@ -25,19 +23,19 @@ pub struct Compiled {
     /// The headers that limits count by.
     pub counted: Vec<HeaderName>,
     pub metrics: Metrics,
-    pub decision_seconds: Histogram,
     pub access_log: Option<AccessLog>,
 }
 
 /// A limit with everything a request needs of it.
 #[derive(Debug)]
 pub struct Rule {
+    /// Its place in the configuration.
+    pub index: usize,
     pub limit: Limit,
     /// What the names of its buckets start from.
     pub prefix: u64,
     pub policy_text: PolicyText,
     pub refusal_text: RefusalText,
-    pub meter: DecisionMeter,
 }
 
 impl Compiled {
@@ -48,8 +46,8 @@ impl Compiled {
         metrics: &Metrics,
         access_log: Option<AccessLog>,
     ) -> Self {
-        let limits =
-            settings.limits.iter().map(|limit| Rule::new(limit, hasher, metrics)).collect();
+        let limits = settings.limits.iter().enumerate();
+        let limits = limits.map(|(index, limit)| Rule::new(index, limit, hasher)).collect();
         let sources = settings.limits.iter().flat_map(|limit| &limit.key.0);
         let counted = sources.filter_map(|source| match source {
             Source::Header(name) => Some(name.clone()),
@@ -61,7 +59,6 @@ impl Compiled {
             limits,
             counted: counted.collect(),
             metrics: metrics.clone(),
-            decision_seconds: metrics.decision_time("memory"),
             access_log,
             settings,
         }
@@ -69,14 +66,14 @@ impl Compiled {
 }
 
 impl Rule {
-    fn new(limit: &Limit, hasher: &BucketHasher, metrics: &Metrics) -> Self {
+    fn new(index: usize, limit: &Limit, hasher: &BucketHasher) -> Self {
         // A limit that counts by something else, or in another way, starts afresh.
         let kind = format!("{} {}", limit.policy.algorithm(), limit.key);
         Rule {
+            index,
             prefix: hasher.limit_prefix(&limit.name, &kind),
             policy_text: PolicyText::new(limit),
             refusal_text: RefusalText::new(limit),
-            meter: metrics.decision(&limit.name),
             limit: limit.clone(),
         }
     }

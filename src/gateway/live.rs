@@ -4,17 +4,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::Histogram;
+use prometheus::local::LocalHistogram;
 
 use super::compiled::Compiled;
 use crate::config::settings::{self, Target};
-use crate::telemetry::RouteMeter;
+use crate::telemetry::{LimitMeter, RouteMeter};
 use crate::upstream::{Servers, Upstream};
 
 #[derive(Debug)]
 pub struct Live {
     pub shared: Arc<Compiled>,
     pub routes: Vec<LiveRoute>,
+    /// One for each limit of the configuration.
+    pub limit_meters: Vec<LimitMeter>,
+    pub decision_seconds: LocalHistogram,
     /// Counts requests that match no route.
     pub unrouted: Rc<RouteMeter>,
 }
@@ -30,7 +33,7 @@ pub struct LiveRoute {
 #[derive(Debug)]
 pub enum LiveTarget {
     Echo,
-    Upstream { upstream: Rc<Upstream>, seconds: Histogram, patience: Duration },
+    Upstream { upstream: Rc<Upstream>, seconds: LocalHistogram, patience: Duration },
 }
 
 impl Live {
@@ -51,7 +54,8 @@ impl Live {
                     seconds: shared
                         .metrics
                         .upstream_seconds
-                        .with_label_values(&[settings.upstreams[index].name.as_str()]),
+                        .with_label_values(&[settings.upstreams[index].name.as_str()])
+                        .local(),
                 },
             },
             meter: Rc::new(RouteMeter::new(&route.name, &shared.metrics)),
@@ -59,8 +63,31 @@ impl Live {
         };
         Live {
             routes: settings.routes.iter().map(live).collect(),
+            limit_meters: settings
+                .limits
+                .iter()
+                .map(|limit| LimitMeter::new(&limit.name, &shared.metrics))
+                .collect(),
+            decision_seconds: shared
+                .metrics
+                .decision_seconds
+                .with_label_values(&["memory"])
+                .local(),
             unrouted: Rc::new(RouteMeter::new("none", &shared.metrics)),
             shared: shared.clone(),
+        }
+    }
+
+    /// Adds what was counted here to the metrics everybody sees.
+    pub fn flush_meters(&self) {
+        self.unrouted.flush();
+        self.decision_seconds.flush();
+        self.limit_meters.iter().for_each(LimitMeter::flush);
+        for route in &self.routes {
+            route.meter.flush();
+            if let LiveTarget::Upstream { seconds, .. } = &route.target {
+                seconds.flush();
+            }
         }
     }
 }

@@ -28,7 +28,9 @@ const COPY_MAX: usize = 8 * 1024;
 pub struct Wire {
     stream: TcpStream,
     pub inbox: BytesMut,
-    outbox: BytesMut,
+    outbox: Vec<u8>,
+    /// How much of the outbox is already gone.
+    sent: usize,
     /// A large piece that follows the outbox without being copied into it.
     tail: Bytes,
     deadline: Deadline,
@@ -41,7 +43,8 @@ impl Wire {
         Wire {
             stream,
             inbox: BytesMut::new(),
-            outbox: BytesMut::new(),
+            outbox: Vec::new(),
+            sent: 0,
             tail: Bytes::new(),
             deadline: Deadline::default(),
             eof: false,
@@ -90,7 +93,7 @@ impl Wire {
     }
 
     /// The buffer that the next flush sends first.
-    pub fn outbox(&mut self) -> &mut BytesMut {
+    pub fn outbox(&mut self) -> &mut Vec<u8> {
         debug_assert!(self.tail.is_empty(), "the outbox must not overtake its tail");
         &mut self.outbox
     }
@@ -123,21 +126,26 @@ impl Wire {
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.is_flushed() {
             let stream = Pin::new(&mut self.stream);
+            let front = &self.outbox[self.sent..];
             let written = if self.tail.is_empty() {
-                stream.poll_write(cx, &self.outbox)
-            } else if self.outbox.is_empty() {
+                stream.poll_write(cx, front)
+            } else if front.is_empty() {
                 stream.poll_write(cx, &self.tail)
             } else {
-                let pieces = [io::IoSlice::new(&self.outbox), io::IoSlice::new(&self.tail)];
+                let pieces = [io::IoSlice::new(front), io::IoSlice::new(&self.tail)];
                 stream.poll_write_vectored(cx, &pieces)
             };
             match written {
                 Poll::Pending => return self.deadline.poll(cx),
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(sent)) => {
-                    let head = sent.min(self.outbox.len());
-                    self.outbox.advance(head);
+                    let head = sent.min(self.outbox.len() - self.sent);
+                    self.sent += head;
                     self.tail.advance(sent - head);
+                    if self.sent == self.outbox.len() {
+                        self.outbox.clear();
+                        self.sent = 0;
+                    }
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }

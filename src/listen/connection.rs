@@ -195,23 +195,21 @@ impl Connection<'_> {
     async fn call<S>(
         &self,
         service: &mut S,
-        request: Request<Body>,
+        mut request: Request<Body>,
         terms: &Terms,
     ) -> Option<Response<Body>>
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     {
-        let request = {
+        {
             let inbound = &mut *self.inbound.borrow_mut();
             let decoder = Decoder::new(terms.framing);
             inbound.expect_body(decoder, self.settings.max_body, self.stall());
             inbound.awaits_continue = terms.awaits_continue;
-            if terms.framing == Framing::Empty {
-                request
-            } else {
-                request.map(|_| Body::client(self.inbound.clone()))
-            }
-        };
+        }
+        if terms.framing != Framing::Empty {
+            *request.body_mut() = Body::client(self.inbound.clone());
+        }
         let mut answer = pin!(service.call(request));
         poll_fn(|cx| {
             // A panic costs the request that caused it, and nothing else.
@@ -257,8 +255,22 @@ impl Connection<'_> {
     }
 
     async fn flush(&self) -> io::Result<()> {
-        self.inbound.borrow_mut().wire.set_deadline(Instant::now() + self.stall());
-        poll_fn(|cx| self.inbound.borrow_mut().wire.poll_flush(cx)).await
+        let mut waited = false;
+        poll_fn(|cx| {
+            let wire = &mut self.inbound.borrow_mut().wire;
+            if !waited {
+                wire.clear_deadline();
+            }
+            let flushed = wire.poll_flush(cx);
+            if flushed.is_ready() || waited {
+                return flushed;
+            }
+            // Most answers leave at once; the clock is asked only for those that do not.
+            waited = true;
+            wire.set_deadline(Instant::now() + self.stall());
+            wire.poll_flush(cx)
+        })
+        .await
     }
 
     /// Answers a request that could not be read, and ends.

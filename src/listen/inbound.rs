@@ -6,7 +6,7 @@
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::http1::{BodyError, Decoder, Wire};
@@ -60,7 +60,7 @@ impl Inbound {
         if self.awaits_continue {
             self.awaits_continue = false;
             if self.wire.inbox.is_empty() {
-                self.wire.outbox().put_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                self.wire.outbox().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
             }
         }
         if !self.decoder.is_ready(&self.wire) {

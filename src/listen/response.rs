@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::task::{Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::{BufMut, BytesMut};
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, Response, StatusCode};
 use tokio::time::Instant;
@@ -67,7 +66,7 @@ pub async fn write(
             date(out);
         }
         if chunked {
-            out.put_slice(b"Transfer-Encoding: chunked\r\n");
+            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         } else if says_length(parts.status, terms.head, &parts.headers, framing) {
             encode::content_length(
                 out,
@@ -75,11 +74,11 @@ pub async fn write(
             );
         }
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-            out.put_slice(b"Connection: Upgrade\r\n");
+            out.extend_from_slice(b"Connection: Upgrade\r\n");
         } else if !keep_alive || until_close {
-            out.put_slice(b"Connection: close\r\n");
+            out.extend_from_slice(b"Connection: close\r\n");
         } else if terms.http10 {
-            out.put_slice(b"Connection: keep-alive\r\n");
+            out.extend_from_slice(b"Connection: keep-alive\r\n");
         }
         encode::end_of_head(out);
     }
@@ -121,7 +120,7 @@ async fn stream(
             let next = body.poll_data(cx);
             let wire = &mut inbound.borrow_mut().wire;
             if chunk_open && !matches!(next, Poll::Pending) {
-                wire.outbox().put_slice(encode::CHUNK_END);
+                wire.outbox().extend_from_slice(encode::CHUNK_END);
                 chunk_open = false;
             }
             match next {
@@ -135,13 +134,13 @@ async fn stream(
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(WriteError::Truncated)),
                 Poll::Ready(None) => {
                     if chunked {
-                        wire.outbox().put_slice(encode::LAST_CHUNK);
+                        wire.outbox().extend_from_slice(encode::LAST_CHUNK);
                     }
                     return Poll::Ready(Ok(()));
                 }
                 Poll::Pending => {
                     if chunk_open && !wire.is_full() {
-                        wire.outbox().put_slice(encode::CHUNK_END);
+                        wire.outbox().extend_from_slice(encode::CHUNK_END);
                         chunk_open = false;
                     }
                     let _ = wire.poll_flush(cx)?;
@@ -154,7 +153,7 @@ async fn stream(
 }
 
 /// `Date`, formatted once a second.
-fn date(out: &mut BytesMut) {
+fn date(out: &mut Vec<u8>) {
     thread_local! {
         static CACHED: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
     }
@@ -165,6 +164,6 @@ fn date(out: &mut BytesMut) {
             *cached = second;
             *text = format!("Date: {}\r\n", httpdate::fmt_http_date(now));
         }
-        out.put_slice(text.as_bytes());
+        out.extend_from_slice(text.as_bytes());
     });
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::connection::{Control, serve};
@@ -28,6 +29,8 @@ const CLOSING: Duration = Duration::from_millis(100);
 enum Order {
     Serve(TcpStream, SocketAddr),
     Configure(Arc<Compiled>),
+    /// Add what was counted to the shared metrics, and say so.
+    Flush(oneshot::Sender<()>),
     /// Finish what is under way by then, and end.
     Drain(Instant),
 }
@@ -64,7 +67,8 @@ impl Worker {
                         let _ = ready.send(Ok(()));
                         let crew = Crew {
                             gateway: Rc::new(gateway()),
-                            compiled: RefCell::new(compiled),
+                            compiled,
+                            next_id: 0,
                             connections: counter,
                             controls: Rc::default(),
                         };
@@ -94,6 +98,13 @@ impl Worker {
         self.order(Order::Configure(compiled));
     }
 
+    /// Resolves when everything the worker has counted is in the shared metrics.
+    pub fn flush(&self) -> oneshot::Receiver<()> {
+        let (done, flushed) = oneshot::channel();
+        self.order(Order::Flush(done));
+        flushed
+    }
+
     pub fn drain(&self, until: Instant) {
         self.order(Order::Drain(until));
     }
@@ -112,49 +123,55 @@ impl Worker {
 /// A worker from within.
 struct Crew {
     gateway: Rc<Gateway>,
-    compiled: RefCell<Arc<Compiled>>,
+    compiled: Arc<Compiled>,
+    next_id: u64,
     connections: Arc<AtomicUsize>,
     controls: Rc<RefCell<HashMap<u64, Rc<Control>>>>,
 }
 
 impl Crew {
-    async fn work(self, mut orders: UnboundedReceiver<Order>) {
+    async fn work(mut self, mut orders: UnboundedReceiver<Order>) {
         let mut tidy = tokio::time::interval(TIDY);
-        let mut next_id = 0;
-        let until = loop {
+        loop {
             tokio::select! {
                 order = orders.recv() => match order {
-                    Some(Order::Serve(stream, peer)) => {
-                        next_id += 1;
-                        self.serve(next_id, stream, peer);
-                    }
-                    Some(Order::Configure(compiled)) => {
-                        self.gateway.configure(compiled.clone());
-                        *self.compiled.borrow_mut() = compiled;
-                    }
-                    Some(Order::Drain(until)) => break until,
+                    Some(Order::Drain(until)) => return self.drain(until, orders).await,
+                    Some(order) => self.obey(order),
                     None => return,
                 },
-                _ = tidy.tick() => self.gateway.tidy(),
-            }
-        };
-        // Connections that were dealt before the listeners closed still get their answers.
-        while let Ok(order) = orders.try_recv() {
-            if let Order::Serve(stream, peer) = order {
-                next_id += 1;
-                self.serve(next_id, stream, peer);
+                _ = tidy.tick() => {
+                    self.gateway.tidy();
+                    self.gateway.flush_meters();
+                }
             }
         }
-        self.drain(until).await;
     }
 
-    fn serve(&self, id: u64, stream: TcpStream, peer: SocketAddr) {
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Serve(stream, peer) => self.serve(stream, peer),
+            Order::Configure(compiled) => {
+                self.gateway.configure(compiled.clone());
+                self.compiled = compiled;
+            }
+            Order::Flush(done) => {
+                self.gateway.flush_meters();
+                let _ = done.send(());
+            }
+            // Draining already: the first word stands.
+            Order::Drain(_) => {}
+        }
+    }
+
+    fn serve(&mut self, stream: TcpStream, peer: SocketAddr) {
+        self.next_id += 1;
+        let id = self.next_id;
         let control = Rc::new(Control::default());
         self.controls.borrow_mut().insert(id, control.clone());
         let place =
             Place { id, connections: self.connections.clone(), controls: self.controls.clone() };
         let gateway = self.gateway.clone();
-        let settings = self.compiled.borrow().settings.clone();
+        let settings = self.compiled.settings.clone();
         tokio::task::spawn_local(async move {
             let _place = place;
             let stream = match tokio::net::TcpStream::from_std(stream) {
@@ -170,22 +187,27 @@ impl Crew {
         });
     }
 
-    /// Lets what is under way finish until `until`, then closes what is left.
-    async fn drain(&self, until: Instant) {
+    /// Lets what is under way finish until `until`, then closes what is left. Connections that
+    /// were dealt before the listeners closed still get their answers.
+    async fn drain(mut self, until: Instant, mut orders: UnboundedReceiver<Order>) {
+        while let Ok(order) = orders.try_recv() {
+            self.obey(order);
+        }
         self.each(Control::drain);
-        let mut closing = false;
+        let closing = until.checked_sub(CLOSING).unwrap_or(until);
+        let mut tunnels_told = false;
         let mut check = tokio::time::interval(Duration::from_millis(10));
-        while !self.controls.borrow().is_empty() {
-            check.tick().await;
-            let now = Instant::now();
-            if !closing && now + CLOSING >= until {
-                closing = true;
+        while !self.controls.borrow().is_empty() && Instant::now() < until {
+            tokio::select! {
+                _ = check.tick() => {}
+                Some(order) = orders.recv() => self.obey(order),
+            }
+            if !tunnels_told && Instant::now() >= closing {
+                tunnels_told = true;
                 self.each(Control::close);
             }
-            if now >= until {
-                break;
-            }
         }
+        self.gateway.flush_meters();
     }
 
     fn each(&self, tell: impl Fn(&Control)) {

@@ -69,47 +69,45 @@ impl RateHeaders {
         RateHeaders { forms, now, retry_after }
     }
 
-    /// Writes the headers for the limits that may be named.
+    /// Writes the headers for the limits that may be named. Their values share `buffer`.
     pub fn write<'a>(
         &self,
         applied: impl Iterator<Item = Applied<'a>> + Clone,
         headers: &mut HeaderMap,
+        buffer: &mut BytesMut,
     ) {
         let visible = applied.filter(|applied| applied.text.visible);
-        let mut buffer = BytesMut::with_capacity(256);
-        let mut policies = BytesMut::new();
         if self.forms.draft {
-            policies = BytesMut::with_capacity(128);
-            keep_valid(headers, &RATELIMIT, &mut buffer);
-            keep_valid(headers, &RATELIMIT_POLICY, &mut policies);
+            keep_valid(headers, &RATELIMIT, buffer);
         }
-        let mut nearest = None;
-        for applied in visible {
+        let mut nearest: Option<Closest> = None;
+        for applied in visible.clone() {
             let report = applied.check.policy.report(applied.check.state, self.now);
             if self.forms.draft {
-                member(&mut buffer, &applied.text.name);
+                member(buffer, &applied.text.name);
                 buffer.put_slice(b";r=");
-                put_number(&mut buffer, report.remaining);
+                put_number(buffer, report.remaining);
                 buffer.put_slice(b";t=");
-                put_number(&mut buffer, seconds_until(report.grows_at, self.now));
-                member(&mut policies, &applied.text.policy);
+                put_number(buffer, seconds_until(report.grows_at, self.now));
             }
             let candidate = Closest::new(&applied, report);
-            if nearest.as_ref().is_none_or(|best: &Closest| candidate.is_closer_than(best)) {
+            if nearest.as_ref().is_none_or(|best| candidate.is_closer_than(best)) {
                 nearest = Some(candidate);
             }
         }
-        let Some(nearest) = nearest else { return };
+        let Some(nearest) = nearest else { return buffer.clear() };
         if self.forms.draft {
             insert(headers, RATELIMIT, buffer.split().freeze());
-            insert(headers, RATELIMIT_POLICY, policies.freeze());
+            keep_valid(headers, &RATELIMIT_POLICY, buffer);
+            visible.for_each(|applied| member(buffer, &applied.text.policy));
+            insert(headers, RATELIMIT_POLICY, buffer.split().freeze());
         }
         let delta = match (nearest.refused, self.retry_after) {
             (true, Some(seconds)) => seconds,
             _ => seconds_until(nearest.report.full_at, self.now),
         };
         let mut number = |value: u64| {
-            put_number(&mut buffer, value);
+            put_number(buffer, value);
             buffer.split().freeze()
         };
         let (limit, remaining) = (number(nearest.quota), number(nearest.report.remaining));

@@ -52,13 +52,12 @@ impl Refusal<'_> {
         self.retry_at.map(|at| seconds_until(at, self.now).max(1))
     }
 
-    /// The answer, in the map that held the request's headers.
+    /// The answer, in the map that held the request's headers, with its text in `buffer`.
     #[must_use]
-    pub fn into_response(self, mut headers: HeaderMap) -> Response<Body> {
+    pub fn into_response(self, mut headers: HeaderMap, buffer: &mut BytesMut) -> Response<Body> {
         headers.clear();
-        let mut buffer = BytesMut::with_capacity(512);
         if let Some(seconds) = self.retry_after() {
-            put_number(&mut buffer, seconds);
+            put_number(buffer, seconds);
             if let Ok(value) = HeaderValue::from_maybe_shared(buffer.split().freeze()) {
                 headers.insert(RETRY_AFTER, value);
             }
@@ -68,8 +67,8 @@ impl Refusal<'_> {
         if let Some(first) = self.limits.first() {
             headers.insert(PROXY_STATUS, first.proxy_status.clone());
         }
-        self.write_body(&mut buffer);
-        let mut response = Response::new(Body::full(buffer.freeze()));
+        self.write_body(buffer);
+        let mut response = Response::new(Body::full(buffer.split().freeze()));
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         *response.headers_mut() = headers;
         response

@@ -1,10 +1,13 @@
-//! Measures one answer from its request's header to the end of its body.
+//! What one worker counts, by itself until it is asked.
+//!
+//! A meter belongs to one thread and costs no atomic operation. It adds up into the shared
+//! [`Metrics`] when the worker is told to, which every scrape does, and when it is dropped.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
 
 use http::StatusCode;
-use prometheus::{Histogram, IntCounter};
+use prometheus::local::{LocalHistogram, LocalIntCounter};
 use tokio::time::Instant;
 
 use super::access_log::Entry;
@@ -16,13 +19,13 @@ const COMMON: [u16; 28] = [
     413, 422, 429, 431, 500, 501, 502, 503, 504,
 ];
 
-/// What one worker counts for one route.
+/// The requests of one route.
 #[derive(Debug)]
 pub struct RouteMeter {
     name: String,
     metrics: Metrics,
-    seconds: Histogram,
-    by_status: [OnceCell<IntCounter>; COMMON.len()],
+    seconds: LocalHistogram,
+    by_status: [OnceCell<LocalIntCounter>; COMMON.len()],
 }
 
 impl RouteMeter {
@@ -31,18 +34,59 @@ impl RouteMeter {
         RouteMeter {
             name: name.to_owned(),
             metrics: metrics.clone(),
-            seconds: metrics.request_seconds.with_label_values(&[name]),
+            seconds: metrics.request_seconds.with_label_values(&[name]).local(),
             by_status: [const { OnceCell::new() }; COMMON.len()],
         }
     }
 
+    pub fn flush(&self) {
+        self.seconds.flush();
+        self.by_status.iter().filter_map(OnceCell::get).for_each(LocalIntCounter::flush);
+    }
+
     fn count(&self, status: StatusCode) {
-        let resolve =
+        let counter =
             || self.metrics.requests.with_label_values(&[self.name.as_str(), status.as_str()]);
         match COMMON.binary_search(&status.as_u16()) {
-            Ok(index) => self.by_status[index].get_or_init(resolve).inc(),
-            Err(_) => resolve().inc(),
+            Ok(index) => self.by_status[index].get_or_init(|| counter().local()).inc(),
+            Err(_) => counter().inc(),
         }
+    }
+}
+
+impl Drop for RouteMeter {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// The outcomes of one limit.
+#[derive(Debug)]
+pub struct LimitMeter {
+    allowed: LocalIntCounter,
+    refused: LocalIntCounter,
+}
+
+impl LimitMeter {
+    #[must_use]
+    pub fn new(limit: &str, metrics: &Metrics) -> Self {
+        let outcome = |outcome| metrics.decisions.with_label_values(&[limit, outcome]).local();
+        LimitMeter { allowed: outcome("allowed"), refused: outcome("refused") }
+    }
+
+    pub fn count(&self, refused: bool) {
+        if refused { self.refused.inc() } else { self.allowed.inc() }
+    }
+
+    pub fn flush(&self) {
+        self.allowed.flush();
+        self.refused.flush();
+    }
+}
+
+impl Drop for LimitMeter {
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 

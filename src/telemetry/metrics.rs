@@ -1,11 +1,11 @@
 //! The metrics, and where they are registered. No label ever carries a caller's key.
 //!
-//! Looking up a child by its labels hashes and locks, so whoever counts on the hot path keeps the
-//! child it was given when the configuration was compiled.
+//! Looking up a child by its labels hashes and locks, and counting in one place from several
+//! threads passes its cache line around. Workers therefore count in [meters](super::meter) of
+//! their own, resolved when the configuration is compiled, and add up here before each scrape.
 
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
-    Registry, TextEncoder,
+    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
 };
 
 #[derive(Debug, Clone)]
@@ -111,30 +111,12 @@ impl Metrics {
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(text)
     }
-
-    #[must_use]
-    pub fn decision(&self, limit: &str) -> DecisionMeter {
-        let outcome = |outcome| self.decisions.with_label_values(&[limit, outcome]);
-        DecisionMeter { allowed: outcome("allowed"), refused: outcome("refused") }
-    }
-
-    #[must_use]
-    pub fn decision_time(&self, store: &str) -> Histogram {
-        self.decision_seconds.with_label_values(&[store])
-    }
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// One limit's outcomes.
-#[derive(Debug, Clone)]
-pub struct DecisionMeter {
-    pub allowed: IntCounter,
-    pub refused: IntCounter,
 }
 
 const REGISTERED: &str = "metric names are valid and registered once";

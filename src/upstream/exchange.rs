@@ -7,7 +7,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode};
 use tokio::time::Instant;
@@ -261,7 +261,7 @@ impl Sender {
                 continue;
             }
             if self.state == Sending::ChunkEnd {
-                wire.outbox().put_slice(encode::CHUNK_END);
+                wire.outbox().extend_from_slice(encode::CHUNK_END);
                 self.state = Sending::Body;
             }
             match self.body.poll_data(cx) {
@@ -275,7 +275,7 @@ impl Sender {
                 }
                 Poll::Ready(None) => {
                     if self.chunked {
-                        wire.outbox().put_slice(encode::LAST_CHUNK);
+                        wire.outbox().extend_from_slice(encode::LAST_CHUNK);
                     }
                     self.state = Sending::Flush;
                 }
