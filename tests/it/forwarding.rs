@@ -248,3 +248,62 @@ fn a_route_edits_headers_and_path() {
         assert!(!request.has("x-secret"));
     }
 }
+
+#[test]
+fn what_a_route_sets_is_there_once_and_what_it_removes_is_gone() {
+    let upstream = Upstream::ok();
+    let names = [
+        "authorization",
+        "cookie",
+        "user-agent",
+        "host",
+        "x-forwarded-proto",
+        "x-real-ip",
+        "accept",
+    ];
+    let mut wrong = Vec::new();
+    for name in names {
+        let edit = |edit: &str| {
+            format!(
+                "[[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"api\"\nrequest_headers = {edit}"
+            )
+        };
+        let set = edit(&format!("{{ set = {{ {name} = \"ours\" }} }}"));
+        let remove = edit(&format!("{{ remove = [\"{name}\"] }}"));
+        for (text, expected) in [(set, Some("ours")), (remove, None)] {
+            // What may be edited is for the configuration to say; what it allows must be done.
+            let scratch = crate::support::Scratch::new();
+            let file =
+                scratch.file("weir.toml", &Config::to(&upstream).open().routes(&text).text());
+            let check =
+                crate::support::gateway::program().arg("check").arg(&file).output().unwrap();
+            if check.status.code() == Some(2) {
+                continue;
+            }
+            let weir = Weir::start_from(scratch, file);
+            let lines = if name == "host" { String::new() } else { format!("{name}: theirs\r\n") };
+            weir.ask(get_with("/", &lines));
+            let request = upstream.last();
+            let found = request.all(name);
+            if found != expected.into_iter().collect::<Vec<_>>() {
+                wrong.push(format!("{} gives {found:?}", text.lines().last().unwrap()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_server_may_be_named() {
+    let upstream = Upstream::ok();
+    let named = Config::to(&upstream).open().text().replace("127.0.0.1:", "localhost:");
+    let named = named.replace("\"localhost:0\"", "\"127.0.0.1:0\"");
+    let scratch = crate::support::Scratch::new();
+    let file = scratch.file("weir.toml", &named);
+    assert_eq!(Weir::start_from(scratch, file).get("/").status, 200);
+    let unknown = named.replace("localhost", "nobody.invalid");
+    let scratch = crate::support::Scratch::new();
+    let file = scratch.file("weir.toml", &unknown);
+    let response = Weir::start_from(scratch, file).get("/");
+    assert!(matches!(response.status, 502 | 504), "{}", response.status);
+}

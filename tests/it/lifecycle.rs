@@ -36,6 +36,8 @@ fn a_request_in_flight_outlives_the_signal() {
         weir.signal(signal);
         wait_until("new connections are turned away", || weir.refuses_connections());
         assert!(weir.runs());
+        assert_eq!(weir.admin("/readyz").status, 503, "not ready for more");
+        assert_eq!(weir.admin("/healthz").status, 200, "but well");
         go.send(()).unwrap();
         let response = client.response();
         assert_eq!((response.status, response.text().as_str()), (200, "at last"));

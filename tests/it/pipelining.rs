@@ -22,6 +22,17 @@ fn twenty_pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn pipelining_has_no_end() {
+    let upstream = Upstream::replying(|request| crate::support::upstream::ok(&request.target));
+    let weir = Weir::start(&Config::to(&upstream).open());
+    let mut client = weir.connect();
+    client.send((0..3000).map(|n| get(&format!("/{n}"))).collect::<String>());
+    for n in 0..3000 {
+        assert_eq!(client.response().text(), format!("/{n}"));
+    }
+}
+
+#[test]
 fn pipelined_bodies_stay_with_their_requests() {
     let upstream = Upstream::replying(|request| {
         crate::support::upstream::ok(&format!("{} {}", request.target, request.body.len()))

@@ -1,11 +1,13 @@
 //! Clients and upstreams that take their time, and those who must not notice.
 
 use std::sync::{Mutex, mpsc};
+use std::time::Duration;
 
+use crate::support::gateway::program_with_files;
 use crate::support::upstream::ok;
 use crate::support::wire::Stop;
 use crate::support::{
-    After, Client, Config, PATIENCE, Response, Upstream, Weir, get, post, wait_until,
+    After, Client, Config, PATIENCE, Response, Scratch, Upstream, Weir, get, post, wait_until,
 };
 
 /// A slow client is told 408 or just cut off.
@@ -36,7 +38,7 @@ fn a_head_that_does_not_end_is_given_up_on() {
             if !dripping.wire.write(b"X-A: b\r\n") {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
         }
     });
     given_up_on("dripping", client.try_response());
@@ -93,11 +95,27 @@ fn an_upstream_body_that_stands_still_is_visible() {
 }
 
 #[test]
+fn a_client_that_stops_reading_is_given_up_on() {
+    let (gone, notice) = mpsc::channel::<()>();
+    let upstream = Upstream::scripted(move |exchange| {
+        exchange.reply("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+        while exchange.wire.write(&[b'x'; 65_536]) {}
+        let _ = gone.send(());
+        After::Close
+    });
+    let weir = Weir::start(&Config::to(&upstream).open().server("request_timeout = \"300ms\""));
+    let mut client = weir.connect();
+    client.send(get("/"));
+    // The upstream's own writes give up after `PATIENCE`, so it is to be heard of before that.
+    notice.recv_timeout(PATIENCE / 2).expect("the upstream connection is let go");
+}
+
+#[test]
 fn a_healthy_client_does_not_notice_slow_ones() {
     let upstream = Upstream::ok();
     let config = Config::to(&upstream).open();
     let weir = Weir::start(&config.server("header_timeout = \"60s\"\nrequest_timeout = \"60s\""));
-    let slow: Vec<Client> = (0..400)
+    let slow: Vec<Client> = (0..1000)
         .map(|n| {
             let mut client = weir.connect();
             client.send(match n % 4 {
@@ -167,4 +185,25 @@ fn connections_above_the_bound_wait_or_are_turned_away() {
     drop(held);
     let ask = || Client::connect(weir.address()).try_ask(get("/")).is_ok_and(|it| it.status == 200);
     wait_until("there is room again", ask);
+}
+
+#[test]
+fn out_of_file_descriptors_it_waits_and_recovers() {
+    let upstream = Upstream::ok();
+    let scratch = Scratch::new();
+    let file = scratch.file("weir.toml", &Config::to(&upstream).open().text());
+    let mut weir = Weir::start_with(program_with_files(90), scratch, file);
+    let held: Vec<Client> = (0..200).map(|_| weir.connect()).collect();
+    // It must not spin meanwhile: a quarter of a second of processor time in half a second is.
+    let before = weir.processor_ticks();
+    std::thread::sleep(Duration::from_millis(500));
+    let spent = weir.processor_ticks() - before;
+    assert!(spent < 25, "{spent} ticks of processor time with nothing to do");
+    assert!(weir.runs());
+    drop(held);
+    let ask = || Client::connect(weir.address()).try_ask(get("/")).is_ok_and(|it| it.status == 200);
+    wait_until("it serves again", ask);
+    for _ in 0..10 {
+        assert!(ask());
+    }
 }

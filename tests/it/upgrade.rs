@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::support::upstream::ok;
-use crate::support::{After, Client, Config, Exchange, Upstream, Weir, get};
+use crate::support::{After, Client, Config, Exchange, Upstream, Weir, get, get_with};
 
 const UPGRADE: &str = "GET /ws HTTP/1.1\r\nHost: weir.test\r\nConnection: keep-alive, Upgrade\r\n\
                        Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -117,6 +117,36 @@ fn an_upgrade_answered_with_200_is_no_tunnel() {
         assert_eq!(next.text(), "plain");
         assert_eq!(upstream.last().target, "/next");
         assert!(upstream.last().has("x-forwarded-for"), "it went through unseen");
+    }
+}
+
+#[test]
+fn an_upgrade_to_another_http_is_not_passed_on() {
+    // Inside such a tunnel every request would go by unseen and uncounted.
+    let upstream = Upstream::replying(|_| ok("plain"));
+    let weir = Weir::start(&Config::to(&upstream).open());
+    for protocol in [
+        "h2c",
+        "H2C",
+        "HTTP/2.0",
+        "websocket, h2c",
+        "websocket\r\nUpgrade: h2c",
+        "foo/1\r\nUpgrade: h2c",
+        "h2c, websocket",
+        "TLS/1.2, HTTP/1.1",
+    ] {
+        let lines = format!(
+            "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {protocol}\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+        );
+        let response = weir.ask(get_with("/", &lines));
+        assert!(matches!(response.status, 200 | 400), "{protocol}: {}", response.status);
+        if response.status == 200 {
+            let sent = upstream.last().all("upgrade").join(", ").to_ascii_lowercase();
+            assert!(
+                sent.is_empty() || sent == "websocket" || sent == "foo/1",
+                "{protocol}: passed on as {sent}"
+            );
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use super::client::Client;
 use super::config::Config;
@@ -34,6 +34,21 @@ pub(crate) fn program() -> Command {
     command
 }
 
+/// The program with room for so many open files.
+pub(crate) fn program_with_files(count: u32) -> Command {
+    let mut command = Command::new("sh");
+    let script = format!("ulimit -n {count} && exec \"$0\" \"$@\"");
+    command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_weir"));
+    command.env_remove("WEIR_CONFIG").env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// The tests of this process hold both ends of many connections at once.
+fn raise_file_limit() {
+    let files = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
+}
+
 impl Weir {
     #[track_caller]
     pub(crate) fn start(config: &Config) -> Weir {
@@ -42,10 +57,16 @@ impl Weir {
         Weir::start_from(scratch, file)
     }
 
-    /// Starts from a file that lies somewhere in `scratch`, and waits until it serves.
+    /// Starts from a file that lies somewhere in `scratch`.
     #[track_caller]
     pub(crate) fn start_from(scratch: Scratch, file: PathBuf) -> Weir {
-        let mut command = program();
+        Weir::start_with(program(), scratch, file)
+    }
+
+    /// Starts a program that is `weir` in the end, and waits until it serves.
+    #[track_caller]
+    pub(crate) fn start_with(mut command: Command, scratch: Scratch, file: PathBuf) -> Weir {
+        raise_file_limit();
         command.arg("run").arg("--config").arg(&file).current_dir(scratch.path());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
@@ -166,6 +187,13 @@ impl Weir {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// The processor time it has used, in ticks of a hundredth of a second.
+    pub(crate) fn processor_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+        fields.skip(11).take(2).map(|it| it.parse::<u64>().unwrap()).sum()
     }
 
     /// Everything it has printed so far.
