@@ -1,0 +1,152 @@
+//! The admin listener, its metrics, and the access log.
+
+use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use crate::support::upstream::ok;
+use crate::support::{Config, Upstream, Weir, get, get_with, post, wait_until};
+
+#[test]
+fn health_and_metrics_are_on_the_admin_port() {
+    let weir = Weir::start(&Config::echo());
+    for target in ["/healthz", "/readyz"] {
+        assert_eq!(weir.admin(target).status, 200, "{target}");
+    }
+    let metrics = weir.admin("/metrics");
+    assert!(metrics.one("content-type").starts_with("text/plain"), "{metrics:?}");
+    assert_eq!(weir.admin("/nothing").status, 404);
+}
+
+#[test]
+fn nothing_of_admin_is_on_the_data_port() {
+    let upstream = Upstream::ok();
+    let routes = "[[routes]]\nname = \"a\"\npath = \"/a\"\nupstream = \"api\"";
+    let weir = Weir::start(&Config::to(&upstream).open().routes(routes));
+    for target in
+        ["/metrics", "/healthz", "/readyz", "/v1/limits", "/v1/reload", "/v1/explain", "/"]
+    {
+        for method in ["GET", "POST", "DELETE"] {
+            let response = weir.ask(get(target).replace("GET", method));
+            assert_eq!(
+                (response.status, response.error()),
+                (404, "no_route".into()),
+                "{method} {target}"
+            );
+        }
+    }
+    let open = Weir::start(&Config::to(&upstream).open());
+    for target in ["/metrics", "/healthz", "/readyz"] {
+        assert_eq!(open.get(target).text(), "ok", "{target} is upstream's");
+    }
+}
+
+#[test]
+fn requests_and_decisions_are_counted() {
+    let upstream = Upstream::replying(|request| match request.target.as_str() {
+        "/missing" => b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        _ => ok("ok"),
+    });
+    let limit = "key = \"ip\"\nrate = \"1/hour\"\nburst = 3";
+    let weir = Weir::start(&Config::to(&upstream).limit(limit));
+    for target in ["/", "/missing", "/", "/", "/"] {
+        weir.get(target);
+    }
+    let counted = |status: &str| {
+        let labels = [("route", "all"), ("status", status)];
+        weir.metrics().value("weir_requests_total", &labels).unwrap_or(0.0)
+    };
+    // The last answer may be read before it is counted.
+    wait_until("all five are counted", || counted("200") + counted("404") + counted("429") == 5.0);
+    assert_eq!([counted("200"), counted("404"), counted("429")], [2.0, 1.0, 2.0]);
+    let metrics = weir.metrics();
+    let decided: Vec<_> =
+        metrics.series().into_iter().filter(|it| it.starts_with("weir_decisions_total")).collect();
+    assert!(decided.iter().any(|it| it.contains("limit=\"per-ip\"")), "{decided:?}");
+    assert_eq!(metrics.value("weir_decisions_total", &[("limit", "per-ip")]), Some(5.0));
+    for name in
+        ["weir_decision_seconds_count", "weir_request_seconds_count", "weir_upstream_seconds_count"]
+    {
+        assert!(metrics.value(name, &[]).is_some_and(|it| it > 0.0), "{name}");
+    }
+    assert_eq!(metrics.value("weir_upstream_seconds_count", &[("upstream", "api")]), Some(3.0));
+    assert_eq!(metrics.value("weir_buckets", &[]), Some(1.0));
+}
+
+#[test]
+fn no_caller_can_make_a_series() {
+    let upstream = Upstream::ok();
+    let limit = "key = \"header:x-user\"\nrate = \"1/hour\"\nburst = 1";
+    let weir = Weir::start(&Config::to(&upstream).limit(limit));
+    let mut client = weir.connect();
+    let mut round = |n: usize| {
+        let lines =
+            format!("X-User: user-{n}\r\nX-Forwarded-For: 1.1.{}.{}\r\n", n / 256 % 256, n % 256);
+        let method = format!("M{n}");
+        client.ask(get_with(&format!("/path-{n}?q={n}"), &lines).replace("GET", &method));
+        client.ask(get_with(&format!("/path-{n}"), &lines));
+    };
+    round(0);
+    let names = |weir: &Weir| -> BTreeSet<String> {
+        weir.metrics().series().into_iter().map(str::to_owned).collect()
+    };
+    wait_until("both are counted", || names(&weir).iter().any(|it| it.contains("status=\"429\"")));
+    let before = names(&weir);
+    (1..1500).for_each(&mut round);
+    let after = names(&weir);
+    assert_eq!(before, after);
+    assert!(!after.iter().any(|it| it.contains("user-") || it.contains("path-")));
+}
+
+fn log_lines(weir: &Weir) -> Vec<Value> {
+    let text = std::fs::read_to_string(weir.directory().join("access.log")).unwrap_or_default();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let parse =
+        |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
+    whole.lines().map(parse).collect()
+}
+
+#[test]
+fn the_access_log_has_one_json_line_a_request() {
+    let upstream = Upstream::ok();
+    let limit = "key = \"ip\"\nrate = \"1/hour\"\nburst = 2";
+    let log = "[telemetry]\naccess_log = \"access.log\"";
+    let weir = Weir::start(&Config::to(&upstream).limit(limit).also(log));
+    weir.get("/a?b=c");
+    weir.ask(post("/p", "hello"));
+    weir.get("/refused");
+    weir.ask(get_with("/x\"y\\z%0a%0d", "User-Agent: \"quoted\" \\ \u{e9}\r\n"));
+    wait_until("all are written", || log_lines(&weir).len() == 4);
+    let lines = log_lines(&weir);
+    let ids: BTreeSet<_> =
+        lines.iter().map(|it| it["request_id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(ids.len(), 4, "each has its own id");
+    let row = |n: usize| {
+        let line = &lines[n];
+        (
+            line["method"].as_str().unwrap(),
+            line["path"].as_str().unwrap().to_owned(),
+            line["status"].as_u64().unwrap(),
+        )
+    };
+    let (method, path, status) = row(0);
+    assert_eq!((method, status), ("GET", 200));
+    assert!(path.starts_with("/a"), "{path}");
+    assert_eq!(row(1), ("POST", "/p".to_owned(), 200));
+    assert_eq!(row(2), ("GET", "/refused".to_owned(), 429));
+    for line in &lines[..3] {
+        assert_eq!(line["route"], "all");
+        let time = line["time"].as_f64().expect("seconds since 1970");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        assert!((now - 60.0..=now).contains(&time), "{time} at {now}");
+    }
+}
+
+#[test]
+fn there_is_no_access_log_unless_asked_for() {
+    let weir = Weir::start(&Config::echo());
+    weir.get("/not-to-be-logged");
+    weir.metrics();
+    assert!(!weir.said().contains("not-to-be-logged"), "{}", weir.said());
+}

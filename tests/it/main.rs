@@ -1,0 +1,37 @@
+//! Black-box tests: the real binary on real sockets, spoken to in raw bytes.
+//!
+//! One binary, one file a subject. Every test starts its own gateway and its own upstreams on
+//! free ports, so that all of them may run at once.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
+
+#[path = "../support/support.rs"]
+mod support;
+
+// What a request is: framing, and how connections carry it.
+mod chunked;
+mod framing;
+mod host;
+mod pipelining;
+mod slow;
+
+// Which route it takes, who it counts as, whether it may pass.
+mod identity;
+mod limits;
+mod routing;
+
+// On to upstream and back.
+mod bodies;
+mod forwarding;
+mod upgrade;
+mod upstream_faults;
+
+// What the caller is told.
+mod answers;
+mod curl;
+
+// Running it.
+mod admin;
+mod cli;
+mod lifecycle;
+mod reload;

@@ -1,0 +1,209 @@
+//! A new configuration takes the place of the old one between two requests, or not at all.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use rustix::process::Signal;
+
+use crate::support::{Config, Scratch, Upstream, Weir, get, wait_until};
+
+fn with_burst(upstream: &Upstream, burst: u32) -> Config {
+    Config::to(upstream).limit(&format!("key = \"ip\"\nrate = \"1/hour\"\nburst = {burst}"))
+}
+
+fn limit_in_force(weir: &Weir) -> String {
+    weir.get("/").one("x-ratelimit-limit").to_owned()
+}
+
+#[test]
+fn a_file_replaced_by_rename_is_read() {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&with_burst(&upstream, 100));
+    assert_eq!(limit_in_force(&weir), "100");
+    for burst in [101, 102, 103] {
+        weir.replace_file(&with_burst(&upstream, burst).text());
+        wait_until("it is in force", || limit_in_force(&weir) == burst.to_string());
+    }
+}
+
+#[test]
+fn a_file_written_in_place_is_read() {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&with_burst(&upstream, 100));
+    for burst in [101, 102, 103] {
+        std::fs::write(weir.file(), with_burst(&upstream, burst).text()).unwrap();
+        wait_until("it is in force", || limit_in_force(&weir) == burst.to_string());
+    }
+}
+
+#[test]
+fn a_file_behind_a_swapped_link_is_read() {
+    // As an orchestrator mounts it: weir.toml -> ..data/weir.toml, ..data -> a directory, and an
+    // update renames a new link over ..data.
+    let upstream = Upstream::ok();
+    let scratch = Scratch::new();
+    let at = scratch.path().to_owned();
+    let place = |name: &str, burst| {
+        std::fs::create_dir(at.join(name)).unwrap();
+        std::fs::write(at.join(name).join("weir.toml"), with_burst(&upstream, burst).text())
+            .unwrap();
+        std::os::unix::fs::symlink(name, at.join("..fresh")).unwrap();
+        std::fs::rename(at.join("..fresh"), at.join("..data")).unwrap();
+    };
+    place("..one", 100);
+    std::os::unix::fs::symlink("..data/weir.toml", at.join("weir.toml")).unwrap();
+    let weir = Weir::start_from(scratch, at.join("weir.toml"));
+    assert_eq!(limit_in_force(&weir), "100");
+    place("..two", 101);
+    wait_until("it is in force", || limit_in_force(&weir) == "101");
+    place("..three", 102);
+    wait_until("it is in force", || limit_in_force(&weir) == "102");
+}
+
+#[test]
+fn sighup_reads_the_file() {
+    let upstream = Upstream::ok();
+    let mut weir = Weir::start(&with_burst(&upstream, 100));
+    let before = weir.reloads("ok");
+    weir.signal(Signal::HUP);
+    wait_until("a reload is counted", || weir.reloads("ok") > before);
+    std::fs::write(weir.file(), with_burst(&upstream, 101).text()).unwrap();
+    weir.signal(Signal::HUP);
+    wait_until("it is in force", || limit_in_force(&weir) == "101");
+    assert!(weir.runs());
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_is_told() {
+    let upstream = Upstream::ok();
+    let good = with_burst(&upstream, 100);
+    let weir = Weir::start(&good);
+    let mut client = weir.connect();
+    assert_eq!(client.ask(get("/")).status, 200);
+    let text = good.text();
+    let rows = [
+        text.replace("burst", "brust"),
+        text.replace("1/hour", "1/fortnight"),
+        text.replace("limits = [\"per-ip\"]", "limits = [\"nobody\"]"),
+        "not toml at all [".to_owned(),
+    ];
+    for row in rows {
+        let failed = weir.reloads("failed");
+        let ok = weir.reloads("ok");
+        weir.replace_file(&row);
+        wait_until("the failure is counted", || weir.reloads("failed") > failed);
+        assert!(weir.reloads("ok") <= ok);
+        assert_eq!(client.ask(get("/")).one("x-ratelimit-limit"), "100");
+    }
+    wait_until("it says why", || weir.said().contains("brust"));
+    let said = weir.said();
+    assert!(said.contains("weir.toml:"), "with the place: {said}");
+    weir.reload(&with_burst(&upstream, 101));
+    assert_eq!(client.ask(get("/")).one("x-ratelimit-limit"), "101");
+}
+
+#[test]
+fn a_vanished_file_changes_nothing() {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&with_burst(&upstream, 100));
+    std::fs::remove_file(weir.file()).unwrap();
+    let failed = weir.reloads("failed");
+    weir.signal(Signal::HUP);
+    wait_until("the failure is counted", || weir.reloads("failed") > failed);
+    assert_eq!(limit_in_force(&weir), "100");
+}
+
+#[test]
+fn what_was_used_stays_used() {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&with_burst(&upstream, 5));
+    let mut client = weir.connect();
+    for _ in 0..5 {
+        assert_eq!(client.ask(get("/")).status, 200);
+    }
+    assert_eq!(client.ask(get("/")).status, 429);
+    // The same file again: nothing is given back.
+    weir.reload(&with_burst(&upstream, 5).also("# touched"));
+    assert_eq!(client.ask(get("/")).status, 429);
+    // A larger burst adds what it is larger by, at once, on the same connection.
+    weir.reload(&with_burst(&upstream, 8));
+    let statuses: Vec<u16> = (0..4).map(|_| client.ask(get("/")).status).collect();
+    assert_eq!(statuses, [200, 200, 200, 429]);
+    // A smaller one is not emptier than empty.
+    weir.reload(&with_burst(&upstream, 2));
+    let refusal = client.ask(get("/"));
+    assert_eq!(refusal.status, 429);
+    let wait: u64 = refusal.one("retry-after").parse().unwrap();
+    assert!(wait <= 3600, "one token is an hour away, not {wait} s");
+    assert_eq!(refusal.one("x-ratelimit-limit"), "2");
+}
+
+#[test]
+fn routes_and_upstreams_change_at_once() {
+    let (one, two) = (Upstream::replying(|_| body("one")), Upstream::replying(|_| body("two")));
+    let weir = Weir::start(&Config::to(&one).open());
+    let mut client = weir.connect();
+    assert_eq!(client.ask(get("/")).text(), "one");
+    weir.reload(&Config::to(&two).open());
+    assert_eq!(client.ask(get("/")).text(), "two");
+    let routes = "[[routes]]\nname = \"a\"\npath = \"/a\"\nupstream = \"api\"";
+    weir.reload(&Config::to(&two).open().routes(routes));
+    assert_eq!(client.ask(get("/")).status, 404);
+    assert_eq!(client.ask(get("/a")).text(), "two");
+}
+
+fn body(text: &str) -> Vec<u8> {
+    crate::support::upstream::ok(text)
+}
+
+#[test]
+fn a_request_in_flight_ends_as_it_began() {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let slow = Upstream::scripted(move |exchange| {
+        let _ = wait.lock().unwrap().recv_timeout(crate::support::PATIENCE);
+        exchange.reply(body("slow"));
+        crate::support::After::Keep
+    });
+    let fast = Upstream::replying(|_| body("fast"));
+    let weir = Weir::start(&Config::to(&slow).open());
+    let mut client = weir.connect();
+    client.send(get("/"));
+    wait_until("it is in flight", || slow.heads() == 1);
+    weir.reload(&Config::to(&fast).open());
+    assert_eq!(weir.get("/").text(), "fast");
+    go.send(()).unwrap();
+    assert_eq!(client.response().text(), "slow");
+    assert_eq!(client.ask(get("/")).text(), "fast");
+}
+
+#[test]
+fn no_request_fails_while_reloading_under_load() {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&Config::to(&upstream).open());
+    let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for n in 0..6 {
+            let (weir, over, asked) = (&weir, &over, &asked);
+            scope.spawn(move || {
+                let mut client = weir.connect();
+                while !over.load(Ordering::Relaxed) {
+                    // Half keep their connection, half take a new one each time.
+                    if n % 2 == 0 {
+                        client = weir.connect();
+                    }
+                    assert_eq!(client.ask(get("/")).status, 200);
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for round in 0..6 {
+            weir.reload(
+                &Config::to(&upstream).open().server(&format!("drain = \"{}s\"", 10 + round)),
+            );
+            let seen = asked.load(Ordering::Relaxed);
+            wait_until("more was asked", || asked.load(Ordering::Relaxed) > seen + 20);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}

@@ -1,0 +1,209 @@
+//! Clients and upstreams that take their time, and those who must not notice.
+
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
+
+use crate::support::gateway::program_with_files;
+use crate::support::upstream::ok;
+use crate::support::wire::Stop;
+use crate::support::{
+    After, Client, Config, PATIENCE, Response, Scratch, Upstream, Weir, get, post, wait_until,
+};
+
+/// A slow client is told 408 or just cut off.
+#[track_caller]
+fn given_up_on(what: &str, outcome: Result<Response, Stop>) {
+    match outcome {
+        Ok(response) => assert_eq!(response.status, 408, "{what}"),
+        Err(stop) => assert_eq!(stop, Stop::Closed, "{what}"),
+    }
+}
+
+#[test]
+fn a_head_that_does_not_end_is_given_up_on() {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&Config::to(&upstream).open().server("header_timeout = \"300ms\""));
+    for part in ["G", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\n", "\r\n"] {
+        let mut client = weir.connect();
+        client.send(part);
+        given_up_on(part, client.try_response());
+    }
+    // Bytes now and then do not buy more time.
+    let mut client = weir.connect();
+    let mut dripping =
+        Client { wire: crate::support::wire::Wire::new(client.wire.stream().try_clone().unwrap()) };
+    let dripper = std::thread::spawn(move || {
+        dripping.send("GET / HTTP/1.1\r\n");
+        for _ in 0..200 {
+            if !dripping.wire.write(b"X-A: b\r\n") {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    given_up_on("dripping", client.try_response());
+    drop(client);
+    dripper.join().unwrap();
+    // On a kept connection the second head is under the same clock.
+    let mut client = weir.connect();
+    assert_eq!(client.ask(get("/")).status, 200);
+    client.send("GET / HT");
+    given_up_on("second", client.try_response());
+    assert_eq!(upstream.heads(), 1);
+}
+
+#[test]
+fn an_idle_connection_is_closed_in_time() {
+    let timeouts = "idle_timeout = \"300ms\"\nheader_timeout = \"300ms\"";
+    let weir = Weir::start(&Config::echo().server(timeouts));
+    let mut fresh = weir.connect();
+    let mut used = weir.connect();
+    assert_eq!(used.ask(get("/")).status, 200);
+    assert!(used.closes());
+    given_up_on("never used", fresh.try_response());
+}
+
+#[test]
+fn a_body_that_stands_still_is_given_up_on() {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&Config::to(&upstream).open().server("request_timeout = \"300ms\""));
+    let heads = ["Content-Length: 10\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhel"];
+    for head in heads {
+        let mut client = weir.connect();
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{head}"));
+        given_up_on(head, client.try_response());
+    }
+    assert!(upstream.requests().iter().all(|it| !it.complete));
+    assert_eq!(weir.get("/").status, 200);
+}
+
+#[test]
+fn an_upstream_body_that_stands_still_is_visible() {
+    let (end, over) = mpsc::channel::<()>();
+    let over = Mutex::new(over);
+    let upstream = Upstream::scripted(move |exchange| {
+        exchange.reply("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        // Longer than the client waits: it is the gateway that must end it.
+        let _ = over.lock().unwrap().recv_timeout(2 * PATIENCE);
+        After::Close
+    });
+    let weir = Weir::start(&Config::to(&upstream).open().server("request_timeout = \"300ms\""));
+    let mut client = weir.connect();
+    client.send(get("/"));
+    assert!(client.try_response().is_ok_and(|response| response.truncated));
+    drop(end);
+}
+
+#[test]
+fn a_client_that_stops_reading_is_given_up_on() {
+    let (gone, notice) = mpsc::channel::<()>();
+    let upstream = Upstream::scripted(move |exchange| {
+        exchange.reply("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+        while exchange.wire.write(&[b'x'; 65_536]) {}
+        let _ = gone.send(());
+        After::Close
+    });
+    let weir = Weir::start(&Config::to(&upstream).open().server("request_timeout = \"300ms\""));
+    let mut client = weir.connect();
+    client.send(get("/"));
+    // The upstream's own writes give up after `PATIENCE`, so it is to be heard of before that.
+    notice.recv_timeout(PATIENCE / 2).expect("the upstream connection is let go");
+}
+
+#[test]
+fn a_healthy_client_does_not_notice_slow_ones() {
+    let upstream = Upstream::ok();
+    let config = Config::to(&upstream).open();
+    let weir = Weir::start(&config.server("header_timeout = \"60s\"\nrequest_timeout = \"60s\""));
+    let slow: Vec<Client> = (0..1000)
+        .map(|n| {
+            let mut client = weir.connect();
+            client.send(match n % 4 {
+                0 => "",
+                1 => "GET / HTTP/1.1\r\nHost: a\r\nX-",
+                2 => "POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhel",
+                _ => "POST /slow HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe",
+            });
+            client
+        })
+        .collect();
+    let mut client = weir.connect();
+    for _ in 0..50 {
+        assert_eq!(client.ask(get("/")).status, 200);
+        assert_eq!(weir.get("/").status, 200);
+    }
+    assert_eq!(weir.admin("/healthz").status, 200);
+    drop(slow);
+    wait_until("it has let go of them", || weir.get("/").status == 200);
+}
+
+#[test]
+fn a_client_that_resets_frees_the_upstream_connection() {
+    let (gone, notice) = mpsc::channel::<()>();
+    let upstream = Upstream::scripted(move |exchange| {
+        // Nothing is answered; the read ends when the gateway lets go.
+        while exchange.wire.fill().is_ok() {}
+        let _ = gone.send(());
+        After::Close
+    });
+    let weir = Weir::start(&Config::to(&upstream).open().upstream("response_timeout = \"60s\""));
+    for request in [get("/"), post("/", "hello")] {
+        let seen = upstream.heads();
+        let mut client = weir.connect();
+        client.send(request);
+        wait_until("it is in flight", || upstream.heads() > seen);
+        client.wire.reset();
+        notice.recv_timeout(PATIENCE).expect("the upstream connection is let go");
+    }
+}
+
+#[test]
+fn a_client_that_has_said_all_still_gets_its_answer() {
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let upstream = Upstream::scripted(move |exchange| {
+        let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+        exchange.reply(ok("ok"));
+        After::Keep
+    });
+    let weir = Weir::start(&Config::to(&upstream).open());
+    let mut client = weir.connect();
+    client.send(get("/"));
+    client.wire.finish_writing();
+    wait_until("it is in flight", || upstream.heads() == 1);
+    go.send(()).unwrap();
+    assert_eq!(client.response().text(), "ok");
+    assert!(client.closes());
+}
+
+#[test]
+fn connections_above_the_bound_wait_or_are_turned_away() {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&Config::to(&upstream).open().server("max_connections = 10"));
+    let held: Vec<Client> = (0..30).map(|_| weir.connect()).collect();
+    assert_eq!(weir.admin("/healthz").status, 200, "the admin port is not part of it");
+    drop(held);
+    let ask = || Client::connect(weir.address()).try_ask(get("/")).is_ok_and(|it| it.status == 200);
+    wait_until("there is room again", ask);
+}
+
+#[test]
+fn out_of_file_descriptors_it_waits_and_recovers() {
+    let upstream = Upstream::ok();
+    let scratch = Scratch::new();
+    let file = scratch.file("weir.toml", &Config::to(&upstream).open().text());
+    let mut weir = Weir::start_with(program_with_files(90), scratch, file);
+    let held: Vec<Client> = (0..200).map(|_| weir.connect()).collect();
+    // It must not spin meanwhile: a quarter of a second of processor time in half a second is.
+    let before = weir.processor_ticks();
+    std::thread::sleep(Duration::from_millis(500));
+    let spent = weir.processor_ticks() - before;
+    assert!(spent < 25, "{spent} ticks of processor time with nothing to do");
+    assert!(weir.runs());
+    drop(held);
+    let ask = || Client::connect(weir.address()).try_ask(get("/")).is_ok_and(|it| it.status == 200);
+    wait_until("it serves again", ask);
+    for _ in 0..10 {
+        assert!(ask());
+    }
+}

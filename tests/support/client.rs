@@ -1,0 +1,74 @@
+//! A client that says exactly the bytes it is told to.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::PATIENCE;
+use super::response::Response;
+use super::wire::{Stop, Wire};
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) wire: Wire,
+}
+
+impl Client {
+    #[track_caller]
+    pub(crate) fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE)
+            .unwrap_or_else(|error| panic!("connect to {address}: {error}"));
+        Client { wire: Wire::new(stream) }
+    }
+
+    /// Writes what the peer will take of it.
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.wire.write(bytes.as_ref());
+    }
+
+    /// The next whole answer.
+    #[track_caller]
+    pub(crate) fn response(&mut self) -> Response {
+        let response = self.try_response();
+        let response = response.unwrap_or_else(|stop| panic!("no answer: {stop:?}"));
+        assert!(!response.truncated, "cut off: {response:#?}");
+        response
+    }
+
+    /// The next whole answer to a HEAD.
+    #[track_caller]
+    pub(crate) fn head_response(&mut self) -> Response {
+        Response::read(&mut self.wire, true).unwrap_or_else(|stop| panic!("no answer: {stop:?}"))
+    }
+
+    /// The next answer, if one comes.
+    pub(crate) fn try_response(&mut self) -> Result<Response, Stop> {
+        Response::read(&mut self.wire, false)
+    }
+
+    /// Sends a request and reads its answer.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, request: impl AsRef<[u8]>) -> Response {
+        self.send(request);
+        self.response()
+    }
+
+    /// Sends a request and says what became of it: the answer, or that there was none.
+    pub(crate) fn try_ask(&mut self, request: impl AsRef<[u8]>) -> Result<Response, Stop> {
+        self.send(request);
+        self.try_response()
+    }
+
+    /// Whether nothing comes for a while and the connection stays: only for what must *not*
+    /// happen, where there is no condition to wait for.
+    pub(crate) fn stays_silent(&mut self) -> bool {
+        self.wire.set_patience(Duration::from_millis(150));
+        let silent = self.wire.fill() == Err(Stop::Silence);
+        self.wire.set_patience(PATIENCE);
+        silent
+    }
+
+    /// Whether the peer closes without sending another byte.
+    pub(crate) fn closes(&mut self) -> bool {
+        self.wire.closes()
+    }
+}

@@ -1,0 +1,105 @@
+//! Configurations for tests: one upstream, one limit, one route, and whatever a test adds.
+
+use std::net::SocketAddr;
+
+use super::upstream::Upstream;
+
+/// Rendered as TOML. The one route `all` matches every path and has the limit `per-ip`: a token
+/// bucket with `burst = 5` and `rate = "1/second"` by address.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    server: String,
+    upstream: Option<String>,
+    limit: Option<String>,
+    routes: Option<String>,
+    rest: String,
+}
+
+impl Config {
+    pub(crate) fn to(upstream: &Upstream) -> Config {
+        Config::to_servers(&[upstream.address()])
+    }
+
+    pub(crate) fn to_servers(servers: &[SocketAddr]) -> Config {
+        let servers: Vec<_> = servers.iter().map(|it| format!("\"http://{it}\"")).collect();
+        let upstream = format!("servers = [{}]\n", servers.join(", "));
+        Config { upstream: Some(upstream), ..Config::echo() }
+    }
+
+    /// The built-in upstream.
+    pub(crate) fn echo() -> Config {
+        let limit = "key = \"ip\"\nrate = \"1/second\"\nburst = 5\n".to_owned();
+        Config {
+            server: String::new(),
+            upstream: None,
+            limit: Some(limit),
+            routes: None,
+            rest: String::new(),
+        }
+    }
+
+    /// Without any limit.
+    pub(crate) fn open(mut self) -> Config {
+        self.limit = None;
+        self
+    }
+
+    /// Adds lines to `[server]`.
+    pub(crate) fn server(mut self, lines: &str) -> Config {
+        self.server += lines;
+        self.server += "\n";
+        self
+    }
+
+    /// Adds lines to `[upstreams.api]`.
+    pub(crate) fn upstream(mut self, lines: &str) -> Config {
+        let upstream = self.upstream.get_or_insert_default();
+        *upstream += lines;
+        *upstream += "\n";
+        self
+    }
+
+    /// Takes the place of the lines of `[limits.per-ip]`.
+    pub(crate) fn limit(mut self, lines: &str) -> Config {
+        self.limit = Some(format!("{lines}\n"));
+        self
+    }
+
+    /// Takes the place of all routes.
+    pub(crate) fn routes(mut self, tables: &str) -> Config {
+        self.routes = Some(format!("{tables}\n"));
+        self
+    }
+
+    /// Adds whole tables.
+    pub(crate) fn also(mut self, tables: &str) -> Config {
+        self.rest += tables;
+        self.rest += "\n";
+        self
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let listen =
+            if self.server.contains("listen =") { "" } else { "listen = \"127.0.0.1:0\"\n" };
+        let workers = if self.server.contains("workers") { "" } else { "workers = 2\n" };
+        let mut text = format!("[server]\n{listen}{workers}{}\n", self.server);
+        text += "[admin]\nlisten = \"127.0.0.1:0\"\n\n";
+        if let Some(upstream) = &self.upstream {
+            text += &format!("[upstreams.api]\n{upstream}\n");
+        }
+        if let Some(limit) = &self.limit {
+            text += &format!("[limits.per-ip]\n{limit}\n");
+        }
+        let target = if self.upstream.is_some() { "api" } else { "echo" };
+        let limits = if self.limit.is_some() { "\"per-ip\"" } else { "" };
+        match &self.routes {
+            Some(routes) => text += routes,
+            None => {
+                text += "[[routes]]\nname = \"all\"\npath = \"/*\"\n";
+                text += &format!("upstream = \"{target}\"\nlimits = [{limits}]\n");
+            }
+        }
+        text += "\n";
+        text + &self.rest
+    }
+}

@@ -1,0 +1,53 @@
+//! What every black-box test stands on: the real binary, a raw client, a scriptable upstream.
+//!
+//! Nothing here shares code with the product: requests are bytes on a socket, answers are taken
+//! apart by a strict parser of the tests' own. Everything binds port 0 and may run in parallel.
+
+pub(crate) mod client;
+pub(crate) mod config;
+pub(crate) mod fields;
+pub(crate) mod gateway;
+pub(crate) mod metrics;
+pub(crate) mod response;
+pub(crate) mod scratch;
+pub(crate) mod upstream;
+pub(crate) mod wire;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use client::Client;
+pub(crate) use config::Config;
+pub(crate) use gateway::Weir;
+pub(crate) use response::Response;
+pub(crate) use scratch::Scratch;
+pub(crate) use upstream::{After, Exchange, Upstream};
+
+/// How long anything may take before a test gives up. Far above what is ever needed, so that a
+/// busy machine fails no test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Polls until `condition` holds, and fails the test with `what` if it never does.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// `GET target` as an ordinary HTTP/1.1 client sends it, keeping the connection.
+pub(crate) fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\n\r\n")
+}
+
+/// The same with further header lines, each ended by CRLF.
+pub(crate) fn get_with(target: &str, lines: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\n{lines}\r\n")
+}
+
+/// `POST target` with a Content-Length and its body.
+pub(crate) fn post(target: &str, body: &str) -> String {
+    let length = body.len();
+    format!("POST {target} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: {length}\r\n\r\n{body}")
+}

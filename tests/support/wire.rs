@@ -1,0 +1,173 @@
+//! A socket with a buffer and a deadline: what client and upstream both read messages from.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
+
+/// Why no more could be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The peer closed or reset the connection.
+    Closed,
+    /// Nothing came before the deadline.
+    Silence,
+}
+
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: TcpStream,
+    /// Read, and not yet taken.
+    buffer: Vec<u8>,
+    patience: Duration,
+}
+
+impl Wire {
+    pub(crate) fn new(stream: TcpStream) -> Wire {
+        stream.set_nodelay(true).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Wire { stream, buffer: Vec::new(), patience: PATIENCE }
+    }
+
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Writes all of it unless the peer is gone; whether it took everything. A peer may well
+    /// answer and close before it has read what it refuses, so this is no failure by itself.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
+    }
+
+    /// Ends the connection with a reset, as a process that dies with unread data does.
+    pub(crate) fn reset(self) {
+        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
+    pub(crate) fn finish_writing(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Reads once more, blocking up to the deadline.
+    pub(crate) fn fill(&mut self) -> Result<(), Stop> {
+        let deadline = Instant::now() + self.patience;
+        let mut chunk = [0; 64 * 1024];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Stop::Silence);
+            }
+            self.stream.set_read_timeout(Some(left)).unwrap();
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(Stop::Closed),
+                Ok(count) => {
+                    self.buffer.extend_from_slice(&chunk[..count]);
+                    return Ok(());
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted => {}
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => return Err(Stop::Silence),
+                    _ => return Err(Stop::Closed),
+                },
+            }
+        }
+    }
+
+    /// Takes everything up to and including `mark`.
+    pub(crate) fn take_through(&mut self, mark: &[u8]) -> Result<Vec<u8>, Stop> {
+        let mut searched = 0;
+        loop {
+            if let Some(at) = find(&self.buffer[searched..], mark) {
+                let end = searched + at + mark.len();
+                return Ok(self.buffer.drain(..end).collect());
+            }
+            searched = self.buffer.len().saturating_sub(mark.len());
+            self.fill()?;
+        }
+    }
+
+    /// Takes exactly `count` bytes.
+    pub(crate) fn take(&mut self, count: usize) -> Result<Vec<u8>, Stop> {
+        while self.buffer.len() < count {
+            self.fill()?;
+        }
+        let rest = self.buffer.split_off(count);
+        Ok(std::mem::replace(&mut self.buffer, rest))
+    }
+
+    /// Takes what has been read and not yet taken.
+    pub(crate) fn take_rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// Reads a chunked body into `body`, strictly; the trailer lines are the result.
+    pub(crate) fn take_chunked(&mut self, body: &mut Vec<u8>) -> Result<Vec<String>, Stop> {
+        loop {
+            let line = self.take_through(b"\r\n")?;
+            let line = std::str::from_utf8(&line[..line.len() - 2]).expect("a chunk size in ASCII");
+            let digits = line.split(';').next().unwrap_or_default();
+            let valid = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
+            assert!(valid, "a bad chunk size was passed on: {line:?}");
+            let size = usize::from_str_radix(digits, 16).unwrap();
+            if size == 0 {
+                break;
+            }
+            match self.take(size) {
+                Ok(data) => body.extend_from_slice(&data),
+                Err(stop) => {
+                    body.append(&mut self.buffer);
+                    return Err(stop);
+                }
+            }
+            assert_eq!(self.take(2)?, b"\r\n", "a chunk ends in CRLF");
+        }
+        let mut trailers = Vec::new();
+        loop {
+            let line = self.take_through(b"\r\n")?;
+            if line == b"\r\n" {
+                return Ok(trailers);
+            }
+            trailers.push(String::from_utf8_lossy(&line[..line.len() - 2]).into_owned());
+        }
+    }
+
+    /// Whether the peer closes without sending another byte.
+    pub(crate) fn closes(&mut self) -> bool {
+        self.buffer.is_empty() && self.fill() == Err(Stop::Closed)
+    }
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|window| window == needle)
+}
+
+/// Header lines as name and value, strictly: no folding, no bare CR or LF, no space in a name.
+/// The error says what is wrong.
+pub(crate) fn parse_headers(lines: &str) -> Result<Vec<(String, String)>, String> {
+    let mut headers = Vec::new();
+    for line in lines.split("\r\n").filter(|line| !line.is_empty()) {
+        if line.contains(['\r', '\n', '\0']) {
+            return Err(format!("control character in {line:?}"));
+        }
+        let Some((name, value)) = line.split_once(':') else {
+            return Err(format!("no colon in {line:?}"));
+        };
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if name.is_empty() || !name.bytes().all(token) {
+            return Err(format!("a bad name in {line:?}"));
+        }
+        headers.push((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()));
+    }
+    Ok(headers)
+}
+
+/// The values of all fields of that name, in order.
+pub(crate) fn all<'a>(headers: &'a [(String, String)], name: &str) -> Vec<&'a str> {
+    let same = |(have, _): &&(String, String)| have.eq_ignore_ascii_case(name);
+    headers.iter().filter(same).map(|(_, value)| value.as_str()).collect()
+}
