@@ -74,6 +74,7 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut signals = Signals::listen()?;
+        let watch = source.path().and_then(watch_file);
         let (stop, stopping) = watch::channel(false);
         let status = Arc::new(Status::new(metrics.clone(), store.clone(), workers.clone()));
         let max_connections = connection_limit(settings.server.max_connections);
@@ -91,7 +92,6 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
             settings.store.max_keys,
             workers.len(),
         );
-        let watch = source.path().and_then(|path| watch_file(path));
         let mut reloader =
             Reloader::new(source.clone(), loaded, workers.clone(), hasher, metrics, log_guard);
         serve(&mut signals, &mut reloader, watch).await;
@@ -116,6 +116,8 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
 
 /// Serves until told to stop, reloading on SIGHUP and when the file changes.
 async fn serve(signals: &mut Signals, reloader: &mut Reloader, mut watch: Option<Watch>) {
+    // The file may have changed between its first reading and the start of the watch.
+    reloader.reload_if_changed();
     loop {
         let changed = async {
             match &mut watch {

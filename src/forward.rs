@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Response, StatusCode, Version};
+use http::{HeaderMap, Method, Response, StatusCode, Version, header};
 use prometheus::local::LocalHistogram;
 use tokio::time::Instant;
 
@@ -61,7 +61,7 @@ impl Passage<'_> {
                 },
             };
             let body = body.take().unwrap_or_else(Body::empty);
-            self.write_head(&mut wire, &headers, &body);
+            self.write_head(&mut wire, &server, &headers, &body);
             let mut exchange = Exchange::new(wire, server.occupy(), body, self.patience);
             let line = match poll_fn(|cx| exchange.poll_head(cx, &mut headers, upgrade)).await {
                 Ok(line) => line,
@@ -95,8 +95,12 @@ impl Passage<'_> {
         possible && *attempts <= self.upstream.retries && self.upstream.spend_retry()
     }
 
-    fn write_head(&self, wire: &mut Wire, headers: &HeaderMap, body: &Body) {
+    fn write_head(&self, wire: &mut Wire, server: &Server, headers: &HeaderMap, body: &Body) {
         encode::request_line(wire.outbox(), self.method, self.target);
+        if self.outbound.host.is_empty() {
+            // An HTTP/1.0 client may do without; the HTTP/1.1 that we speak may not.
+            encode::field(wire.outbox(), &header::HOST, server.authority.as_bytes());
+        }
         let write = |name: &_, value: &_| encode::field(wire.outbox(), name, value);
         self.outbound.visit(headers, write);
         match body.framing() {

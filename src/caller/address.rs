@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, header};
 use ipnet::IpNet;
 
 use super::{Caller, Peer};
@@ -23,25 +23,39 @@ impl Addresses {
         Addresses { trusted: identity.trusted_proxies.clone(), ipv6_mask: u128::MAX << host_bits }
     }
 
-    /// Reads `X-Forwarded-For` from right to left while its authors are trusted. What cannot be
-    /// read as an address ends the search: everything left of it is hearsay.
+    /// Reads `X-Forwarded-For`, or `Forwarded` where that is absent, from right to left while its
+    /// authors are trusted. What cannot be read as an address ends the search: everything left of
+    /// it is hearsay.
     #[must_use]
     pub fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Caller {
-        let mut ip = peer.ip;
-        let via_trusted = self.is_trusted(ip);
-        if via_trusted {
-            let values = headers.get_all(X_FORWARDED_FOR);
-            let entries =
-                values.iter().rev().flat_map(|value| value.as_bytes().rsplit(|&b| b == b','));
-            for entry in entries.filter(|entry| !entry.trim_ascii().is_empty()) {
-                let Some(named) = parse(entry.trim_ascii()) else { break };
-                ip = named;
-                if !self.is_trusted(ip) {
-                    break;
-                }
+        let via_trusted = self.is_trusted(peer.ip);
+        let ip = match via_trusted {
+            false => peer.ip,
+            true if headers.contains_key(X_FORWARDED_FOR) => {
+                let entries = entries(headers, X_FORWARDED_FOR);
+                self.last_untrusted(peer.ip, entries.map(parse))
+            }
+            true => {
+                let elements = entries(headers, header::FORWARDED);
+                self.last_untrusted(peer.ip, elements.map(|element| parse(forwarded_for(element)?)))
+            }
+        };
+        Caller { ip, via_trusted }
+    }
+
+    fn last_untrusted(
+        &self,
+        peer: IpAddr,
+        mut named: impl Iterator<Item = Option<IpAddr>>,
+    ) -> IpAddr {
+        let mut ip = peer;
+        while self.is_trusted(ip) {
+            match named.next() {
+                Some(Some(named)) => ip = named,
+                _ => break,
             }
         }
-        Caller { ip, via_trusted }
+        ip
     }
 
     /// The part of an address that limits count by.
@@ -58,6 +72,23 @@ impl Addresses {
     }
 }
 
+/// The elements of a list header, last first, without empty ones.
+fn entries(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+    let values = headers.get_all(name).into_iter().rev();
+    let entries = values.flat_map(|value| value.as_bytes().rsplit(|&byte| byte == b','));
+    entries.map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty())
+}
+
+/// The `for` of one element of `Forwarded`, RFC 7239 section 4. A comma or semicolon within
+/// quotes cuts the value short; no address has one, so what is left is then no address.
+fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
+    element.split(|&byte| byte == b';').find_map(|pair| {
+        let (name, value) = pair.trim_ascii().split_at_checked(4)?;
+        let quoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+        name.eq_ignore_ascii_case(b"for=").then_some(quoted.unwrap_or(value))
+    })
+}
+
 /// An address as proxies write it: bare, bracketed, or with a port.
 fn parse(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
@@ -72,11 +103,15 @@ mod tests {
     use http::HeaderValue;
 
     fn caller(peer: &str, forwarded: &[&str]) -> String {
+        caller_by(X_FORWARDED_FOR, peer, forwarded)
+    }
+
+    fn caller_by(name: HeaderName, peer: &str, forwarded: &[&str]) -> String {
         let trusted_proxies = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
         let addresses = Addresses::new(&Identity { trusted_proxies, ipv6_prefix: 64 });
         let mut headers = HeaderMap::new();
         for value in forwarded {
-            headers.append(X_FORWARDED_FOR, HeaderValue::from_str(value).unwrap());
+            headers.append(&name, HeaderValue::from_str(value).unwrap());
         }
         let peer = Peer::new(SocketAddr::new(peer.parse().unwrap(), 1234));
         addresses.counted(addresses.caller(&peer, &headers).ip).to_string()
@@ -96,6 +131,17 @@ mod tests {
         assert_eq!(caller("10.0.0.1", &["6.6.6.6", "9.9.9.9", "10.0.0.2"]), "9.9.9.9");
         assert_eq!(caller("::ffff:10.0.0.1", &["9.9.9.9:80"]), "9.9.9.9");
         assert_eq!(caller("fd00::1", &["[2001:db8::1]:443"]), "2001:db8::");
+    }
+
+    #[test]
+    fn forwarded_is_read_where_the_other_is_absent() {
+        let by = |lines: &[&str]| caller_by(header::FORWARDED, "10.0.0.1", lines);
+        assert_eq!(by(&["for=9.9.9.9"]), "9.9.9.9");
+        assert_eq!(by(&["for=6.6.6.6, proto=http;For=9.9.9.9;by=x , for=10.0.0.2"]), "9.9.9.9");
+        assert_eq!(by(&[r#"for="[2001:db8::1]:443""#]), "2001:db8::");
+        assert_eq!(by(&["for=9.9.9.9, for=unknown"]), "10.0.0.1");
+        assert_eq!(by(&["for=9.9.9.9, for=_hidden, for=10.0.0.3"]), "10.0.0.3");
+        assert_eq!(by(&["proto=http"]), "10.0.0.1");
     }
 
     #[test]

@@ -31,9 +31,16 @@ pub struct Outbound<'a> {
 }
 
 impl Outbound<'_> {
-    /// Hands every header that the upstream is to see to `put`, except those that frame the body.
-    pub fn visit(&self, headers: &HeaderMap, mut put: impl FnMut(&HeaderName, &[u8])) {
+    /// Hands every header that the upstream is to see to `written`, except those that frame the body.
+    pub fn visit(&self, headers: &HeaderMap, mut written: impl FnMut(&HeaderName, &[u8])) {
         let listed = listed(headers);
+        let edited = !(self.edits.set.is_empty() && self.edits.remove.is_empty());
+        // The route has the last word on whatever it names.
+        let mut put = |name: &HeaderName, value: &[u8]| {
+            if !edited || !self.is_edited(name) {
+                written(name, value);
+            }
+        };
         if !self.host.is_empty() {
             put(&header::HOST, self.host.as_bytes());
         }
@@ -42,9 +49,6 @@ impl Outbound<'_> {
                 put(name, value.as_bytes());
             }
         }
-        for (name, value) in &self.edits.set {
-            put(name, value.as_bytes());
-        }
         if self.upgrade {
             put(&header::CONNECTION, b"Upgrade");
             if let Some(protocol) = headers.get(header::UPGRADE) {
@@ -52,6 +56,13 @@ impl Outbound<'_> {
             }
         }
         self.forwarding(headers, &mut put);
+        for (name, value) in &self.edits.set {
+            written(name, value.as_bytes());
+        }
+    }
+
+    fn is_edited(&self, name: &HeaderName) -> bool {
+        self.edits.remove.contains(name) || self.edits.set.iter().any(|(set, _)| set == name)
     }
 
     fn is_withheld(&self, name: &HeaderName, listed: &[&str]) -> bool {
@@ -76,11 +87,7 @@ impl Outbound<'_> {
             "x-forwarded-port" | "x-forwarded-prefix" | "x-real-ip" => !self.caller.via_trusted,
             "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
             "authorization" | "cookie" => false,
-            text => {
-                (is_listed(text) && !self.counted.contains(name))
-                    || self.edits.remove.contains(name)
-                    || self.edits.set.iter().any(|(set, _)| set == name)
-            }
+            text => is_listed(text) && !self.counted.contains(name),
         }
     }
 

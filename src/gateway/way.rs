@@ -50,10 +50,10 @@ impl<'a> Way<'a> {
             Found::Nothing => return Err(Fault::NoRoute),
         };
         let route = &live.routes[index];
+        let whole = parts.uri.path_and_query().map_or("", |whole| whole.as_str());
         let target = match (&path.forward, route.stripped) {
-            (Cow::Borrowed(path), 0) => {
-                Cow::Borrowed(parts.uri.path_and_query().map_or(*path, |whole| whole.as_str()))
-            }
+            // As it came, unless it came without a path: `http://host?query`.
+            (Cow::Borrowed(_), 0) if whole.starts_with('/') => Cow::Borrowed(whole),
             (path, stripped) => {
                 let mut target = strip(path, stripped).to_owned();
                 if let Some(query) = parts.uri.query() {

@@ -5,6 +5,8 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::head::Head;
+
 /// One size line with its extensions.
 const MAX_LINE: usize = 1024;
 /// All extensions of one body together.
@@ -17,8 +19,8 @@ const MAX_TRAILER_FIELDS: usize = 64;
 pub struct Chunked {
     state: State,
     extensions: usize,
-    /// How far the trailer section has been searched for its end.
-    searched: usize,
+    /// The search for the end of the trailers, which are shaped like a head.
+    trailers: Head,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +57,7 @@ pub enum ChunkError {
 
 impl Default for Chunked {
     fn default() -> Self {
-        Chunked { state: State::Size, extensions: 0, searched: 0 }
+        Chunked { state: State::Size, extensions: 0, trailers: Head::default() }
     }
 }
 
@@ -100,30 +102,21 @@ impl Chunked {
                     self.state = State::Size;
                 }
                 State::Trailers => {
-                    let Some(end) = self.trailers_end(buffer)? else { return Ok(Step::More) };
-                    check_trailers(&buffer[..end])?;
-                    buffer.advance(end);
+                    if buffer.starts_with(b"\r\n") {
+                        buffer.advance(2);
+                    } else if buffer.len() < 2 && b"\r\n".starts_with(buffer) {
+                        return Ok(Step::More);
+                    } else {
+                        let taken = self.trailers.take(buffer, MAX_TRAILERS);
+                        match taken.map_err(|_| ChunkError::Trailers)? {
+                            Some(section) => check_trailers(&section)?,
+                            None => return Ok(Step::More),
+                        }
+                    }
                     self.state = State::Done;
                 }
                 State::Done => return Ok(Step::End),
             }
-        }
-    }
-
-    /// The length of the trailer section with its closing empty line, once it is all there.
-    fn trailers_end(&mut self, buffer: &[u8]) -> Result<Option<usize>, ChunkError> {
-        if buffer.starts_with(b"\r\n") {
-            return Ok(Some(2));
-        }
-        let from = self.searched.saturating_sub(3);
-        let window = &buffer[from.min(buffer.len())..];
-        match memchr::memmem::find(window, b"\r\n\r\n") {
-            Some(at) if from + at + 4 <= MAX_TRAILERS => Ok(Some(from + at + 4)),
-            None if buffer.len() <= MAX_TRAILERS => {
-                self.searched = buffer.len();
-                Ok(None)
-            }
-            _ => Err(ChunkError::Trailers),
         }
     }
 }
@@ -160,7 +153,7 @@ fn parse_size(line: &[u8]) -> Result<(u64, usize), ChunkError> {
 fn check_trailers(section: &[u8]) -> Result<(), ChunkError> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILER_FIELDS];
     match httparse::parse_headers(section, &mut fields) {
-        Ok(httparse::Status::Complete(_)) => Ok(()),
+        Ok(httparse::Status::Complete((length, _))) if length == section.len() => Ok(()),
         _ => Err(ChunkError::Trailers),
     }
 }
@@ -221,6 +214,9 @@ mod tests {
         assert_eq!(decode(&[many.as_bytes()]), Err(ChunkError::Extensions));
         let trailers = format!("0\r\n{}", "A: b\r\n".repeat(10_000));
         assert_eq!(decode(&[trailers.as_bytes()]), Err(ChunkError::Trailers));
-        assert_eq!(decode(&[b"0\r\nno colon\r\n\r\n"]), Err(ChunkError::Trailers));
+        for bad in ["no colon\r\n\r\n", "\n", "A: b\nC: d\r\n\r\n", " A: b\r\n\r\n"] {
+            let wire = format!("0\r\n{bad}");
+            assert_eq!(decode(&[wire.as_bytes()]), Err(ChunkError::Trailers), "{bad:?}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite};
@@ -54,10 +55,20 @@ impl Wire {
     /// From now on, waiting for the peer past `at` is an error of kind `TimedOut`.
     pub fn set_deadline(&mut self, at: Instant) {
         self.deadline.at = Some(at);
+        self.deadline.patience = None;
+    }
+
+    /// From now on, waiting for the peer while nothing moves for this long is such an error.
+    pub fn set_patience(&mut self, patience: Duration) {
+        if self.deadline.patience != Some(patience) {
+            self.deadline.at = None;
+            self.deadline.patience = Some(patience);
+        }
     }
 
     pub fn clear_deadline(&mut self) {
         self.deadline.at = None;
+        self.deadline.patience = None;
     }
 
     /// Reads more into the inbox. `Ok(0)`: the peer has finished sending.
@@ -77,7 +88,10 @@ impl Wire {
                 self.eof = true;
                 Poll::Ready(Ok(0))
             }
-            Poll::Ready(read) => Poll::Ready(read),
+            Poll::Ready(read) => {
+                self.deadline.moved();
+                Poll::Ready(read)
+            }
             Poll::Pending => self.deadline.poll(cx),
         }
     }
@@ -139,6 +153,7 @@ impl Wire {
                 Poll::Pending => return self.deadline.poll(cx),
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(sent)) => {
+                    self.deadline.moved();
                     let head = sent.min(self.outbox.len() - self.sent);
                     self.sent += head;
                     self.tail.advance(sent - head);
@@ -165,7 +180,7 @@ impl Wire {
     /// Makes dropping this connection reset it, where an orderly end would tell a lie.
     pub fn reset_on_close(&self) {
         // If it cannot be set the connection merely ends in order.
-        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO));
+        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 }
 
@@ -173,12 +188,25 @@ impl Wire {
 #[derive(Debug, Default)]
 struct Deadline {
     at: Option<Instant>,
+    /// How long after the last movement, where that and not a fixed instant is meant.
+    patience: Option<Duration>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Deadline {
+    fn moved(&mut self) {
+        if self.patience.is_some() {
+            self.at = None;
+        }
+    }
+
     fn poll<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let Some(at) = self.at else { return Poll::Pending };
+        let at = match (self.at, self.patience) {
+            (Some(at), _) => at,
+            // The clock is asked only now that there is something to wait for.
+            (None, Some(patience)) => *self.at.insert(Instant::now() + patience),
+            (None, None) => return Poll::Pending,
+        };
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
         if sleep.deadline() > at {
             sleep.as_mut().reset(at);

@@ -83,7 +83,8 @@ pub async fn serve<S>(
     let inbound = Rc::new(RefCell::new(Inbound::new(Wire::new(stream))));
     let mut connection = Connection { inbound, settings, control };
     match connection.run(&mut service).await {
-        End::Politely => connection.part().await,
+        End::Politely => connection.part(LINGER).await,
+        End::Quietly => connection.part(0).await,
         End::Abruptly => {}
     }
 }
@@ -98,6 +99,8 @@ struct Connection<'a> {
 enum End {
     /// The last answer was sent and is given time to be read.
     Politely,
+    /// Nothing is under way; what is queued is sent.
+    Quietly,
     Abruptly,
 }
 
@@ -112,7 +115,7 @@ impl Connection<'_> {
         loop {
             let head = match self.head(&mut search, first).await {
                 Ok(Some(head)) => head,
-                Ok(None) => return End::Politely,
+                Ok(None) => return End::Quietly,
                 Err(Unreadable::Fault(fault)) => return self.complain(fault).await,
                 Err(Unreadable::Gone) => return End::Abruptly,
             };
@@ -132,6 +135,8 @@ impl Connection<'_> {
             let keep = terms.keep_alive && !self.control.draining.get() && self.can_go_on();
             match response::write(&self.inbound, answer, &terms, keep, self.stall()).await {
                 Ok(written) if keep && !written.until_close => headers = written.headers,
+                // A drain does not wait for clients that have sent all they had to send.
+                Ok(_) if self.control.draining.get() && self.is_quiet() => return End::Quietly,
                 Ok(_) => return End::Politely,
                 Err(WriteError::Truncated) => {
                     // A reset, where an orderly end could be taken for the end of the body.
@@ -241,6 +246,12 @@ impl Connection<'_> {
         !inbound.broken && (inbound.decoder.is_done() || (short && !inbound.awaits_continue))
     }
 
+    /// Whether everything the client has sent was read.
+    fn is_quiet(&self) -> bool {
+        let inbound = self.inbound.borrow();
+        inbound.decoder.is_done() && inbound.wire.inbox.is_empty()
+    }
+
     async fn discard_body(&self) -> Result<(), ()> {
         if !self.can_go_on() {
             return Err(());
@@ -255,22 +266,8 @@ impl Connection<'_> {
     }
 
     async fn flush(&self) -> io::Result<()> {
-        let mut waited = false;
-        poll_fn(|cx| {
-            let wire = &mut self.inbound.borrow_mut().wire;
-            if !waited {
-                wire.clear_deadline();
-            }
-            let flushed = wire.poll_flush(cx);
-            if flushed.is_ready() || waited {
-                return flushed;
-            }
-            // Most answers leave at once; the clock is asked only for those that do not.
-            waited = true;
-            wire.set_deadline(Instant::now() + self.stall());
-            wire.poll_flush(cx)
-        })
-        .await
+        self.inbound.borrow_mut().wire.set_patience(self.stall());
+        poll_fn(|cx| self.inbound.borrow_mut().wire.poll_flush(cx)).await
     }
 
     /// Answers a request that could not be read, and ends.
@@ -307,25 +304,24 @@ impl Connection<'_> {
     }
 
     /// Sends what is queued, says that nothing follows, and waits for the client to have read it.
-    async fn part(&self) {
+    async fn part(&self, mut budget: usize) {
         let until = Instant::now() + LINGER_TIME.min(self.stall());
         self.inbound.borrow_mut().wire.set_deadline(until);
         let mut finished = false;
-        let mut budget = LINGER;
         poll_fn(|cx| {
             let wire = &mut self.inbound.borrow_mut().wire;
             if !finished {
                 ready!(wire.poll_finish(cx))?;
                 finished = true;
             }
-            loop {
+            while budget > 0 {
                 wire.inbox.clear();
-                let read = ready!(wire.poll_fill(cx, true))?;
-                budget = budget.saturating_sub(read);
-                if read == 0 || budget == 0 {
-                    return Poll::Ready(io::Result::Ok(()));
+                match ready!(wire.poll_fill(cx, true))? {
+                    0 => break,
+                    read => budget = budget.saturating_sub(read),
                 }
             }
+            Poll::Ready(io::Result::Ok(()))
         })
         .await
         // Whatever went wrong, the connection is over.

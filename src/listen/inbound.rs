@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::Instant;
 
 use crate::http1::{BodyError, Decoder, Wire};
 
@@ -64,7 +63,7 @@ impl Inbound {
             }
         }
         if !self.decoder.is_ready(&self.wire) {
-            self.wire.set_deadline(Instant::now() + self.stall);
+            self.wire.set_patience(self.stall);
             let _ = self.wire.poll_flush(cx)?;
         }
         let next = ready!(self.decoder.poll(&mut self.wire, cx));

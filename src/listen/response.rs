@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, StatusCode};
-use tokio::time::Instant;
 
 use super::Inbound;
 use super::request::Terms;
@@ -111,13 +110,12 @@ async fn stream(
     stall: Duration,
 ) -> Result<(), WriteError> {
     let mut chunk_open = false;
+    inbound.borrow_mut().wire.set_patience(stall);
     poll_fn(|cx| {
         loop {
             // The body may need the same connection to read from, so it is polled unborrowed.
             if inbound.borrow().wire.is_full() {
-                let wire = &mut inbound.borrow_mut().wire;
-                wire.set_deadline(Instant::now() + stall);
-                ready!(wire.poll_flush(cx))?;
+                ready!(inbound.borrow_mut().wire.poll_flush(cx))?;
             }
             let next = body.poll_data(cx);
             let wire = &mut inbound.borrow_mut().wire;

@@ -99,7 +99,7 @@ impl Entry {
         set_id(response.headers_mut(), &self.request_id);
     }
 
-    pub(super) fn write(mut self: Box<Self>, route: &str, seconds: f64, bytes: u64) {
+    pub(super) fn write(&mut self, route: &str, seconds: f64, bytes: u64) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let line = Line {
             time: (time.as_secs_f64() * 1e3).round() / 1e3,

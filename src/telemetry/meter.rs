@@ -122,7 +122,7 @@ impl Drop for Meter {
     fn drop(&mut self) {
         let seconds = self.started.elapsed().as_secs_f64();
         self.route.seconds.observe(seconds);
-        if let Some(entry) = self.entry.take() {
+        if let Some(entry) = &mut self.entry {
             entry.write(&self.route.name, seconds, self.sent);
         }
     }

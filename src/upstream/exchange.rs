@@ -60,8 +60,7 @@ pub struct Exchange {
 impl Exchange {
     /// The head is already in the wire's outbox.
     #[must_use]
-    pub fn new(mut wire: Box<Wire>, slot: Slot, body: Body, patience: Duration) -> Self {
-        wire.set_deadline(Instant::now() + patience);
+    pub fn new(wire: Box<Wire>, slot: Slot, body: Body, patience: Duration) -> Self {
         let sender = Sender::new(body);
         let search = Head::default();
         Exchange { wire, slot, sender, search, interim: 0, patience, started: false }
@@ -125,13 +124,14 @@ impl Exchange {
     /// # Errors
     /// If the head leaves its length open to interpretation.
     pub fn into_body(
-        self,
+        mut self,
         method: &Method,
         line: StatusLine,
         headers: &mut HeaderMap,
         stall: Duration,
     ) -> Result<UpstreamBody, ExchangeError> {
         let found = line.found;
+        self.wire.set_patience(stall);
         let stated = if found.framing { Framing::stated(headers, line.http10)? } else { None };
         let bodiless = *method == Method::HEAD
             || line.status == StatusCode::NO_CONTENT
@@ -154,7 +154,7 @@ impl Exchange {
         };
         let reusable = framing != Framing::UntilClose && persists;
         let mut body =
-            UpstreamBody { exchange: Some(self), decoder: Decoder::new(framing), reusable, stall };
+            UpstreamBody { exchange: Some(self), decoder: Decoder::new(framing), reusable };
         if body.decoder.is_done() {
             body.release();
         }
@@ -168,7 +168,6 @@ pub struct UpstreamBody {
     exchange: Option<Exchange>,
     decoder: Decoder,
     reusable: bool,
-    stall: Duration,
 }
 
 impl UpstreamBody {
@@ -181,9 +180,6 @@ impl UpstreamBody {
         let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
         if exchange.sender.poll(&mut exchange.wire, cx).is_err() {
             self.reusable = false;
-        }
-        if !self.decoder.is_ready(&exchange.wire) {
-            exchange.wire.set_deadline(Instant::now() + self.stall);
         }
         let next = ready!(self.decoder.poll(&mut exchange.wire, cx));
         match &next {

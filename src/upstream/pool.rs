@@ -17,6 +17,8 @@ const SHUNNED: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Server {
     pub address: Address,
+    /// The host to ask for when the client names none.
+    pub authority: String,
     idle: RefCell<Vec<Idle>>,
     keep: Cell<usize>,
     patience: Cell<Duration>,
@@ -33,8 +35,11 @@ struct Idle {
 impl Server {
     #[must_use]
     pub fn new(origin: &Origin) -> Self {
+        let bracketed = origin.host.contains(':');
+        let (open, close) = if bracketed { ("[", "]") } else { ("", "") };
         Server {
             address: Address::new(origin),
+            authority: format!("{open}{}{close}:{}", origin.host, origin.port),
             idle: RefCell::default(),
             keep: Cell::new(0),
             patience: Cell::default(),

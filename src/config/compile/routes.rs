@@ -182,7 +182,8 @@ fn shape(path: &PathPattern) -> PathPattern {
     PathPattern { segments: segments.collect(), prefix: path.prefix }
 }
 
-/// No methods are all methods.
+/// No methods are all methods, and a route for some is more specific than one for all.
 fn overlap(one: &[Method], other: &[Method]) -> bool {
-    one.is_empty() || other.is_empty() || one.iter().any(|method| other.contains(method))
+    one.is_empty() == other.is_empty()
+        && (one.is_empty() || one.iter().any(|method| other.contains(method)))
 }

@@ -194,9 +194,10 @@ fn routes_that_match_the_same_requests_are_refused_naming_both() {
             ),
             same,
         ),
-        (two("path = \"/x\"", "path = \"/x\"\nmethods = [\"PUT\"]"), same),
         (two("path = \"/x\"\nhost = \"A\"", "path = \"/x\"\nhost = \"a\""), same),
     ]);
+    // A route for certain methods is more specific than one for all.
+    good(&two("path = \"/x\"", "path = \"/x\"\nmethods = [\"PUT\"]"));
 }
 
 #[test]
