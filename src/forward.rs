@@ -38,7 +38,12 @@ impl Passage<'_> {
     ///
     /// # Errors
     /// If no server gave a usable answer.
-    pub async fn run(&self, mut headers: HeaderMap, body: Body) -> Result<Response<Body>, Fault> {
+    pub async fn run(
+        &self,
+        mut headers: HeaderMap,
+        body: Body,
+        mut started: Instant,
+    ) -> Result<Response<Body>, Fault> {
         let upgrade = self.outbound.upgrade;
         self.upstream.earn_retries();
         let repeatable = body.is_empty() && is_idempotent(self.method);
@@ -46,9 +51,11 @@ impl Passage<'_> {
         let mut failed: Option<Rc<Server>> = None;
         let mut attempts = 0;
         loop {
-            let started = Instant::now();
-            let server = self.upstream.pick(failed.as_ref());
-            let (mut wire, reused) = match server.reuse() {
+            if attempts > 0 {
+                started = Instant::now();
+            }
+            let server = self.upstream.pick(failed.as_ref(), started);
+            let (mut wire, reused) = match server.reuse(started) {
                 Some(wire) => (wire, true),
                 None => match self.upstream.connect(&server).await {
                     Ok(wire) => (wire, false),
@@ -62,7 +69,9 @@ impl Passage<'_> {
             };
             let body = body.take().unwrap_or_else(Body::empty);
             self.write_head(&mut wire, &server, &headers, &body);
-            let mut exchange = Exchange::new(wire, server.occupy(), body, self.patience);
+            let slot = server.occupy(started);
+            let sent = if reused { started } else { Instant::now() };
+            let mut exchange = Exchange::new(wire, slot, body, sent, self.patience);
             let line = match poll_fn(|cx| exchange.poll_head(cx, &mut headers, upgrade)).await {
                 Ok(line) => line,
                 // An idle connection that the server closed just now says nothing about it.

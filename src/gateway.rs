@@ -14,7 +14,7 @@ use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{HeaderMap, Request, Response, header, request};
+use http::{HeaderMap, Request, Response, request};
 use tokio::time::Instant;
 
 use crate::body::Body;
@@ -39,6 +39,16 @@ pub struct Gateway {
     via: Arc<str>,
     servers: Servers,
     live: RefCell<Rc<Live>>,
+}
+
+/// A request on its way, without what is used up along it.
+#[derive(Debug)]
+struct Visit<'a> {
+    live: &'a Live,
+    way: &'a Way<'a>,
+    peer: &'a Peer,
+    parts: &'a request::Parts,
+    started: Instant,
 }
 
 impl Gateway {
@@ -83,9 +93,9 @@ impl Gateway {
         let (meter, mut answer) = match Way::find(&live, &parts, &headers, &self.via) {
             Err(fault) => (&live.unrouted, fault.into()),
             Ok(way) => {
-                let meter = &way.route.meter;
-                let passed = self.pass(&live, &way, peer, &parts, headers, body, &mut entry).await;
-                (meter, passed.unwrap_or_else(Answer::from))
+                let visit = Visit { live: &live, way: &way, peer, parts: &parts, started };
+                let passed = self.pass(&visit, headers, body, &mut entry).await;
+                (&way.route.meter, passed.unwrap_or_else(Answer::from))
             }
         };
 
@@ -98,28 +108,25 @@ impl Gateway {
     }
 
     /// From caller to answer, on a way that is known.
-    #[expect(clippy::too_many_arguments, reason = "a request in its parts, so that none is copied")]
     async fn pass(
         &self,
-        live: &Live,
-        way: &Way<'_>,
-        peer: &Peer,
-        parts: &request::Parts,
+        visit: &Visit<'_>,
         headers: HeaderMap,
         body: Body,
         entry: &mut Option<Box<Entry>>,
     ) -> Result<Answer, Fault> {
+        let Visit { live, way, peer, parts, .. } = *visit;
         let shared = &*live.shared;
         let caller = shared.addresses.caller(peer, &headers);
         let mut checks = Checks::collect(&self.hasher, shared, way, &caller, parts, &headers)?;
-        let decision = self.decide(live, &mut checks).await;
+        let (decision, decided) = self.decide(visit, &mut checks).await;
         if !decision.admitted {
             if let Some(entry) = entry {
                 entry.limit = checks.refusing().next().map(|rule| rule.limit.name.clone());
             }
             return Ok(checks.refuse(shared.settings.respond, decision, headers));
         }
-        let forwarded = self.forward(live, way, peer, &caller, parts, headers, body).await;
+        let forwarded = self.forward(visit, &caller, headers, body, decided).await;
         let mut response = forwarded.unwrap_or_else(Fault::into_response);
         headers::edit(response.headers_mut(), &way.settings.response_headers);
         let mut fields = Fields::with_capacity(384);
@@ -128,39 +135,37 @@ impl Gateway {
         Ok(Answer { response, fields })
     }
 
-    /// One decision for all checks, counted for each limit.
-    async fn decide(&self, live: &Live, checks: &mut Checks<'_>) -> Decision {
-        let started = Instant::now();
+    /// One decision for all checks, counted for each limit, and when it was there.
+    async fn decide(&self, visit: &Visit<'_>, checks: &mut Checks<'_>) -> (Decision, Instant) {
+        let Visit { live, started, .. } = *visit;
         let decision = match self.store.decide(&mut checks.checks).await {
             Ok(decision) => decision,
             Err(never) => match never {},
         };
-        live.decision_seconds.observe(started.elapsed().as_secs_f64());
+        let decided = Instant::now();
+        live.decision_seconds.observe((decided - started).as_secs_f64());
         for (rule, check) in checks.rules.iter().zip(&checks.checks) {
             live.limit_meters[rule.index].count(check.refused.is_some());
         }
-        decision
+        (decision, decided)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a request in its parts, so that none is copied")]
     async fn forward(
         &self,
-        live: &Live,
-        way: &Way<'_>,
-        peer: &Peer,
+        visit: &Visit<'_>,
         caller: &Caller,
-        parts: &request::Parts,
         headers: HeaderMap,
         body: Body,
+        decided: Instant,
     ) -> Result<Response<Body>, Fault> {
-        let host = headers.get(header::HOST).cloned();
-        let host = host.as_ref().and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let Visit { live, way, peer, parts, .. } = *visit;
         let upgrade = body.is_empty() && headers::wants_upgrade(&headers);
         let outbound = Outbound {
             peer,
             caller,
-            host,
+            host: way.host(),
             via: &self.via,
+            has_via: way.has_via,
             edits: &way.settings.request_headers,
             counted: &live.shared.counted,
             by_method: live.shared.table.by_method(),
@@ -180,7 +185,7 @@ impl Gateway {
                     patience: *patience,
                     stall: live.shared.settings.server.request_timeout,
                 };
-                passage.run(headers, body).await
+                passage.run(headers, body, decided).await
             }
         }
     }

@@ -71,8 +71,8 @@ impl Upstream {
     }
 
     /// Picks the server for the next attempt, leaving out the one that just failed if possible.
-    pub fn pick(&self, failed: Option<&Rc<Server>>) -> Rc<Server> {
-        self.balancer.pick(&self.servers, failed, Instant::now()).clone()
+    pub fn pick(&self, failed: Option<&Rc<Server>>, now: Instant) -> Rc<Server> {
+        self.balancer.pick(&self.servers, failed, now).clone()
     }
 
     /// Whether a request that failed at one server can go to another.

@@ -1,6 +1,5 @@
 //! Which headers reach the upstream, and which come back.
 
-use bytes::{BufMut, BytesMut};
 use http::header::{self, HeaderMap, HeaderName};
 use smallvec::SmallVec;
 
@@ -22,6 +21,8 @@ pub struct Outbound<'a> {
     pub host: &'a str,
     /// This process's name on the way: `1.1 weir-…`.
     pub via: &'a str,
+    /// Whether others are named there already.
+    pub has_via: bool,
     pub edits: &'a HeaderEdits,
     /// The headers that limits count by: a client must not be able to strip one.
     pub counted: &'a [HeaderName],
@@ -94,18 +95,20 @@ impl Outbound<'_> {
     /// `Via`, `X-Forwarded-*` and `Forwarded`: what was said before us is kept if the peer is
     /// trusted, and replaced if it is not.
     fn forwarding(&self, headers: &HeaderMap, put: &mut impl FnMut(&HeaderName, &[u8])) {
-        let mut line = BytesMut::new();
+        let mut line = SmallVec::<[u8; 256]>::new();
         let mut append = |name: &HeaderName, keep: bool, own: &[&[u8]]| {
             line.clear();
-            for value in headers.get_all(name).iter().filter(|_| keep) {
-                line.put_slice(value.as_bytes());
-                line.put_slice(b", ");
+            if keep {
+                for value in headers.get_all(name) {
+                    line.extend_from_slice(value.as_bytes());
+                    line.extend_from_slice(b", ");
+                }
             }
-            own.iter().for_each(|piece| line.put_slice(piece));
+            own.iter().for_each(|piece| line.extend_from_slice(piece));
             put(name, &line);
         };
         let (trusted, host) = (self.caller.via_trusted, self.host.as_bytes());
-        append(&header::VIA, true, &[self.via.as_bytes()]);
+        append(&header::VIA, self.has_via, &[self.via.as_bytes()]);
         append(&X_FORWARDED_FOR, trusted, &[self.peer.text.as_bytes()]);
         let node = self.peer.node.as_bytes();
         match (host.is_empty(), is_token(host)) {
@@ -117,7 +120,7 @@ impl Outbound<'_> {
                 append(&FORWARDED, trusted, &[b"for=", node, b";host=\"", host, b"\";proto=http"]);
             }
         }
-        let said = |name: &HeaderName| headers.get(name).filter(|_| trusted);
+        let said = |name: &HeaderName| if trusted { headers.get(name) } else { None };
         put(&X_FORWARDED_PROTO, said(&X_FORWARDED_PROTO).map_or(b"http", |said| said.as_bytes()));
         let host = said(&X_FORWARDED_HOST).map_or(host, |said| said.as_bytes());
         if !host.is_empty() {
@@ -143,7 +146,7 @@ fn listed(headers: &HeaderMap) -> SmallVec<[&str; 4]> {
 
 /// Takes what concerns only the upstream's connection out of a response.
 pub fn clean_response(headers: &mut HeaderMap, found: Found, upgrade: bool) {
-    if found.connection {
+    if found.listed {
         let names: SmallVec<[HeaderName; 4]> = listed(headers)
             .iter()
             .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())

@@ -16,9 +16,18 @@ pub struct Way<'a> {
     pub settings: &'a settings::Route,
     /// Path and query as the upstream will see them.
     pub target: Cow<'a, str>,
+    host: Option<HeaderValue>,
+    /// Whether the request names gateways it came through.
+    pub has_via: bool,
 }
 
 impl<'a> Way<'a> {
+    /// The host the client asked for; empty if it named none.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.host.as_ref().map_or("", host_text)
+    }
+
     /// # Errors
     /// If the request has no route, or must not be forwarded at all.
     pub fn find(
@@ -39,11 +48,13 @@ impl<'a> Way<'a> {
                 Method::OPTIONS,
             ]));
         }
-        if has_passed(headers, via) {
+        let has_via = headers.contains_key(header::VIA);
+        if has_via && has_passed(headers, via) {
             return Err(Fault::Loop);
         }
         let path = normalize(parts.uri.path())?;
-        let host = headers.get(header::HOST).map_or("", host_text);
+        let host_value = headers.get(header::HOST).cloned();
+        let host = host_value.as_ref().map_or("", host_text);
         let index = match live.shared.table.find(host, path.matched.as_bytes(), &parts.method) {
             Found::Route(index) => index,
             Found::OtherMethods(methods) => return Err(Fault::Method(methods)),
@@ -63,7 +74,8 @@ impl<'a> Way<'a> {
                 Cow::Owned(target)
             }
         };
-        Ok(Way { route, settings: &live.shared.settings.routes[index], target })
+        let settings = &live.shared.settings.routes[index];
+        Ok(Way { route, settings, target, host: host_value, has_via })
     }
 }
 

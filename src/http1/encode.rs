@@ -24,8 +24,9 @@ pub fn status_line(out: &mut Vec<u8>, status: StatusCode) {
 }
 
 pub fn field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
-    out.reserve(name.as_str().len() + value.len() + 4);
-    field_name(out, name.as_str());
+    let name = name.as_str();
+    out.reserve(name.len() + value.len() + 4);
+    field_name(out, name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");

@@ -1,7 +1,7 @@
 //! How long a message is: RFC 9112 section 6, without its leniencies.
 
 use http::HeaderMap;
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 
 /// How the end of a body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,20 +58,6 @@ impl Framing {
             },
             _ => Err(FramingError::BadLength),
         }
-    }
-}
-
-/// Whether the connection stays open after this message: RFC 9112 section 9.3.
-#[must_use]
-pub fn persists(headers: &HeaderMap, http10: bool) -> bool {
-    let values = headers.get_all(CONNECTION).iter();
-    let mut options = values
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-        .map(<[u8]>::trim_ascii);
-    if http10 {
-        options.any(|option| option.eq_ignore_ascii_case(b"keep-alive"))
-    } else {
-        !options.any(|option| option.eq_ignore_ascii_case(b"close"))
     }
 }
 

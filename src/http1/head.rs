@@ -21,23 +21,34 @@ pub struct StatusLine {
     pub found: Found,
 }
 
-/// Which of the fields that concern the codec a head has, noted while they pass by, so that the
-/// map is asked only for those that are there.
+/// What a head says to the codec, noted while its fields pass by, so that the map is asked only
+/// for what is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
     /// `Content-Length` or `Transfer-Encoding`.
     pub framing: bool,
-    pub connection: bool,
+    /// The options of `Connection`.
+    pub close: bool,
+    pub keep_alive: bool,
+    /// `Connection` lists other fields.
+    pub listed: bool,
     pub expect: bool,
     /// A field that belongs to one hop, other than `Connection`.
     pub hop: bool,
 }
 
 impl Found {
-    fn note(&mut self, name: &HeaderName) {
+    /// Whether the connection stays open after this message: RFC 9112 section 9.3.
+    #[must_use]
+    pub fn persists(self, http10: bool) -> bool {
+        !self.close && (self.keep_alive || !http10)
+    }
+
+    /// Notes a field, and says whether there is more to it than was noted.
+    fn note(&mut self, name: &HeaderName, value: &[u8]) -> bool {
         match *name {
             header::CONTENT_LENGTH | header::TRANSFER_ENCODING => self.framing = true,
-            header::CONNECTION => self.connection = true,
+            header::CONNECTION => return self.note_connection(value),
             header::EXPECT => self.expect = true,
             header::TE | header::TRAILER | header::UPGRADE => self.hop = true,
             _ => match name.as_str() {
@@ -45,6 +56,22 @@ impl Found {
                 _ => {}
             },
         }
+        true
+    }
+
+    fn note_connection(&mut self, value: &[u8]) -> bool {
+        let mut more = false;
+        for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+            if option.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+            } else if option.eq_ignore_ascii_case(b"close") {
+                self.close = true;
+            } else {
+                more |= !option.is_empty();
+            }
+        }
+        self.listed |= more;
+        more
     }
 }
 
@@ -171,8 +198,9 @@ fn fill(
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::Field)?;
         let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value))
             .map_err(|_| HeadError::Field)?;
-        found.note(&name);
-        headers.append(name, value);
+        if found.note(&name, field.value) {
+            headers.append(name, value);
+        }
     }
     Ok(found)
 }

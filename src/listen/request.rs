@@ -5,7 +5,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Uri, Version};
 
 use crate::body::Body;
-use crate::http1::{BodyError, Framing, HeadError, framing, head};
+use crate::http1::{BodyError, Framing, HeadError, head};
 use crate::respond::Fault;
 
 /// What the connection has to know of a request while the gateway has it.
@@ -42,10 +42,7 @@ pub fn read(
     let terms = Terms {
         head: line.method == Method::HEAD,
         http10: line.http10,
-        keep_alive: match line.found.connection {
-            true => framing::persists(&headers, line.http10),
-            false => !line.http10,
-        },
+        keep_alive: line.found.persists(line.http10),
         awaits_continue: line.found.expect
             && !line.http10
             && framing != Framing::Empty

@@ -100,7 +100,8 @@ mod tests {
     #[test]
     fn the_least_busy_server_is_preferred() {
         let servers = servers(3);
-        let _busy = (servers[0].occupy(), servers[2].occupy());
+        let now = Instant::now();
+        let _busy = (servers[0].occupy(now), servers[2].occupy(now));
         assert_eq!(tally(Balance::LeastRequests, &servers, 10), [0, 10, 0]);
     }
 

@@ -15,8 +15,7 @@ use tokio::time::Instant;
 use super::pool::Slot;
 use crate::body::Body;
 use crate::http1::{
-    BodyError, Decoder, Framing, FramingError, Head, HeadError, StatusLine, Wire, encode, framing,
-    head,
+    BodyError, Decoder, Framing, FramingError, Head, HeadError, StatusLine, Wire, encode, head,
 };
 
 /// What an upstream may spend on the head of a response.
@@ -60,7 +59,14 @@ pub struct Exchange {
 impl Exchange {
     /// The head is already in the wire's outbox.
     #[must_use]
-    pub fn new(wire: Box<Wire>, slot: Slot, body: Body, patience: Duration) -> Self {
+    pub fn new(
+        mut wire: Box<Wire>,
+        slot: Slot,
+        body: Body,
+        started: Instant,
+        patience: Duration,
+    ) -> Self {
+        wire.set_deadline(started + patience);
         let sender = Sender::new(body);
         let search = Head::default();
         Exchange { wire, slot, sender, search, interim: 0, patience, started: false }
@@ -76,11 +82,12 @@ impl Exchange {
         headers: &mut HeaderMap,
         upgrade: bool,
     ) -> Poll<Result<StatusLine, ExchangeError>> {
+        let streaming = !self.sender.body_is_out();
         let moved = self.sender.poll(&mut self.wire, cx).map_err(ExchangeError::Request)?;
         if self.sender.waits_for_client(&self.wire) {
             // A slow client is not the upstream's fault; the client's own deadline is running.
             self.wire.clear_deadline();
-        } else if moved {
+        } else if moved && streaming {
             self.wire.set_deadline(Instant::now() + self.patience);
         }
         loop {
@@ -148,11 +155,7 @@ impl Exchange {
         if found.framing {
             headers.remove(TRANSFER_ENCODING);
         }
-        let persists = match found.connection {
-            true => framing::persists(headers, line.http10),
-            false => !line.http10,
-        };
-        let reusable = framing != Framing::UntilClose && persists;
+        let reusable = framing != Framing::UntilClose && found.persists(line.http10);
         let mut body =
             UpstreamBody { exchange: Some(self), decoder: Decoder::new(framing), reusable };
         if body.decoder.is_done() {
@@ -232,8 +235,13 @@ impl Sender {
         self.state == Sending::Done
     }
 
+    /// Whether no more of the body is to come from the client.
+    fn body_is_out(&self) -> bool {
+        !matches!(self.state, Sending::Body | Sending::ChunkEnd)
+    }
+
     fn waits_for_client(&self, wire: &Wire) -> bool {
-        matches!(self.state, Sending::Body | Sending::ChunkEnd) && wire.is_flushed()
+        !self.body_is_out() && wire.is_flushed()
     }
 
     /// Sends what can be sent now, and says whether anything moved.

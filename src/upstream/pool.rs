@@ -73,19 +73,20 @@ impl Server {
     }
 
     /// Counts a request until its slot is dropped.
-    pub fn occupy(self: &Rc<Self>) -> Slot {
+    pub fn occupy(self: &Rc<Self>, now: Instant) -> Slot {
         self.active.set(self.active.get() + 1);
-        Slot { server: self.clone() }
+        Slot { server: self.clone(), since: now }
     }
 
     /// The idle connection that was used last, if the server has not closed it meanwhile.
     #[must_use]
-    pub fn reuse(&self) -> Option<Box<Wire>> {
+    pub fn reuse(&self, now: Instant) -> Option<Box<Wire>> {
         // The waker is replaced as soon as the connection is used.
         let mut cx = Context::from_waker(Waker::noop());
         loop {
             let mut idle = self.idle.borrow_mut().pop()?;
-            if !idle.wire.poll_disturbed(&mut cx) {
+            let fresh = now.saturating_duration_since(idle.since) < self.patience.get();
+            if fresh && !idle.wire.poll_disturbed(&mut cx) {
                 return Some(idle.wire);
             }
         }
@@ -101,15 +102,17 @@ impl Server {
 #[derive(Debug)]
 pub struct Slot {
     server: Rc<Server>,
+    since: Instant,
 }
 
 impl Slot {
-    /// Keeps a connection for the next request.
+    /// Keeps a connection for the next request. Its idle time is counted from the start of this
+    /// one: a little too much rather than too little, and the clock need not be asked again.
     pub fn give_back(&self, mut wire: Box<Wire>) {
         let mut idle = self.server.idle.borrow_mut();
         if idle.len() < self.server.keep.get() {
             wire.clear_deadline();
-            idle.push(Idle { wire, since: Instant::now() });
+            idle.push(Idle { wire, since: self.since });
         }
     }
 }

@@ -21,6 +21,7 @@ fn visit(case: &Case) -> Vec<String> {
         caller: &caller,
         host: "example.com:8080",
         via: "1.1 weir-1",
+        has_via: headers.contains_key(header::VIA),
         edits: &HeaderEdits::default(),
         counted: &[HeaderName::from_static("x-api-key")],
         by_method: case.by_method,
