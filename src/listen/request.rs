@@ -97,28 +97,22 @@ fn host(headers: &mut HeaderMap, uri: &Uri, http10: bool) -> Result<(), Fault> {
 /// A name or an address, with or without a port: RFC 3986 section 3.2.2 without its user part
 /// and without percent-escapes, which no host has a use for.
 fn is_host(text: &str) -> bool {
-    let (name, port) = match text.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((address, tail)) if address.parse::<std::net::Ipv6Addr>().is_ok() => {
-                (None, if tail.is_empty() { None } else { Some(tail.strip_prefix(':')) })
-            }
-            _ => return false,
-        },
-        None => match text.split_once(':') {
-            Some((name, port)) => (Some(name), Some(Some(port))),
-            None => (Some(text), None),
-        },
+    let (good_name, rest) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, rest) = rest.split_once(']').unwrap_or_default();
+            (address.parse::<std::net::Ipv6Addr>().is_ok(), rest)
+        }
+        None => {
+            let named = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+            let length = text.bytes().take_while(|byte| named(byte)).count();
+            (length > 0, &text[length..])
+        }
     };
-    let good_name = name.is_none_or(|name| {
-        !name.is_empty()
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte))
-    });
-    let good_port = port.is_none_or(|port| {
-        port.is_some_and(|port| {
-            port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
-        })
-    });
-    good_name && good_port
+    good_name && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
 fn awaits_continue(headers: &HeaderMap) -> bool {

@@ -52,7 +52,7 @@ impl Metrics {
             decision_seconds: histograms(
                 &registry,
                 "weir_decision_seconds",
-                "Time to decide all limits of a request.",
+                "Time from a request's header to the decision on all its limits.",
                 "store",
                 DECISION_BUCKETS,
             ),
