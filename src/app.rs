@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::config::watch::Watch;
 use crate::config::{Loaded, Source};
 use crate::gateway::{Compiled, Gateway};
-use crate::listen::acceptor;
+use crate::listen::acceptor::{self, Room};
 use crate::listen::worker::Worker;
 use crate::shutdown::{Signal, Signals};
 use crate::store::{AnyStore, BucketHasher, MemoryStore};
@@ -24,6 +24,8 @@ use reload::Reloader;
 
 /// File descriptors kept for everything that is not a connection.
 const RESERVED_FILES: u64 = 64;
+/// Less room than this is worth a warning.
+const FEW_CONNECTIONS: usize = 512;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
@@ -64,11 +66,10 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
     let hasher = BucketHasher::random().map_err(AppError::Randomness)?;
     let memory = MemoryStore::new(settings.store.max_keys, Clock::system());
     let store = Arc::new(AnyStore::Memory(memory));
-    let (access_log, log_guard) = match AccessLog::open(&settings.telemetry.access_log) {
-        Ok(opened) => opened.unzip(),
-        Err(error) => return Err(AppError::AccessLog(error)),
-    };
-    let compiled = Arc::new(Compiled::new(settings.clone(), &hasher, &metrics, access_log));
+    let opened = AccessLog::open(&settings.telemetry.access_log).map_err(AppError::AccessLog)?;
+    let (access_log, log_guard) = opened.unzip();
+    let compiled = Compiled::new(settings.clone(), &hasher, &metrics, access_log.clone());
+    let compiled = Arc::new(compiled);
     let workers = Arc::new(start_workers(&store, &hasher, &compiled)?);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -82,7 +83,9 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         for listener in data {
             tracing::info!("listening on http://{}", listener.local_addr()?);
             let (workers, stopping) = (workers.clone(), stopping.clone());
-            acceptors.spawn(acceptor::accept(listener, workers, max_connections, stopping));
+            let turned_away = metrics.turned_away.clone();
+            let room = Room { max_connections, turned_away };
+            acceptors.spawn(acceptor::accept(listener, workers, room, stopping));
         }
         tracing::info!("admin on http://{}", admin.local_addr()?);
         let admin = admin::start(admin, status.clone())?;
@@ -92,8 +95,9 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
             settings.store.max_keys,
             workers.len(),
         );
+        let access_log = (access_log, log_guard);
         let mut reloader =
-            Reloader::new(source.clone(), loaded, workers.clone(), hasher, metrics, log_guard);
+            Reloader::new(source.clone(), loaded, workers.clone(), hasher, metrics, access_log);
         serve(&mut signals, &mut reloader, watch).await;
 
         status.drain();
@@ -179,9 +183,16 @@ fn connection_limit(configured: usize) -> usize {
         Err(_) => files.current,
     };
     let room = allowed.map_or(usize::MAX, |files| {
-        usize::try_from(files.saturating_sub(RESERVED_FILES) / 2).unwrap_or(usize::MAX)
+        let left = files - RESERVED_FILES.min(files / 4);
+        usize::try_from(left / 2).unwrap_or(usize::MAX).max(1)
     });
-    if configured == 0 { room.max(1) } else { configured }
+    let wanted = if configured == 0 { FEW_CONNECTIONS } else { configured };
+    if room < wanted {
+        tracing::warn!(
+            "the limit on open files leaves room for {room} connections; raise it with ulimit -n"
+        );
+    }
+    if configured == 0 { room } else { configured }
 }
 
 async fn ended(workers: &[Worker]) {

@@ -5,17 +5,14 @@
 //! except those Weir writes itself.
 
 use std::cell::RefCell;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 
-use crate::http1::{BodyError, Framing, Wire};
-use crate::listen::Inbound;
+use crate::http1::{BodyError, Framing, Inbound, Wire};
 use crate::telemetry::Meter;
-use crate::upstream::UpstreamBody;
+use crate::upstream::{Slot, UpstreamBody};
 
 #[derive(Debug)]
 pub struct Body {
@@ -31,7 +28,7 @@ enum Kind {
     Client(Rc<RefCell<Inbound>>),
     Upstream(Box<UpstreamBody>),
     /// Not a body: the upstream agreed to speak another protocol from here on.
-    Tunnel(Box<Wire>),
+    Tunnel(Box<Wire>, Slot),
 }
 
 impl From<Kind> for Body {
@@ -59,8 +56,8 @@ impl Body {
         Kind::Upstream(body).into()
     }
 
-    pub(crate) fn tunnel(wire: Box<Wire>) -> Self {
-        Kind::Tunnel(wire).into()
+    pub(crate) fn tunnel(wire: Box<Wire>, slot: Slot) -> Self {
+        Kind::Tunnel(wire, slot).into()
     }
 
     pub(crate) fn attach(&mut self, meter: Meter) {
@@ -71,7 +68,7 @@ impl Body {
     #[must_use]
     pub fn framing(&self) -> Framing {
         match &self.kind {
-            Kind::Empty | Kind::Tunnel(_) => Framing::Empty,
+            Kind::Empty | Kind::Tunnel(..) => Framing::Empty,
             Kind::Full(bytes) => Framing::Length(bytes.len() as u64),
             Kind::Client(inbound) => match inbound.borrow().remaining() {
                 Some(length) => Framing::Length(length),
@@ -91,9 +88,9 @@ impl Body {
     }
 
     /// The other side of a tunnel, if that is what this is.
-    pub(crate) fn take_tunnel(&mut self) -> Option<Box<Wire>> {
+    pub(crate) fn take_tunnel(&mut self) -> Option<(Box<Wire>, Slot)> {
         match std::mem::replace(&mut self.kind, Kind::Empty) {
-            Kind::Tunnel(wire) => Some(wire),
+            Kind::Tunnel(wire, slot) => Some((wire, slot)),
             other => {
                 self.kind = other;
                 None
@@ -104,7 +101,7 @@ impl Body {
     /// The next piece; `None` at the end.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         let next = match &mut self.kind {
-            Kind::Empty | Kind::Tunnel(_) => None,
+            Kind::Empty | Kind::Tunnel(..) => None,
             Kind::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
                 self.kind = Kind::Empty;
@@ -117,29 +114,5 @@ impl Body {
             meter.sent(data.len());
         }
         Poll::Ready(next)
-    }
-}
-
-impl http_body::Body for Body {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.get_mut().poll_data(cx).map(|next| next.map(|data| data.map(Frame::data)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.framing() == Framing::Empty
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self.framing() {
-            Framing::Empty => SizeHint::with_exact(0),
-            Framing::Length(length) => SizeHint::with_exact(length),
-            Framing::Chunked | Framing::UntilClose => SizeHint::default(),
-        }
     }
 }

@@ -17,7 +17,7 @@ const BAD_CONFIGURATION: u8 = 2;
 /// Weir stands in front of an API, checks every limit that applies to a request in one decision,
 /// and forwards the request or answers 429.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, after_help = EXAMPLES)]
+#[command(name = "weir", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

@@ -8,8 +8,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Response, StatusCode, Version, header};
-use prometheus::local::LocalHistogram;
+use http::{HeaderMap, Method, Response, StatusCode, header};
 use tokio::time::Instant;
 
 use crate::body::Body;
@@ -22,7 +21,6 @@ use headers::Outbound;
 #[derive(Debug)]
 pub struct Passage<'a> {
     pub upstream: &'a Upstream,
-    pub seconds: &'a LocalHistogram,
     pub method: &'a Method,
     /// Path and query for the upstream.
     pub target: &'a [u8],
@@ -49,16 +47,19 @@ impl Passage<'_> {
         let repeatable = body.is_empty() && is_idempotent(self.method);
         let mut body = Some(body);
         let mut failed: Option<Rc<Server>> = None;
-        let mut attempts = 0;
+        let (mut attempts, mut fresh) = (0, false);
         loop {
             if attempts > 0 {
                 started = Instant::now();
             }
             let server = self.upstream.pick(failed.as_ref(), started);
-            let (mut wire, reused) = match server.reuse(started) {
-                Some(wire) => (wire, true),
+            let slot = server.occupy(started);
+            let idle = if fresh { None } else { server.reuse(started) };
+            let reused = idle.is_some();
+            let mut wire = match idle {
+                Some(wire) => wire,
                 None => match self.upstream.connect(&server).await {
-                    Ok(wire) => (wire, false),
+                    Ok(wire) => wire,
                     // Nothing was sent, so another server may be tried whatever the request is.
                     Err(_) if self.may_retry(&mut attempts, self.upstream.has_others()) => {
                         failed = Some(server);
@@ -69,31 +70,33 @@ impl Passage<'_> {
             };
             let body = body.take().unwrap_or_else(Body::empty);
             self.write_head(&mut wire, &server, &headers, &body);
-            let slot = server.occupy(started);
             let sent = if reused { started } else { Instant::now() };
             let mut exchange = Exchange::new(wire, slot, body, sent, self.patience);
             let line = match poll_fn(|cx| exchange.poll_head(cx, &mut headers, upgrade)).await {
                 Ok(line) => line,
-                // An idle connection that the server closed just now says nothing about it.
-                Err(ExchangeError::Closed(_)) if repeatable && reused => continue,
+                // An idle connection that the server closed just now says nothing about it, once.
+                Err(ExchangeError::Closed(_)) if repeatable && reused => {
+                    fresh = true;
+                    continue;
+                }
                 Err(ExchangeError::Closed(_)) if self.may_retry(&mut attempts, repeatable) => {
                     failed = Some(server);
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
-            self.seconds.observe(started.elapsed().as_secs_f64());
+            self.upstream.seconds.observe(started.elapsed().as_secs_f64());
             let upgraded = line.status == StatusCode::SWITCHING_PROTOCOLS;
             let body = if upgraded {
-                Body::tunnel(exchange.into_tunnel())
+                let (wire, slot) = exchange.into_tunnel(&mut headers);
+                Body::tunnel(wire, slot)
             } else {
                 let body = exchange.into_body(self.method, line, &mut headers, self.stall)?;
                 Body::upstream(Box::new(body))
             };
-            headers::clean_response(&mut headers, line.found, upgraded);
+            headers::clean_response(&mut headers, line.noted, upgraded);
             let mut response = Response::new(body);
             *response.status_mut() = line.status;
-            *response.version_mut() = Version::HTTP_11;
             *response.headers_mut() = headers;
             return Ok(response);
         }

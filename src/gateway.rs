@@ -14,11 +14,12 @@ use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{HeaderMap, Request, Response, request};
+use http::{HeaderMap, Request, Response, StatusCode, Version, request};
 use tokio::time::Instant;
 
 use crate::body::Body;
 use crate::caller::{Caller, Peer};
+use crate::clock::Micros;
 use crate::forward::headers::{self, Outbound};
 use crate::forward::{Passage, echo};
 use crate::respond::{Answer, Fault, Fields, RateHeaders};
@@ -67,7 +68,9 @@ impl Gateway {
     /// Serves another configuration from the next request on.
     pub fn configure(&self, compiled: Arc<Compiled>) {
         let live = Live::new(compiled, &self.servers);
-        *self.live.borrow_mut() = Rc::new(live);
+        let before = self.live.replace(Rc::new(live));
+        // Long answers may keep the old configuration alive; what it has counted is due now.
+        before.flush_meters();
         self.servers.tidy();
     }
 
@@ -87,24 +90,35 @@ impl Gateway {
         let live = self.live.borrow().clone();
         let (mut parts, body) = request.into_parts();
         let log = live.shared.access_log.as_ref();
-        let mut entry = log.map(|log| Entry::begin(log, peer, &mut parts));
+        let entry = log.map(|log| Entry::begin(log, peer, &mut parts));
+        let mut meter = Meter::start(live.unrouted.clone(), started, entry);
         let headers = mem::take(&mut parts.headers);
 
-        let (meter, mut answer) = match Way::find(&live, &parts, &headers, &self.via) {
-            Err(fault) => (&live.unrouted, fault.into()),
+        let mut answer = match Way::find(&live, &parts, &headers, &self.via) {
+            Err(fault) => fault.into(),
             Ok(way) => {
+                meter.take_route(&way.route.meter);
                 let visit = Visit { live: &live, way: &way, peer, parts: &parts, started };
-                let passed = self.pass(&visit, headers, body, &mut entry).await;
-                (&way.route.meter, passed.unwrap_or_else(Answer::from))
+                let passed = self.pass(&visit, headers, body, &mut meter).await;
+                let mut answer = passed.unwrap_or_else(Answer::from);
+                headers::edit(answer.response.headers_mut(), &way.settings.response_headers);
+                answer
             }
         };
 
-        if let Some(entry) = &mut entry {
-            entry.answered(&mut answer.response);
+        if let Some(entry) = meter.entry() {
+            entry.tell_id(answer.response.headers_mut());
         }
-        let meter = Meter::new(meter.clone(), started, answer.response.status(), entry);
+        meter.answered(answer.response.status());
         answer.response.body_mut().attach(meter);
         answer
+    }
+
+    /// Notes a request that could not be read, and so never came here.
+    pub fn note_unread(&self, peer: &Peer, status: StatusCode) {
+        let live = self.live.borrow().clone();
+        let entry = live.shared.access_log.as_ref().map(|log| Entry::unread(log, peer));
+        Meter::start(live.unrouted.clone(), Instant::now(), entry).answered(status);
     }
 
     /// From caller to answer, on a way that is known.
@@ -113,24 +127,26 @@ impl Gateway {
         visit: &Visit<'_>,
         headers: HeaderMap,
         body: Body,
-        entry: &mut Option<Box<Entry>>,
+        meter: &mut Meter,
     ) -> Result<Answer, Fault> {
         let Visit { live, way, peer, parts, .. } = *visit;
         let shared = &*live.shared;
         let caller = shared.addresses.caller(peer, &headers);
+        if let Some(entry) = meter.entry() {
+            entry.client = caller.ip.to_string();
+        }
         let mut checks = Checks::collect(&self.hasher, shared, way, &caller, parts, &headers)?;
         let (decision, decided) = self.decide(visit, &mut checks).await;
         if !decision.admitted {
-            if let Some(entry) = entry {
+            if let Some(entry) = meter.entry() {
                 entry.limit = checks.refusing().next().map(|rule| rule.limit.name.clone());
             }
             return Ok(checks.refuse(shared.settings.respond, decision, headers));
         }
         let forwarded = self.forward(visit, &caller, headers, body, decided).await;
         let mut response = forwarded.unwrap_or_else(Fault::into_response);
-        headers::edit(response.headers_mut(), &way.settings.response_headers);
         let mut fields = Fields::with_capacity(384);
-        let rate = RateHeaders::new(shared.settings.respond, decision.now, None);
+        let rate = RateHeaders::admitted(shared.settings.respond, decision.now);
         rate.write(checks.applied(), response.headers_mut(), &mut fields);
         Ok(Answer { response, fields })
     }
@@ -138,6 +154,9 @@ impl Gateway {
     /// One decision for all checks, counted for each limit, and when it was there.
     async fn decide(&self, visit: &Visit<'_>, checks: &mut Checks<'_>) -> (Decision, Instant) {
         let Visit { live, started, .. } = *visit;
+        if checks.checks.is_empty() {
+            return (Decision { now: Micros::default(), admitted: true }, started);
+        }
         let decision = match self.store.decide(&mut checks.checks).await {
             Ok(decision) => decision,
             Err(never) => match never {},
@@ -159,7 +178,10 @@ impl Gateway {
         decided: Instant,
     ) -> Result<Response<Body>, Fault> {
         let Visit { live, way, peer, parts, .. } = *visit;
-        let upgrade = body.is_empty() && headers::wants_upgrade(&headers);
+        // RFC 9110 section 7.8: HTTP/1.0 has no upgrades.
+        let upgrade = parts.version == Version::HTTP_11
+            && body.is_empty()
+            && headers::wants_upgrade(&headers);
         let outbound = Outbound {
             peer,
             caller,
@@ -171,18 +193,17 @@ impl Gateway {
             by_method: live.shared.table.by_method(),
             upgrade,
         };
-        match &way.route.target {
+        match way.route.target {
             LiveTarget::Echo => {
                 echo::echo(&parts.method, &way.target, &outbound, &headers, body).await
             }
-            LiveTarget::Upstream { upstream, seconds, patience } => {
+            LiveTarget::Upstream(index, patience) => {
                 let passage = Passage {
-                    upstream,
-                    seconds,
+                    upstream: &live.upstreams[index],
                     method: &parts.method,
                     target: way.target.as_bytes(),
                     outbound: &outbound,
-                    patience: *patience,
+                    patience,
                     stall: live.shared.settings.server.request_timeout,
                 };
                 passage.run(headers, body, decided).await

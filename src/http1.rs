@@ -10,10 +10,12 @@ pub mod decode;
 pub mod encode;
 pub mod framing;
 pub mod head;
+pub mod inbound;
 pub mod wire;
 
 pub use chunked::Chunked;
 pub use decode::{BodyError, Decoder};
 pub use framing::{Framing, FramingError};
 pub use head::{Head, HeadError, RequestLine, StatusLine};
+pub use inbound::Inbound;
 pub use wire::Wire;

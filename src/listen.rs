@@ -5,9 +5,7 @@
 
 pub mod acceptor;
 pub mod connection;
-pub mod inbound;
+mod ending;
 pub mod request;
 pub mod response;
 pub mod worker;
-
-pub use inbound::Inbound;

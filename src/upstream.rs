@@ -14,15 +14,16 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use prometheus::local::LocalHistogram;
 use tokio::net::TcpStream;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 pub use exchange::{Exchange, ExchangeError, UpstreamBody};
 pub use pool::{Server, Slot};
 
 use crate::config::settings;
-use crate::http1::Wire;
+use crate::http1::{self, Wire};
+use crate::telemetry::Metrics;
 use balance::Balancer;
 
 /// Retries may add at most this share to an upstream's traffic, in percent.
@@ -36,6 +37,7 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     pub response_timeout: Duration,
     pub retries: u32,
+    pub seconds: LocalHistogram,
     servers: Vec<Rc<Server>>,
     balancer: Balancer,
     /// Hundredths of a retry that may still be made.
@@ -54,7 +56,7 @@ pub enum ConnectError {
 
 impl Upstream {
     /// Builds the worker's view, taking over the servers it already had.
-    pub fn new(upstream: &settings::Upstream, known: &Servers) -> Self {
+    pub fn new(upstream: &settings::Upstream, known: &Servers, metrics: &Metrics) -> Self {
         let servers = upstream
             .servers
             .iter()
@@ -64,6 +66,7 @@ impl Upstream {
             connect_timeout: upstream.connect_timeout,
             response_timeout: upstream.response_timeout,
             retries: upstream.retries,
+            seconds: metrics.upstream_seconds.with_label_values(&[upstream.name.as_str()]).local(),
             servers,
             balancer: Balancer::new(upstream.balance),
             retry_budget: Cell::new(RETRY_BURST * 100),
@@ -101,32 +104,33 @@ impl Upstream {
     /// If none of them accepts within the connect timeout. The server is then left alone for a
     /// moment, as long as there are others.
     pub async fn connect(&self, server: &Rc<Server>) -> Result<Box<Wire>, ConnectError> {
-        let attempt = tokio::time::timeout(self.connect_timeout, connect(server)).await;
-        let result = attempt.unwrap_or(Err(ConnectError::TimedOut));
+        let result = connect(server, self.connect_timeout).await;
         match &result {
             Ok(_) => server.recovered(),
-            Err(_) => server.failed(Instant::now()),
+            Err(error) => server.failed(Instant::now(), error),
         }
         result
     }
 }
 
-async fn connect(server: &Server) -> Result<Box<Wire>, ConnectError> {
-    let addresses = server.address.lookup().await.map_err(ConnectError::Resolve)?;
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
+async fn connect(server: &Server, patience: Duration) -> Result<Box<Wire>, ConnectError> {
+    let lookup = timeout(patience, server.address.lookup()).await;
+    let addresses = lookup.map_err(|_| ConnectError::TimedOut)?.map_err(ConnectError::Resolve)?;
+    // One address that swallows everything must not use up the time of the others.
+    let share = patience / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    let mut last = ConnectError::TimedOut;
     for &address in addresses.iter() {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
+        match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
                 stream.set_nodelay(true).map_err(ConnectError::Refused)?;
-                let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
-                // Only a courtesy to long tunnels: a socket without it works just as well.
-                let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+                http1::wire::keep_alive(&stream);
                 return Ok(Box::new(Wire::new(stream)));
             }
-            Err(error) => last = error,
+            Ok(Err(error)) => last = ConnectError::Refused(error),
+            Err(_) => last = ConnectError::TimedOut,
         }
     }
-    Err(ConnectError::Refused(last))
+    Err(last)
 }
 
 /// Every server one worker knows, by origin, with its idle connections.

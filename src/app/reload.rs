@@ -1,5 +1,6 @@
 //! A changed configuration: checked whole, then served from the next request on.
 
+use std::io;
 use std::sync::Arc;
 
 use tracing_appender::non_blocking::WorkerGuard;
@@ -20,8 +21,10 @@ pub struct Reloader {
     workers: Arc<Vec<Worker>>,
     hasher: BucketHasher,
     metrics: Metrics,
-    /// Writes out the access log when it is replaced.
-    log_guard: Option<WorkerGuard>,
+    access_log: Option<AccessLog>,
+    /// Requests under way may still write to a log that was replaced, so all of them are kept.
+    /// There is one for each time that `access_log` named another target.
+    log_guards: Vec<WorkerGuard>,
 }
 
 impl Reloader {
@@ -32,9 +35,19 @@ impl Reloader {
         workers: Arc<Vec<Worker>>,
         hasher: BucketHasher,
         metrics: Metrics,
-        log_guard: Option<WorkerGuard>,
+        (access_log, log_guard): (Option<AccessLog>, Option<WorkerGuard>),
     ) -> Self {
-        Reloader { source, current, refused: None, workers, hasher, metrics, log_guard }
+        let log_guards = log_guard.into_iter().collect();
+        Reloader {
+            source,
+            current,
+            refused: None,
+            workers,
+            hasher,
+            metrics,
+            access_log,
+            log_guards,
+        }
     }
 
     /// Loads the file, whether it changed or not: this also opens the access log anew.
@@ -49,8 +62,14 @@ impl Reloader {
     }
 
     fn attempt(&mut self, always: bool) {
+        // Anything that happens in the file's folder leads here, so this must be cheap.
+        let same =
+            |path| std::fs::read(path).is_ok_and(|text| text == self.current.text.as_bytes());
+        if !always && self.source.path().is_some_and(same) {
+            self.refused = None;
+            return;
+        }
         match self.source.load() {
-            Ok(loaded) if !always && loaded.text == self.current.text => self.refused = None,
             Ok(loaded) => self.apply(loaded),
             Err(error) => {
                 let text = error.to_string();
@@ -71,28 +90,37 @@ impl Reloader {
             tracing::warn!("{line}");
         }
         let settings = Arc::new(loaded.settings.clone());
-        let (access_log, guard) = match AccessLog::open(&settings.telemetry.access_log) {
-            Ok(opened) => opened.unzip(),
-            Err(error) => {
-                tracing::error!(%error, "cannot open the access log");
-                return self.fail("the access log cannot be opened");
-            }
-        };
+        if let Err(error) = self.renew_access_log(&settings) {
+            tracing::error!(%error, "cannot open the access log");
+            return self.fail("the access log cannot be opened");
+        }
         for key in fixed_changes(&self.current.settings, &settings) {
             tracing::warn!("{key} has changed; that takes a restart");
         }
+        let access_log = self.access_log.clone();
         let compiled = Compiled::new(settings, &self.hasher, &self.metrics, access_log);
         let compiled = Arc::new(compiled);
         self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
-        self.log_guard = guard;
         self.current = loaded;
         self.refused = None;
         self.metrics.reloads.with_label_values(&["ok"]).inc();
         tracing::info!(
-            "configuration reloaded: {} routes, {} limits",
-            compiled.settings.routes.len(),
-            compiled.settings.limits.len(),
+            routes = compiled.settings.routes.len(),
+            limits = compiled.settings.limits.len(),
+            "configuration reloaded",
         );
+    }
+
+    fn renew_access_log(&mut self, settings: &Settings) -> io::Result<()> {
+        let target = &settings.telemetry.access_log;
+        if *target == self.current.settings.telemetry.access_log {
+            self.access_log.iter().for_each(AccessLog::reopen);
+            return Ok(());
+        }
+        let (log, guard) = AccessLog::open(target)?.unzip();
+        self.access_log = log;
+        self.log_guards.extend(guard);
+        Ok(())
     }
 
     fn fail(&self, why: &str) {

@@ -23,24 +23,29 @@ impl Addresses {
         Addresses { trusted: identity.trusted_proxies.clone(), ipv6_mask: u128::MAX << host_bits }
     }
 
-    /// Reads `X-Forwarded-For`, or `Forwarded` where that is absent, from right to left while its
-    /// authors are trusted. What cannot be read as an address ends the search: everything left of
-    /// it is hearsay.
+    /// Reads `X-Forwarded-For` and `Forwarded` from right to left while their authors are trusted.
+    /// What cannot be read as an address ends the search: everything left of it is hearsay. Where
+    /// both are there and differ, the client has written one of them, and neither is believed.
     #[must_use]
     pub fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Caller {
         let via_trusted = self.is_trusted(peer.ip);
-        let ip = match via_trusted {
-            false => peer.ip,
-            true if headers.contains_key(X_FORWARDED_FOR) => {
-                let entries = entries(headers, X_FORWARDED_FOR);
-                self.last_untrusted(peer.ip, entries.map(parse))
-            }
-            true => {
-                let elements = entries(headers, header::FORWARDED);
-                self.last_untrusted(peer.ip, elements.map(|element| parse(forwarded_for(element)?)))
-            }
-        };
+        let ip = if via_trusted { self.named(peer.ip, headers) } else { peer.ip };
         Caller { ip, via_trusted }
+    }
+
+    fn named(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let listed = entries(headers, X_FORWARDED_FOR).map(parse);
+        let forwarded = entries(headers, header::FORWARDED);
+        let forwarded = forwarded.map(|element| parse(forwarded_for(element)?));
+        match (headers.contains_key(X_FORWARDED_FOR), headers.contains_key(header::FORWARDED)) {
+            (false, false) => peer,
+            (true, false) => self.last_untrusted(peer, listed),
+            (false, true) => self.last_untrusted(peer, forwarded),
+            (true, true) => {
+                let listed = self.last_untrusted(peer, listed);
+                if listed == self.last_untrusted(peer, forwarded) { listed } else { peer }
+            }
+        }
     }
 
     fn last_untrusted(
@@ -134,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_is_read_where_the_other_is_absent() {
+    fn forwarded_is_read_like_the_other() {
         let by = |lines: &[&str]| caller_by(header::FORWARDED, "10.0.0.1", lines);
         assert_eq!(by(&["for=9.9.9.9"]), "9.9.9.9");
         assert_eq!(by(&["for=6.6.6.6, proto=http;For=9.9.9.9;by=x , for=10.0.0.2"]), "9.9.9.9");
@@ -142,6 +147,19 @@ mod tests {
         assert_eq!(by(&["for=9.9.9.9, for=unknown"]), "10.0.0.1");
         assert_eq!(by(&["for=9.9.9.9, for=_hidden, for=10.0.0.3"]), "10.0.0.3");
         assert_eq!(by(&["proto=http"]), "10.0.0.1");
+    }
+
+    #[test]
+    fn two_headers_that_differ_are_both_disbelieved() {
+        let trusted_proxies = vec!["10.0.0.0/8".parse().unwrap()];
+        let addresses = Addresses::new(&Identity { trusted_proxies, ipv6_prefix: 64 });
+        let peer = Peer::new("10.0.0.1:1".parse().unwrap());
+        for (forwarded, expected) in [("for=9.9.9.9", "9.9.9.9"), ("for=6.6.6.6", "10.0.0.1")] {
+            let mut headers = HeaderMap::new();
+            headers.insert(X_FORWARDED_FOR, HeaderValue::from_static("9.9.9.9"));
+            headers.insert(header::FORWARDED, HeaderValue::from_static(forwarded));
+            assert_eq!(addresses.caller(&peer, &headers).ip.to_string(), expected);
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! would stay with the one that was replaced. What an event means is not asked; the file is
 //! simply read again, and a reader that finds the same text does nothing.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,8 +19,9 @@ const AT_MOST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct Watch {
-    /// Watches as long as it lives.
-    _watcher: RecommendedWatcher,
+    watcher: RecommendedWatcher,
+    file: PathBuf,
+    watched: BTreeSet<PathBuf>,
     events: UnboundedReceiver<()>,
 }
 
@@ -28,17 +30,15 @@ impl Watch {
     /// If the folder cannot be watched.
     pub fn new(file: &Path) -> notify::Result<Self> {
         let (sender, events) = unbounded_channel();
-        let mut watcher =
-            notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-                // Reading the file is an event, too, and must not lead to another reading.
-                if event.is_ok_and(|event| !event.kind.is_access()) {
-                    let _ = sender.send(());
-                }
-            })?;
-        for folder in folders(file) {
-            watcher.watch(&folder, RecursiveMode::NonRecursive)?;
-        }
-        Ok(Watch { _watcher: watcher, events })
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // Reading the file is an event, too, and must not lead to another reading.
+            if event.is_ok_and(|event| !event.kind.is_access()) {
+                let _ = sender.send(());
+            }
+        })?;
+        let mut watch = Watch { watcher, file: file.to_owned(), watched: BTreeSet::new(), events };
+        watch.follow()?;
+        Ok(watch)
     }
 
     /// Resolves when something has changed and come to rest.
@@ -50,19 +50,53 @@ impl Watch {
             while let Ok(Some(())) = tokio::time::timeout(REST, self.events.recv()).await {}
         };
         let _ = tokio::time::timeout(AT_MOST, settle).await;
+        if let Err(error) = self.follow() {
+            tracing::warn!(%error, "changes of {} may go unnoticed", self.file.display());
+        }
+    }
+
+    /// Watches where the file is now: a link on the way to it may lead elsewhere than before.
+    fn follow(&mut self) -> notify::Result<()> {
+        let wanted = folders(&self.file);
+        for gone in self.watched.difference(&wanted) {
+            // The folder may be gone itself, and its watch with it.
+            let _ = self.watcher.unwatch(gone);
+        }
+        for folder in wanted.difference(&self.watched) {
+            self.watcher.watch(folder, RecursiveMode::NonRecursive)?;
+        }
+        self.watched = wanted;
+        Ok(())
     }
 }
 
-/// The folder of the file as named, and of the file it leads to.
-fn folders(file: &Path) -> Vec<PathBuf> {
+/// The folders in which a change can change what the file says: its own, as named and as found,
+/// and those of all links on the way.
+fn folders(file: &Path) -> BTreeSet<PathBuf> {
     let parent = |path: &Path| match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
     };
-    let named = parent(file);
-    let real = file.canonicalize().map(|real| parent(&real));
-    match real {
-        Ok(real) if named.canonicalize().is_ok_and(|named| named != real) => vec![named, real],
-        _ => vec![named],
+    let links = file.ancestors().filter(|path| path.is_symlink()).map(parent);
+    let real = file.canonicalize().ok().map(|real| parent(&real));
+    // A folder that is not there cannot be watched; the ones above tell when it comes back.
+    links.chain(real).chain([parent(file)]).filter(|folder| folder.is_dir()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_link_on_the_way_is_watched() {
+        let root = std::env::temp_dir().join(format!("weir-watch-{}", std::process::id()));
+        let (one, link) = (root.join("deep/one"), root.join("current"));
+        std::fs::create_dir_all(&one).unwrap();
+        std::fs::write(one.join("c.toml"), "").unwrap();
+        std::os::unix::fs::symlink(&one, &link).unwrap();
+        let found = folders(&link.join("c.toml"));
+        let expected = [root.clone(), link, one.canonicalize().unwrap()];
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(found, BTreeSet::from(expected));
     }
 }

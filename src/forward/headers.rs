@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::caller::{Caller, Peer};
 use crate::config::settings::HeaderEdits;
-use crate::http1::head::Found;
+use crate::http1::head::Noted;
 
 const FORWARDED: HeaderName = header::FORWARDED;
 const X_FORWARDED_FOR: HeaderName = crate::caller::address::X_FORWARDED_FOR;
@@ -66,8 +66,9 @@ impl Outbound<'_> {
         self.edits.remove.contains(name) || self.edits.set.iter().any(|(set, _)| set == name)
     }
 
-    fn is_withheld(&self, name: &HeaderName, listed: &[&str]) -> bool {
-        let is_listed = |text: &str| listed.iter().any(|name| name.eq_ignore_ascii_case(text));
+    fn is_withheld(&self, name: &HeaderName, listed: &[&[u8]]) -> bool {
+        let is_listed =
+            |text: &str| listed.iter().any(|name| name.eq_ignore_ascii_case(text.as_bytes()));
         match name.as_str() {
             // Hop by hop, or written anew for the next hop: RFC 9110 section 7.6.1.
             "host"
@@ -87,9 +88,24 @@ impl Outbound<'_> {
             "x-forwarded-proto" | "x-forwarded-host" => true,
             "x-forwarded-port" | "x-forwarded-prefix" | "x-real-ip" => !self.caller.via_trusted,
             "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
+            // Some upstreams take these for the path itself, which would dodge its route.
+            "x-original-url" | "x-rewrite-url" => !self.caller.via_trusted,
             "authorization" | "cookie" => false,
+            // CGI and its heirs cannot tell `_` from `-`: what must not come from a client must
+            // not come in disguise either.
+            text if text.contains('_') => self.is_disguised(text),
             text => is_listed(text) && !self.counted.contains(name),
         }
+    }
+
+    fn is_disguised(&self, text: &str) -> bool {
+        let meant = text.replace('_', "-");
+        let framing = ["content-length", "transfer-encoding", "host", "connection"];
+        let forwarding = ["via", "forwarded", "x-real-ip", "x-original-url", "x-rewrite-url"];
+        framing.contains(&meant.as_str())
+            || forwarding.contains(&meant.as_str())
+            || meant.starts_with("x-forwarded-")
+            || self.counted.iter().any(|name| name.as_str() == meant)
     }
 
     /// `Via`, `X-Forwarded-*` and `Forwarded`: what was said before us is kept if the peer is
@@ -111,7 +127,11 @@ impl Outbound<'_> {
         append(&header::VIA, self.has_via, &[self.via.as_bytes()]);
         append(&X_FORWARDED_FOR, trusted, &[self.peer.text.as_bytes()]);
         let node = self.peer.node.as_bytes();
+        // A chain that was told in the other header only cannot be told here in part.
+        let untold =
+            trusted && headers.contains_key(X_FORWARDED_FOR) && !headers.contains_key(FORWARDED);
         match (host.is_empty(), is_token(host)) {
+            _ if untold => {}
             (true, _) => append(&FORWARDED, trusted, &[b"for=", node, b";proto=http"]),
             (_, true) => {
                 append(&FORWARDED, trusted, &[b"for=", node, b";host=", host, b";proto=http"]);
@@ -135,21 +155,18 @@ fn is_token(host: &[u8]) -> bool {
 }
 
 /// The names that `Connection` lists, beyond its own options.
-fn listed(headers: &HeaderMap) -> SmallVec<[&str; 4]> {
-    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    values
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-        .collect()
+fn listed(headers: &HeaderMap) -> SmallVec<[&[u8]; 4]> {
+    let values = headers.get_all(header::CONNECTION).into_iter();
+    let names = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty()).collect()
 }
 
 /// Takes what concerns only the upstream's connection out of a response.
-pub fn clean_response(headers: &mut HeaderMap, found: Found, upgrade: bool) {
-    if found.listed {
+pub fn clean_response(headers: &mut HeaderMap, noted: Noted, upgrade: bool) {
+    if noted.listed > 0 {
         let names: SmallVec<[HeaderName; 4]> = listed(headers)
             .iter()
-            .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
+            .filter_map(|name| HeaderName::from_bytes(name).ok())
             .filter(|name| name != header::CONTENT_LENGTH && name != header::UPGRADE)
             .collect();
         for name in names {
@@ -157,7 +174,7 @@ pub fn clean_response(headers: &mut HeaderMap, found: Found, upgrade: bool) {
         }
         headers.remove(header::CONNECTION);
     }
-    if found.hop {
+    if noted.hop {
         for name in ["keep-alive", "proxy-connection", "te", "trailer"] {
             headers.remove(name);
         }
@@ -182,7 +199,7 @@ pub fn edit(headers: &mut HeaderMap, edits: &HeaderEdits) {
 #[must_use]
 pub fn wants_upgrade(headers: &HeaderMap) -> bool {
     let Some(protocol) = headers.get(header::UPGRADE) else { return false };
-    let asked = listed(headers).iter().any(|option| option.eq_ignore_ascii_case("upgrade"));
+    let asked = listed(headers).iter().any(|option| option.eq_ignore_ascii_case(b"upgrade"));
     let mut protocols = protocol.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     let is_http = |name: &[u8]| {
         let starts = |prefix: &[u8]| {

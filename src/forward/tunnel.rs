@@ -4,19 +4,22 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use crate::http1::Wire;
+use crate::upstream::Slot;
 
 /// The upstream's end of a tunnel, and how far each direction has come.
 #[derive(Debug)]
 pub struct Tunnel {
     upstream: Box<Wire>,
-    up: Way,
-    down: Way,
+    /// Counted as a request for as long as it lasts.
+    _slot: Slot,
+    up: Direction,
+    down: Direction,
 }
 
 impl Tunnel {
     #[must_use]
-    pub fn new(upstream: Box<Wire>) -> Self {
-        Tunnel { upstream, up: Way::Open, down: Way::Open }
+    pub fn new(upstream: Box<Wire>, slot: Slot) -> Self {
+        Tunnel { upstream, _slot: slot, up: Direction::Open, down: Direction::Open }
     }
 
     /// Carries what there is to carry. Ready when both directions have ended.
@@ -32,14 +35,14 @@ impl Tunnel {
 
 /// One direction.
 #[derive(Debug)]
-enum Way {
+enum Direction {
     Open,
     /// The sender has finished; the receiver is being told.
     Closing,
     Closed,
 }
 
-impl Way {
+impl Direction {
     fn poll(
         &mut self,
         from: &mut Wire,
@@ -48,17 +51,17 @@ impl Way {
     ) -> Poll<io::Result<()>> {
         loop {
             match self {
-                Way::Closed => return Poll::Ready(Ok(())),
-                Way::Closing => {
+                Direction::Closed => return Poll::Ready(Ok(())),
+                Direction::Closing => {
                     ready!(to.poll_finish(cx))?;
-                    *self = Way::Closed;
+                    *self = Direction::Closed;
                 }
-                Way::Open => {
+                Direction::Open => {
                     ready!(to.poll_flush(cx))?;
                     if !from.inbox.is_empty() {
                         to.queue(from.inbox.split().freeze());
                     } else if ready!(from.poll_fill(cx, true))? == 0 {
-                        *self = Way::Closing;
+                        *self = Direction::Closing;
                     }
                 }
             }

@@ -15,6 +15,7 @@ use crate::upstream::{Servers, Upstream};
 pub struct Live {
     pub shared: Arc<Compiled>,
     pub routes: Vec<LiveRoute>,
+    pub upstreams: Vec<Upstream>,
     /// One for each limit of the configuration.
     pub limit_meters: Vec<LimitMeter>,
     pub decision_seconds: LocalHistogram,
@@ -30,50 +31,40 @@ pub struct LiveRoute {
     pub stripped: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum LiveTarget {
     Echo,
-    Upstream { upstream: Rc<Upstream>, seconds: LocalHistogram, patience: Duration },
+    /// An index into [`Live::upstreams`], and how long that upstream may take to answer.
+    Upstream(usize, Duration),
 }
+
+/// What requests without a route are counted under: no name that a route can have.
+const NO_ROUTE: &str = "(none)";
 
 impl Live {
     #[must_use]
     pub fn new(shared: Arc<Compiled>, servers: &Servers) -> Self {
         let settings = &shared.settings;
-        let upstreams: Vec<_> = settings
-            .upstreams
-            .iter()
-            .map(|upstream| Rc::new(Upstream::new(upstream, servers)))
-            .collect();
+        let metrics = Rc::new(shared.metrics.clone());
         let live = |route: &settings::Route| LiveRoute {
             target: match route.target {
                 Target::Echo => LiveTarget::Echo,
-                Target::Upstream(index) => LiveTarget::Upstream {
-                    patience: route.timeout.unwrap_or(upstreams[index].response_timeout),
-                    upstream: upstreams[index].clone(),
-                    seconds: shared
-                        .metrics
-                        .upstream_seconds
-                        .with_label_values(&[settings.upstreams[index].name.as_str()])
-                        .local(),
-                },
+                Target::Upstream(index) => {
+                    let usual = settings.upstreams[index].response_timeout;
+                    LiveTarget::Upstream(index, route.timeout.unwrap_or(usual))
+                }
             },
-            meter: Rc::new(RouteMeter::new(&route.name, &shared.metrics)),
+            meter: Rc::new(RouteMeter::new(&route.name, &metrics)),
             stripped: route.strip_prefix.as_ref().map_or(0, |prefix| prefix.matches('/').count()),
         };
+        let upstreams = settings.upstreams.iter();
+        let limits = settings.limits.iter();
         Live {
             routes: settings.routes.iter().map(live).collect(),
-            limit_meters: settings
-                .limits
-                .iter()
-                .map(|limit| LimitMeter::new(&limit.name, &shared.metrics))
-                .collect(),
-            decision_seconds: shared
-                .metrics
-                .decision_seconds
-                .with_label_values(&["memory"])
-                .local(),
-            unrouted: Rc::new(RouteMeter::new("none", &shared.metrics)),
+            upstreams: upstreams.map(|it| Upstream::new(it, servers, &metrics)).collect(),
+            limit_meters: limits.map(|it| LimitMeter::new(&it.name, &metrics)).collect(),
+            decision_seconds: metrics.decision_seconds.with_label_values(&["memory"]).local(),
+            unrouted: Rc::new(RouteMeter::new(NO_ROUTE, &metrics)),
             shared: shared.clone(),
         }
     }
@@ -83,11 +74,7 @@ impl Live {
         self.unrouted.flush();
         self.decision_seconds.flush();
         self.limit_meters.iter().for_each(LimitMeter::flush);
-        for route in &self.routes {
-            route.meter.flush();
-            if let LiveTarget::Upstream { seconds, .. } = &route.target {
-                seconds.flush();
-            }
-        }
+        self.routes.iter().for_each(|route| route.meter.flush());
+        self.upstreams.iter().for_each(|upstream| upstream.seconds.flush());
     }
 }

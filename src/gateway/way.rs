@@ -36,8 +36,7 @@ impl<'a> Way<'a> {
         headers: &HeaderMap,
         via: &str,
     ) -> Result<Way<'a>, Fault> {
-        // TRACE would show headers that upstreams add; CONNECT asks for a tunnel past every rule.
-        if matches!(parts.method, Method::TRACE | Method::CONNECT) {
+        if !is_served(&parts.method) {
             return Err(Fault::Method(vec![
                 Method::GET,
                 Method::HEAD,
@@ -77,6 +76,25 @@ impl<'a> Way<'a> {
         let settings = &live.shared.settings.routes[index];
         Ok(Way { route, settings, target, host: host_value, has_via })
     }
+}
+
+/// TRACE would show headers that upstreams add; CONNECT asks for a tunnel past every rule. And
+/// case tells methods apart, but not to every upstream: `post` must not find its way around a
+/// route for `POST`.
+fn is_served(method: &Method) -> bool {
+    match *method {
+        Method::GET | Method::POST | Method::PUT | Method::DELETE => true,
+        Method::HEAD | Method::OPTIONS | Method::PATCH => true,
+        Method::TRACE | Method::CONNECT => false,
+        _ => Method::from_bytes(method.as_str().to_ascii_uppercase().as_bytes())
+            .is_ok_and(|upper| upper == *method || !is_standard(&upper)),
+    }
+}
+
+fn is_standard(method: &Method) -> bool {
+    method.is_safe()
+        || method.is_idempotent()
+        || matches!(*method, Method::POST | Method::PATCH | Method::CONNECT)
 }
 
 fn host_text(host: &HeaderValue) -> &str {

@@ -57,7 +57,7 @@ pub enum ChunkError {
 
 impl Default for Chunked {
     fn default() -> Self {
-        Chunked { state: State::Size, extensions: 0, trailers: Head::default() }
+        Chunked { state: State::Size, extensions: 0, trailers: Head::at_once() }
     }
 }
 

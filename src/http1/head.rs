@@ -1,4 +1,4 @@
-//! The head of a message: found once, parsed once, into a header map that is used again.
+//! The head of a message: noted once, parsed once, into a header map that is used again.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -6,38 +6,42 @@ use std::mem::MaybeUninit;
 
 /// More fields than this are refused, whatever their size.
 const MAX_FIELDS: usize = 100;
+/// As are more names in `Connection`.
+const MAX_LISTED: u8 = 64;
 
 /// The search for the end of a head, which may arrive in any number of pieces.
 #[derive(Debug, Default)]
 pub struct Head {
     searched: usize,
     line: usize,
+    /// Nothing may come before the first line.
+    at_once: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatusLine {
     pub status: StatusCode,
     pub http10: bool,
-    pub found: Found,
+    pub noted: Noted,
 }
 
 /// What a head says to the codec, noted while its fields pass by, so that the map is asked only
 /// for what is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct Noted {
     /// `Content-Length` or `Transfer-Encoding`.
     pub framing: bool,
     /// The options of `Connection`.
     pub close: bool,
     pub keep_alive: bool,
-    /// `Connection` lists other fields.
-    pub listed: bool,
+    /// How many other fields `Connection` lists.
+    pub listed: u8,
     pub expect: bool,
     /// A field that belongs to one hop, other than `Connection`.
     pub hop: bool,
 }
 
-impl Found {
+impl Noted {
     /// Whether the connection stays open after this message: RFC 9112 section 9.3.
     #[must_use]
     pub fn persists(self, http10: bool) -> bool {
@@ -66,11 +70,11 @@ impl Found {
                 self.keep_alive = true;
             } else if option.eq_ignore_ascii_case(b"close") {
                 self.close = true;
-            } else {
-                more |= !option.is_empty();
+            } else if !option.is_empty() {
+                self.listed = self.listed.saturating_add(1);
+                more = true;
             }
         }
-        self.listed |= more;
         more
     }
 }
@@ -81,7 +85,7 @@ pub struct RequestLine {
     /// As sent: origin form, absolute form or an asterisk.
     pub target: Bytes,
     pub http10: bool,
-    pub found: Found,
+    pub noted: Noted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -101,13 +105,19 @@ pub enum HeadError {
 }
 
 impl Head {
+    /// A search for a head that starts with the next byte: a response's, or a trailer section.
+    #[must_use]
+    pub fn at_once() -> Self {
+        Head { at_once: true, ..Head::default() }
+    }
+
     /// Takes a whole head off the front of `inbox`, or says that more is needed.
     ///
     /// # Errors
     /// If a line ends in a bare line feed, or the head is larger than `max`.
     pub fn take(&mut self, inbox: &mut BytesMut, max: usize) -> Result<Option<Bytes>, HeadError> {
-        // RFC 9112 section 2.2: empty lines before the first one are ignored.
-        while self.line == 0 && inbox.starts_with(b"\r\n") {
+        // RFC 9112 section 2.2: empty lines before a request are ignored.
+        while !self.at_once && self.line == 0 && inbox.starts_with(b"\r\n") {
             inbox.advance(2);
             self.searched = 0;
         }
@@ -124,7 +134,7 @@ impl Head {
             }
             if empty {
                 let head = inbox.split_to(self.searched).freeze();
-                *self = Head::default();
+                *self = Head { at_once: self.at_once, ..Head::default() };
                 return Ok(Some(head));
             }
         }
@@ -140,15 +150,18 @@ impl Head {
 pub fn parse_request(head: &Bytes, headers: &mut HeaderMap) -> Result<RequestLine, HeadError> {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut []);
-    whole(request.parse_with_uninit_headers(head, &mut fields))?;
+    match whole(request.parse_with_uninit_headers(head, &mut fields)) {
+        Err(HeadError::Version) if !names_a_version(head) => return Err(HeadError::FirstLine),
+        parsed => parsed?,
+    }
     let (Some(method), Some(target), Some(version)) =
         (request.method, request.path, request.version)
     else {
         return Err(HeadError::FirstLine);
     };
-    let found = fill(head, request.headers, headers)?;
+    let noted = fill(head, request.headers, headers)?;
     Ok(RequestLine {
-        found,
+        noted,
         method: Method::from_bytes(method.as_bytes()).map_err(|_| HeadError::FirstLine)?,
         target: head.slice_ref(target.as_bytes()),
         http10: version == 0,
@@ -170,9 +183,17 @@ pub fn parse_response(head: &Bytes, headers: &mut HeaderMap) -> Result<StatusLin
     if !(100..=599).contains(&code) {
         return Err(HeadError::FirstLine);
     }
-    let found = fill(head, response.headers, headers)?;
+    let noted = fill(head, response.headers, headers)?;
     let status = StatusCode::from_u16(code).map_err(|_| HeadError::FirstLine)?;
-    Ok(StatusLine { status, http10: version == 0, found })
+    Ok(StatusLine { status, http10: version == 0, noted })
+}
+
+/// Whether the first line is well formed up to a version that is merely not ours.
+fn names_a_version(head: &[u8]) -> bool {
+    let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
+    let mut words = line.split(|&byte| byte == b' ');
+    let version = words.nth(2).and_then(|word| word.strip_prefix(b"HTTP/"));
+    words.next().is_none() && matches!(version, Some([b'0'..=b'9', b'.', b'0'..=b'9']))
 }
 
 fn whole(parsed: httparse::Result<usize>) -> Result<(), HeadError> {
@@ -191,18 +212,19 @@ fn fill(
     head: &Bytes,
     fields: &[httparse::Header<'_>],
     headers: &mut HeaderMap,
-) -> Result<Found, HeadError> {
+) -> Result<Noted, HeadError> {
     headers.clear();
-    let mut found = Found::default();
+    let mut noted = Noted::default();
     for field in fields {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::Field)?;
         let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value))
             .map_err(|_| HeadError::Field)?;
-        if found.note(&name, field.value) {
+        if noted.note(&name, field.value) {
             headers.append(name, value);
         }
     }
-    Ok(found)
+    // Every field is compared with every name that is listed.
+    if noted.listed > MAX_LISTED { Err(HeadError::TooManyFields) } else { Ok(noted) }
 }
 
 #[cfg(test)]
@@ -246,6 +268,19 @@ mod tests {
             "G\0T / HTTP/1.1\r\n\r\n",
         ] {
             assert!(request(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_told_from_a_malformed_line() {
+        for (line, error) in [
+            ("GET / HTTP/2.0", HeadError::Version),
+            ("GET / HTTP/3.7", HeadError::Version),
+            ("GET / http/1.1", HeadError::FirstLine),
+            ("GET /a b HTTP/1.1", HeadError::FirstLine),
+            ("GET / HTTP/11", HeadError::FirstLine),
+        ] {
+            assert_eq!(request(&format!("{line}\r\n\r\n")), Err(error), "{line}");
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -96,14 +97,24 @@ impl Wire {
         }
     }
 
-    /// Whether the peer has sent something, or left, while nobody was asking. Costs no system
-    /// call unless the socket is known to be readable.
-    pub fn poll_disturbed(&mut self, cx: &mut Context<'_>) -> bool {
-        !self.inbox.is_empty()
-            || match self.stream.poll_read_ready(cx) {
-                Poll::Pending => false,
-                Poll::Ready(_) => self.poll_fill(cx, false).is_ready(),
-            }
+    /// Whether the peer has sent something, or left, while nobody was asking: the connection is
+    /// of no use then. The kernel is asked and not the runtime, which may not have heard of it
+    /// yet: a stray answer taken for the next one would go to the wrong client.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        let quiet = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        let peeked = socket2::SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
+        !self.inbox.is_empty() || !peeked.is_err_and(quiet)
+    }
+
+    /// Gives back memory that a large message has left behind.
+    pub fn slim(&mut self) {
+        if self.inbox.is_empty() && self.inbox.capacity() > READ_LARGE / 4 {
+            self.inbox = BytesMut::new();
+        }
+        if self.outbox.is_empty() && self.outbox.capacity() > WRITE_HIGH / 4 {
+            self.outbox = Vec::new();
+        }
     }
 
     /// The buffer that the next flush sends first.
@@ -182,6 +193,14 @@ impl Wire {
         // If it cannot be set the connection merely ends in order.
         let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
+}
+
+/// Has the kernel find out about peers that vanished without a word: a tunnel may be silent for
+/// hours and has no deadline.
+pub fn keep_alive(stream: &impl std::os::fd::AsFd) {
+    let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
+    // A socket that refuses works just as well while its peer does.
+    let _ = socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
 
 /// A timer that is re-armed only when it fires before its time.

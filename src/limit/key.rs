@@ -137,7 +137,10 @@ impl Source {
                 let crumbs = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b';'));
                 let values = crumbs.filter_map(|crumb| {
                     let rest = crumb.trim_ascii().strip_prefix(name.as_bytes())?;
-                    rest.trim_ascii_start().strip_prefix(b"=").map(<[u8]>::trim_ascii)
+                    let value = rest.trim_ascii_start().strip_prefix(b"=")?.trim_ascii();
+                    // RFC 6265 section 4.1.1: quotes around a value are no part of it.
+                    let quoted = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\""));
+                    Some(quoted.unwrap_or(value))
                 });
                 let Some(value) = self.only(values)? else { return Ok(false) };
                 sink(Part::Cookie, value);
@@ -269,7 +272,9 @@ mod tests {
     #[test]
     fn a_cookie_is_found_among_others() {
         let source = Source::Cookie("sid".into());
-        for line in ["sid=x", "a=b; sid=x; c=d", "a=b;sid=x", "xsid=y; sid=x", "sid = x"] {
+        for line in
+            ["sid=x", "a=b; sid=x; c=d", "a=b;sid=x", "xsid=y; sid=x", "sid = x", "sid=\"x\""]
+        {
             let got = parts(source.clone(), Missing::Skip, "", &[("cookie", line)]);
             assert_eq!(got, Ok(vec![(Part::Cookie as u8, b"x".to_vec())]), "{line}");
         }

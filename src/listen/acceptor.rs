@@ -5,11 +5,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus::IntCounter;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::worker::Worker;
+use crate::http1::wire::keep_alive;
 
 /// How long to leave the listener alone when connections cannot be had, for want of file
 /// descriptors for instance. Trying at once would spin.
@@ -43,6 +45,13 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// How many connections there may be, and the count of those for which there was no room.
+#[derive(Debug)]
+pub struct Room {
+    pub max_connections: usize,
+    pub turned_away: IntCounter,
+}
+
 /// Deals one listener's connections until told to stop, each to the worker that has the fewest.
 ///
 /// # Errors
@@ -50,7 +59,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 pub async fn accept(
     listener: TcpListener,
     workers: Arc<Vec<Worker>>,
-    max_connections: usize,
+    room: Room,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -62,7 +71,7 @@ pub async fn accept(
         };
         // Taken off this runtime, to be put on its worker's.
         match accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
-            Ok((stream, peer)) => deal(stream, peer, &workers, max_connections),
+            Ok((stream, peer)) => deal(stream, peer, &workers, &room),
             Err(error) if is_passing(&error) => {}
             Err(error) => {
                 trouble.complain(&error);
@@ -73,16 +82,18 @@ pub async fn accept(
     // What the kernel has accepted for us is ours to answer.
     let listener = listener.into_std()?;
     while let Ok((stream, peer)) = listener.accept() {
-        deal(stream, peer, &workers, max_connections);
+        deal(stream, peer, &workers, &room);
     }
     Ok(())
 }
 
-fn deal(mut stream: TcpStream, peer: SocketAddr, workers: &[Worker], max_connections: usize) {
+fn deal(mut stream: TcpStream, peer: SocketAddr, workers: &[Worker], room: &Room) {
     if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
         return;
     }
-    if workers.iter().map(Worker::load).sum::<usize>() >= max_connections {
+    keep_alive(&stream);
+    if workers.iter().map(Worker::load).sum::<usize>() >= room.max_connections {
+        room.turned_away.inc();
         // One attempt: whoever cannot take it at once was not going to be served either.
         let _ = stream.write(NO_ROOM);
         return;

@@ -16,32 +16,29 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower::Service;
 
-use super::Inbound;
+use super::ending::End;
 use super::request::{self, Terms};
 use super::response::{self, WriteError};
 use crate::body::Body;
 use crate::config::settings;
-use crate::forward::tunnel::Tunnel;
-use crate::http1::{Decoder, Framing, Head, Wire};
+use crate::http1::{Decoder, Framing, Head, Inbound, Wire};
 use crate::respond::{Answer, Fault};
 
 /// What is left of a refused body is read and dropped up to this size; beyond it the connection
 /// is closed instead.
 const DISCARD: u64 = 64 * 1024;
-/// How much and how long a closing connection is read from, so that the client can read its
-/// last answer before a reset reaches it.
-const LINGER: usize = 1024 * 1024;
-const LINGER_TIME: Duration = Duration::from_secs(2);
 /// While draining, a connection without a request gets this long to send one more.
 const GRACE: Duration = Duration::from_secs(1);
 /// How far a client may pipeline ahead of the answers.
 const AHEAD: usize = 64 * 1024;
+/// After so many answers the other connections get their turn, however much is pipelined here.
+const TURN: u32 = 32;
 
-/// How a worker tells a connection to come to an end.
+/// What a worker and its connections tell each other.
 #[derive(Debug, Default)]
 pub struct Control {
-    draining: Cell<bool>,
-    closing: Cell<bool>,
+    pub(super) draining: Cell<bool>,
+    pub(super) closing: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -65,12 +62,17 @@ impl Control {
     }
 }
 
-/// Serves one connection to its end.
+/// The settings of the configuration that is served now.
+pub type ServerSettings = RefCell<Rc<settings::Server>>;
+
+/// Serves one connection to its end. `complained` hears of requests that could not be read and
+/// so never reached the service.
 pub async fn serve<S>(
     stream: TcpStream,
-    settings: &settings::Server,
+    settings: &ServerSettings,
     control: &Control,
     mut service: S,
+    complained: impl Fn(StatusCode),
 ) where
     S: Service<Request<Body>, Response = Answer, Error = Infallible>,
 {
@@ -81,48 +83,48 @@ pub async fn serve<S>(
     })
     .await;
     let inbound = Rc::new(RefCell::new(Inbound::new(Wire::new(stream))));
-    let mut connection = Connection { inbound, settings, control };
-    match connection.run(&mut service).await {
-        End::Politely => connection.part(LINGER).await,
-        End::Quietly => connection.part(0).await,
-        End::Abruptly => {}
-    }
+    let current = settings.borrow().clone();
+    let mut connection = Connection { inbound, settings: current, control };
+    let end = connection.run(settings, &mut service, complained).await;
+    connection.end(end).await;
 }
 
-struct Connection<'a> {
-    inbound: Rc<RefCell<Inbound>>,
-    settings: &'a settings::Server,
-    control: &'a Control,
-}
-
-/// How a connection ends.
-enum End {
-    /// The last answer was sent and is given time to be read.
-    Politely,
-    /// Nothing is under way; what is queued is sent.
-    Quietly,
-    Abruptly,
+pub(super) struct Connection<'a> {
+    pub(super) inbound: Rc<RefCell<Inbound>>,
+    pub(super) settings: Rc<settings::Server>,
+    pub(super) control: &'a Control,
 }
 
 impl Connection<'_> {
-    async fn run<S>(&mut self, service: &mut S) -> End
+    async fn run<S>(
+        &mut self,
+        settings: &ServerSettings,
+        service: &mut S,
+        complained: impl Fn(StatusCode),
+    ) -> End
     where
         S: Service<Request<Body>, Response = Answer, Error = Infallible>,
     {
         let mut search = Head::default();
         let mut headers = HeaderMap::with_capacity(16);
-        let mut first = true;
+        let mut served = 0;
         loop {
-            let head = match self.head(&mut search, first).await {
+            let head = match self.head(&mut search, served == 0).await {
                 Ok(Some(head)) => head,
                 Ok(None) => return End::Quietly,
-                Err(Unreadable::Fault(fault)) => return self.complain(fault).await,
+                Err(Unreadable::Fault(fault)) => {
+                    complained(fault.status());
+                    return self.complain(fault).await;
+                }
                 Err(Unreadable::Gone) => return End::Abruptly,
             };
-            first = false;
+            self.settings = settings.borrow().clone();
             let (request, terms) = match request::read(&head, headers, self.settings.max_body) {
                 Ok(read) => read,
-                Err(fault) => return self.complain(fault).await,
+                Err(fault) => {
+                    complained(fault.status());
+                    return self.complain(fault).await;
+                }
             };
             drop(head);
             let Some(mut answer) = self.call(service, request, &terms).await else {
@@ -138,31 +140,43 @@ impl Connection<'_> {
                 // A drain does not wait for clients that have sent all they had to send.
                 Ok(_) if self.control.draining.get() && self.is_quiet() => return End::Quietly,
                 Ok(_) => return End::Politely,
-                Err(WriteError::Truncated) => {
-                    // A reset, where an orderly end could be taken for the end of the body.
-                    return if terms.http10 { self.reset() } else { self.flush_and_drop().await };
-                }
+                // A reset, where an orderly end could be taken for the end of the body.
+                Err(WriteError::Truncated) if terms.http10 => return End::Reset,
+                Err(WriteError::Truncated) => return End::Short,
                 Err(WriteError::Client(_)) => return End::Abruptly,
             }
             if self.discard_body().await.is_err() {
                 return End::Politely;
             }
-            if self.inbound.borrow().wire.inbox.is_empty() && self.flush().await.is_err() {
+            let (more, full) = {
+                let wire = &self.inbound.borrow().wire;
+                (!wire.inbox.is_empty(), wire.is_full())
+            };
+            // Answers to pipelined requests leave together, as long as they are few.
+            if (!more || full) && self.flush().await.is_err() {
                 return End::Abruptly;
+            }
+            served += 1;
+            if more && served % TURN == 0 {
+                tokio::task::yield_now().await;
             }
         }
     }
 
-    fn stall(&self) -> Duration {
+    pub(super) fn stall(&self) -> Duration {
         self.settings.request_timeout
     }
 
     /// The next head. `None`: there will be none, and nobody is waiting.
     async fn head(&self, search: &mut Head, first: bool) -> Result<Option<Bytes>, Unreadable> {
         let mut phase = Phase::Idle;
-        let (idle, max) = (self.settings.idle_timeout, self.settings.max_header_bytes);
-        let patience = if first { self.settings.header_timeout } else { idle };
-        self.inbound.borrow_mut().wire.set_deadline(Instant::now() + patience);
+        let (header_timeout, max) = (self.settings.header_timeout, self.settings.max_header_bytes);
+        let patience = if first { header_timeout } else { self.settings.idle_timeout };
+        {
+            let wire = &mut self.inbound.borrow_mut().wire;
+            wire.slim();
+            wire.set_deadline(Instant::now() + patience);
+        }
         poll_fn(|cx| {
             let wire = &mut self.inbound.borrow_mut().wire;
             loop {
@@ -171,7 +185,7 @@ impl Connection<'_> {
                 }
                 if !wire.inbox.is_empty() && phase != Phase::Reading {
                     phase = Phase::Reading;
-                    wire.set_deadline(Instant::now() + self.settings.header_timeout);
+                    wire.set_deadline(Instant::now() + header_timeout);
                 }
                 if self.control.draining.get() && phase == Phase::Idle {
                     phase = Phase::Leaving;
@@ -230,7 +244,7 @@ impl Connection<'_> {
             }
             let inbound = &mut *self.inbound.borrow_mut();
             match inbound.wire.poll_flush(cx) {
-                Poll::Ready(Ok(())) if watch(inbound, cx).is_ok() => Poll::Pending,
+                Poll::Ready(Ok(())) if notice_reset(inbound, cx).is_ok() => Poll::Pending,
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(_) => Poll::Ready(None),
             }
@@ -265,7 +279,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    async fn flush(&self) -> io::Result<()> {
+    pub(super) async fn flush(&self) -> io::Result<()> {
         self.inbound.borrow_mut().wire.set_patience(self.stall());
         poll_fn(|cx| self.inbound.borrow_mut().wire.poll_flush(cx)).await
     }
@@ -273,7 +287,7 @@ impl Connection<'_> {
     /// Answers a request that could not be read, and ends.
     async fn complain(&self, fault: Fault) -> End {
         let terms = Terms {
-            head: false,
+            wants_no_body: false,
             http10: false,
             keep_alive: false,
             awaits_continue: false,
@@ -283,59 +297,6 @@ impl Connection<'_> {
             Ok(_) => End::Politely,
             Err(_) => End::Abruptly,
         }
-    }
-
-    async fn tunnel(&self, mut answer: Answer, terms: &Terms, upstream: Option<Box<Wire>>) -> End {
-        // The meter runs with the body, and the body is what the tunnel carries.
-        let body = std::mem::replace(answer.response.body_mut(), Body::empty());
-        let written = response::write(&self.inbound, answer, terms, true, self.stall()).await;
-        if let (Ok(_), Some(upstream)) = (written, upstream) {
-            self.inbound.borrow_mut().wire.clear_deadline();
-            let mut tunnel = Tunnel::new(upstream);
-            poll_fn(|cx| {
-                let over = self.control.closing.get();
-                let carried = tunnel.poll(&mut self.inbound.borrow_mut().wire, cx);
-                if over || carried.is_ready() { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
-        }
-        drop(body);
-        End::Abruptly
-    }
-
-    /// Sends what is queued, says that nothing follows, and waits for the client to have read it.
-    async fn part(&self, mut budget: usize) {
-        let until = Instant::now() + LINGER_TIME.min(self.stall());
-        self.inbound.borrow_mut().wire.set_deadline(until);
-        let mut finished = false;
-        poll_fn(|cx| {
-            let wire = &mut self.inbound.borrow_mut().wire;
-            if !finished {
-                ready!(wire.poll_finish(cx))?;
-                finished = true;
-            }
-            while budget > 0 {
-                wire.inbox.clear();
-                match ready!(wire.poll_fill(cx, true))? {
-                    0 => break,
-                    read => budget = budget.saturating_sub(read),
-                }
-            }
-            Poll::Ready(io::Result::Ok(()))
-        })
-        .await
-        // Whatever went wrong, the connection is over.
-        .unwrap_or_default();
-    }
-
-    async fn flush_and_drop(&self) -> End {
-        let _ = self.flush().await;
-        End::Abruptly
-    }
-
-    fn reset(&self) -> End {
-        self.inbound.borrow().wire.reset_on_close();
-        End::Abruptly
     }
 }
 
@@ -359,7 +320,7 @@ impl From<Fault> for Unreadable {
 
 /// Notices a client that resets its connection while its answer is being made. One that has only
 /// finished sending still wants the answer.
-fn watch(inbound: &mut Inbound, cx: &mut Context<'_>) -> io::Result<()> {
+fn notice_reset(inbound: &mut Inbound, cx: &mut Context<'_>) -> io::Result<()> {
     while inbound.decoder.is_done() && inbound.wire.inbox.len() < AHEAD {
         match inbound.wire.poll_fill(cx, false) {
             Poll::Pending | Poll::Ready(Ok(0)) => break,

@@ -11,7 +11,8 @@ use crate::respond::Fault;
 /// What the connection has to know of a request while the gateway has it.
 #[derive(Debug)]
 pub struct Terms {
-    pub head: bool,
+    /// A HEAD request: its answer has no body.
+    pub wants_no_body: bool,
     pub http10: bool,
     pub keep_alive: bool,
     pub awaits_continue: bool,
@@ -28,7 +29,7 @@ pub fn read(
     max_body: Option<u64>,
 ) -> Result<(Request<Body>, Terms), Fault> {
     let line = head::parse_request(head, &mut headers)?;
-    let framing = match line.found.framing {
+    let framing = match line.noted.framing {
         true => Framing::stated(&headers, line.http10)?.unwrap_or(Framing::Empty),
         false => Framing::Empty,
     };
@@ -40,10 +41,10 @@ pub fn read(
     let uri = target(&line.method, line.target)?;
     host(&mut headers, &uri, line.http10)?;
     let terms = Terms {
-        head: line.method == Method::HEAD,
+        wants_no_body: line.method == Method::HEAD,
         http10: line.http10,
-        keep_alive: line.found.persists(line.http10),
-        awaits_continue: line.found.expect
+        keep_alive: line.noted.persists(line.http10),
+        awaits_continue: line.noted.expect
             && !line.http10
             && framing != Framing::Empty
             && awaits_continue(&headers),
@@ -105,14 +106,21 @@ fn is_host(text: &str) -> bool {
         None => {
             let named = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
             let length = text.bytes().take_while(|byte| named(byte)).count();
-            (length > 0, &text[length..])
+            (is_name(&text[..length]), &text[length..])
         }
     };
     good_name && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
 }
 
+/// No longer than the DNS allows, and without empty labels but for the root's.
+fn is_name(name: &str) -> bool {
+    (1..=255).contains(&name.len()) && !name.starts_with('.') && !name.contains("..")
+}
+
+/// Digits, or nothing at all: RFC 3986 section 3.2.3.
 fn is_port(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    digits && (text.is_empty() || text.parse::<u16>().is_ok())
 }
 
 fn awaits_continue(headers: &HeaderMap) -> bool {
@@ -130,8 +138,8 @@ mod tests {
 
     #[test]
     fn hosts_are_checked() {
-        for good in ["a", "a:80", "A.b-c.d:", "127.0.0.1:8080", "[::1]", "[::1]:80", "a_b"] {
-            let good = good.trim_end_matches(':');
+        for good in ["a", "a:80", "A.b-c.d:", "a.b.", "127.0.0.1:8080", "[::1]", "[::1]:80", "a_b"]
+        {
             assert!(parse(&format!("GET / HTTP/1.1\r\nHost: {good}")).is_ok(), "{good}");
         }
         for bad in [

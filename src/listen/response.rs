@@ -10,10 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, StatusCode};
 
-use super::Inbound;
 use super::request::Terms;
 use crate::body::Body;
-use crate::http1::{Framing, encode};
+use crate::http1::{Framing, Inbound, encode};
 use crate::respond::Answer;
 
 /// How a response left the connection.
@@ -46,7 +45,7 @@ pub async fn write(
     stall: Duration,
 ) -> Result<Written, WriteError> {
     let (parts, mut body) = answer.response.into_parts();
-    let bodiless = terms.head
+    let bodiless = terms.wants_no_body
         || parts.status == StatusCode::NO_CONTENT
         || parts.status == StatusCode::NOT_MODIFIED
         || parts.status.is_informational();
@@ -68,7 +67,7 @@ pub async fn write(
         }
         if chunked {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-        } else if says_length(parts.status, terms.head, &parts.headers, framing) {
+        } else if says_length(parts.status, terms.wants_no_body, &parts.headers, framing) {
             encode::content_length(
                 out,
                 if let Framing::Length(length) = framing { length } else { 0 },

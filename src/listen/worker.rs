@@ -16,8 +16,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::connection::{Control, serve};
+use super::connection::{Control, ServerSettings, serve};
 use crate::caller::Peer;
+use crate::config::settings;
 use crate::gateway::{Compiled, Gateway};
 
 /// How often idle upstream connections are looked through.
@@ -67,7 +68,7 @@ impl Worker {
                         let _ = ready.send(Ok(()));
                         let crew = Crew {
                             gateway: Rc::new(gateway()),
-                            compiled,
+                            settings: Rc::new(RefCell::new(server_settings(&compiled))),
                             next_id: 0,
                             connections: counter,
                             controls: Rc::default(),
@@ -123,7 +124,7 @@ impl Worker {
 /// A worker from within.
 struct Crew {
     gateway: Rc<Gateway>,
-    compiled: Arc<Compiled>,
+    settings: Rc<ServerSettings>,
     next_id: u64,
     connections: Arc<AtomicUsize>,
     controls: Rc<RefCell<HashMap<u64, Rc<Control>>>>,
@@ -151,8 +152,8 @@ impl Crew {
         match order {
             Order::Serve(stream, peer) => self.serve(stream, peer),
             Order::Configure(compiled) => {
-                self.gateway.configure(compiled.clone());
-                self.compiled = compiled;
+                *self.settings.borrow_mut() = server_settings(&compiled);
+                self.gateway.configure(compiled);
             }
             Order::Flush(done) => {
                 self.gateway.flush_meters();
@@ -171,7 +172,7 @@ impl Crew {
         let place =
             Place { id, connections: self.connections.clone(), controls: self.controls.clone() };
         let gateway = self.gateway.clone();
-        let settings = self.compiled.settings.clone();
+        let settings = self.settings.clone();
         tokio::task::spawn_local(async move {
             let _place = place;
             let stream = match tokio::net::TcpStream::from_std(stream) {
@@ -179,11 +180,12 @@ impl Crew {
                 Err(error) => return tracing::warn!(%error, "a connection could not be taken"),
             };
             let peer = Rc::new(Peer::new(peer));
-            let service = tower::service_fn(move |request| {
+            let service = tower::service_fn(|request| {
                 let (gateway, peer) = (gateway.clone(), peer.clone());
                 async move { Ok::<_, Infallible>(gateway.handle(&peer, request).await) }
             });
-            serve(stream, &settings.server, &control, service).await;
+            let complained = |status| gateway.note_unread(&peer, status);
+            serve(stream, &settings, &control, service, complained).await;
         });
     }
 
@@ -215,6 +217,10 @@ impl Crew {
             tell(control);
         }
     }
+}
+
+fn server_settings(compiled: &Compiled) -> Rc<settings::Server> {
+    Rc::new(compiled.settings.server.clone())
 }
 
 /// A connection's place in its worker, given up however the connection ends.

@@ -1,5 +1,7 @@
 //! Every failure as a response. This is the one place that decides on status codes.
 
+use std::io::ErrorKind;
+
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
@@ -42,8 +44,6 @@ pub enum Fault {
     Exchange(ExchangeError),
     #[error("the request came back to the gateway that forwarded it")]
     Loop,
-    #[error("the gateway has no room for another connection")]
-    Overloaded,
     #[error("the gateway failed while it handled the request")]
     Internal,
 }
@@ -79,7 +79,6 @@ impl Fault {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => StatusCode::BAD_GATEWAY,
-            Fault::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Fault::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -98,7 +97,6 @@ impl Fault {
                 "upstream_timeout"
             }
             Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => "upstream_unavailable",
-            Fault::Overloaded => "overloaded",
             Fault::Internal => "internal_error",
         }
     }
@@ -107,7 +105,12 @@ impl Fault {
     fn proxy_status(&self) -> Option<&'static str> {
         Some(match self {
             Fault::Connect(ConnectError::Resolve(_)) => "weir; error=dns_error",
-            Fault::Connect(ConnectError::Refused(_)) => "weir; error=connection_refused",
+            Fault::Connect(ConnectError::Refused(error)) => match error.kind() {
+                ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+                    "weir; error=destination_ip_unroutable"
+                }
+                _ => "weir; error=connection_refused",
+            },
             Fault::Connect(ConnectError::TimedOut) => "weir; error=connection_timeout",
             Fault::Exchange(ExchangeError::TimedOut) => "weir; error=http_response_timeout",
             Fault::Exchange(ExchangeError::Truncated) => "weir; error=http_response_incomplete",
@@ -116,15 +119,6 @@ impl Fault {
             Fault::Loop => "weir; error=proxy_loop_detected",
             _ => return None,
         })
-    }
-
-    /// Whether the rest of the connection can no longer be understood.
-    #[must_use]
-    pub fn poisons_connection(&self) -> bool {
-        matches!(
-            self,
-            Fault::Head(_) | Fault::Framing(_) | Fault::Target(_) | Fault::Body(_) | Fault::TooSlow
-        )
     }
 
     #[must_use]
@@ -151,9 +145,6 @@ impl Fault {
             if let Ok(value) = HeaderValue::try_from(names.join(", ")) {
                 headers.insert(ALLOW, value);
             }
-        }
-        if let Fault::Overloaded = self {
-            headers.insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

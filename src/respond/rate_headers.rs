@@ -62,14 +62,20 @@ pub struct Applied<'a> {
 pub struct RateHeaders {
     forms: settings::Respond,
     now: Micros,
-    /// Seconds until a refused request may come again.
+    refused: bool,
+    /// Seconds until a refused request may come again, if it ever may.
     retry_after: Option<u64>,
 }
 
 impl RateHeaders {
     #[must_use]
-    pub fn new(forms: settings::Respond, now: Micros, retry_after: Option<u64>) -> Self {
-        RateHeaders { forms, now, retry_after }
+    pub fn admitted(forms: settings::Respond, now: Micros) -> Self {
+        RateHeaders { forms, now, refused: false, retry_after: None }
+    }
+
+    #[must_use]
+    pub fn refused(forms: settings::Respond, now: Micros, retry_after: Option<u64>) -> Self {
+        RateHeaders { forms, now, refused: true, retry_after }
     }
 
     /// Writes the fields for the limits that may be named, in place of those that `headers` has
@@ -110,21 +116,25 @@ impl RateHeaders {
             }
         }
         let Some(nearest) = nearest else { return };
-        let delta = match (nearest.refused, self.retry_after) {
-            (true, Some(seconds)) => seconds,
-            _ => seconds_until(nearest.report.full_at, self.now),
+        // The refusing limit is a hidden one: what is left elsewhere would only mislead.
+        if self.refused && !nearest.refused {
+            return;
+        }
+        let reset = match self.retry_after {
+            Some(seconds) => Micros(self.now.0 + seconds * 1_000_000),
+            None => nearest.report.full_at,
         };
         if self.forms.x {
             remove(headers, &X);
             fields.add_number("X-RateLimit-Limit", nearest.quota);
             fields.add_number("X-RateLimit-Remaining", nearest.report.remaining);
-            fields.add_number("X-RateLimit-Reset", unix_seconds_in(delta));
+            fields.add_number("X-RateLimit-Reset", unix_second(reset, self.now));
         }
         if self.forms.legacy {
             remove(headers, &LEGACY);
             fields.add_number("RateLimit-Limit", nearest.quota);
             fields.add_number("RateLimit-Remaining", nearest.report.remaining);
-            fields.add_number("RateLimit-Reset", delta);
+            fields.add_number("RateLimit-Reset", seconds_until(reset, self.now));
         }
     }
 }
@@ -170,11 +180,14 @@ pub fn seconds_until(instant: Micros, now: Micros) -> u64 {
     instant.0.saturating_sub(now.0).div_ceil(1_000_000)
 }
 
-/// The Unix second that lies `delta` seconds ahead, rounded up. From the wall clock itself, which
-/// is the one the client compares with.
-fn unix_seconds_in(delta: u64) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.as_secs() + u64::from(now.subsec_nanos() > 0) + delta
+/// The Unix second of an instant, rounded up. The store's clock was set by the wall clock at the
+/// start and is not moved since; if the wall clock has been, the client's probably was, too, and
+/// the instant is told in the new time.
+fn unix_second(instant: Micros, now: Micros) -> u64 {
+    const STEP: u64 = 500_000;
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
+    let told = if wall.abs_diff(now.0) < STEP { instant.0 } else { wall + (instant.0 - now.0) };
+    told.div_ceil(1_000_000)
 }
 
 /// Starts a list with what the upstream said itself, if that is a list. Says whether the next

@@ -84,6 +84,15 @@ impl Scan<'_> {
                 self.span(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
                 self.take(b':')
             }
+            Some(b'@') => {
+                self.take(b'@');
+                self.take(b'-');
+                (1..=15).contains(&self.span(|b| b.is_ascii_digit()))
+            }
+            Some(b'%') => {
+                self.take(b'%');
+                self.string()
+            }
             Some(b'?') => {
                 self.take(b'?');
                 self.take(b'0') || self.take(b'1')
@@ -119,6 +128,7 @@ mod tests {
             r#""a""#,
             r#""a\"b";pk=:aGk=:;x=?1;y=tok/en;z"#,
             "  \"a\" \t,\t\"b\" ",
+            r#""a";at=@1700000000;named=%"caf%c3%a9""#,
         ] {
             assert!(is_policy_list(good.as_bytes()), "{good}");
         }

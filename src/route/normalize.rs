@@ -121,6 +121,7 @@ fn segment(
 ) -> Result<(), PathError> {
     let mut bytes = raw.bytes();
     let mut parameters = false;
+    let mut escaped = 0;
     while let Some(byte) = bytes.next() {
         let meant = match byte {
             b'%' => {
@@ -128,6 +129,10 @@ fn segment(
                     return Err(PathError::BadEscape);
                 };
                 let meant = high << 4 | low;
+                if is_overlong(escaped, meant) {
+                    return Err(PathError::ForbiddenEscape);
+                }
+                escaped = meant;
                 match meant {
                     b'/' | b'\\' | 0..0x20 | 0x7f => return Err(PathError::ForbiddenEscape),
                     b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
@@ -154,6 +159,12 @@ fn segment(
         }
     }
     Ok(())
+}
+
+/// Whether two escaped bytes begin a character that was made longer than it is: some readers
+/// take `%c0%ae` for a dot.
+fn is_overlong(first: u8, second: u8) -> bool {
+    matches!((first, second), (_, 0xc0 | 0xc1) | (0xe0, 0x80..0xa0) | (0xf0, 0x80..0x90))
 }
 
 fn hex(digit: Option<u8>) -> Option<u8> {
@@ -201,6 +212,8 @@ mod tests {
             ("/a%5cb", PathError::ForbiddenEscape),
             ("/a%00", PathError::ForbiddenEscape),
             ("/a%0d", PathError::ForbiddenEscape),
+            ("/%c0%ae%c0%ae/x", PathError::ForbiddenEscape),
+            ("/%e0%80%ae/x", PathError::ForbiddenEscape),
             ("/a\\b", PathError::ForbiddenCharacter),
             ("/a%", PathError::BadEscape),
             ("/a%4", PathError::BadEscape),

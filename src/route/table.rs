@@ -65,10 +65,7 @@ impl Table {
                 };
             }
             let entries = if route.path.prefix { &mut node.prefix } else { &mut node.here };
-            let entry = Entry { methods: route.methods.clone(), route: index };
-            // Entries for certain methods are more specific than the one for all.
-            let at = if entry.methods.is_empty() { entries.len() } else { 0 };
-            entries.insert(at, entry);
+            entries.push(Entry { methods: route.methods.clone(), route: index });
             table.by_method |= !route.methods.is_empty();
         }
         table
@@ -139,14 +136,12 @@ impl Node {
 }
 
 fn choose(entries: &[Entry], method: &Method, others: &mut Vec<Method>) -> Option<usize> {
-    let allows = |entry: &Entry, method| entry.methods.contains(method);
+    let for_method =
+        |method| entries.iter().find(move |entry: &&Entry| entry.methods.contains(method));
     // Whoever may GET may ask for the head of it: a HEAD must not slip past a limit on GET.
-    let fits = |entry: &&Entry| {
-        entry.methods.is_empty()
-            || allows(entry, method)
-            || (*method == Method::HEAD && allows(entry, &Method::GET))
-    };
-    let found = entries.iter().find(fits);
+    let by_get = || if *method == Method::HEAD { for_method(&Method::GET) } else { None };
+    let for_all = || entries.iter().find(|entry| entry.methods.is_empty());
+    let found = for_method(method).or_else(by_get).or_else(for_all);
     if found.is_none() {
         others.extend(entries.iter().flat_map(|entry| entry.methods.iter().cloned()));
     }
@@ -160,6 +155,13 @@ fn bare_host(host: &str) -> Cow<'_, str> {
         _ => host.len(),
     };
     let name = host[..end].strip_suffix('.').unwrap_or(&host[..end]);
+    if let Some(address) = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        // One address, however many zeros are written.
+        return match address.parse::<std::net::Ipv6Addr>() {
+            Ok(address) => Cow::Owned(format!("[{address}]")),
+            Err(_) => Cow::Borrowed(name),
+        };
+    }
     if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(name.to_ascii_lowercase())
     } else {

@@ -1,58 +1,104 @@
 //! One JSON line for each request, written by a thread of its own.
 //!
-//! Off by default. When it is on, a request costs one allocation for its entry; the line is made
-//! when the answer has ended and handed over without waiting. If the disk cannot keep up, lines
-//! are dropped and the gateway is not.
+//! Off by default. When it is on, a request costs an entry on the heap; the line is made when the
+//! answer has ended and handed over without waiting. If the disk cannot keep up, lines are
+//! dropped and the gateway is not.
 
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Response, StatusCode, request};
+use http::{StatusCode, request};
 use serde::Serialize;
-use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
-use crate::body::Body;
 use crate::caller::Peer;
 use crate::config::settings;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// Lines that may wait for the disk, and what of a path is told in each: together they bound the
+/// memory that a stalled disk can take.
+const WAITING_LINES: usize = 16 * 1024;
+const MAX_PATH: usize = 2 * 1024;
+
 /// Where entries go.
 #[derive(Debug, Clone)]
 pub struct AccessLog {
     writer: NonBlocking,
+    reopen: Arc<AtomicBool>,
 }
 
 impl AccessLog {
-    /// Opens the log; `None` if it is off. The guard writes out what is left when it is dropped.
+    /// Opens the log; `None` if it is off. The guard writes out what is left when it is dropped,
+    /// and nothing is written after that.
     ///
     /// # Errors
     /// If the file cannot be opened for appending.
     pub fn open(log: &settings::AccessLog) -> io::Result<Option<(AccessLog, WorkerGuard)>> {
+        let reopen = Arc::new(AtomicBool::new(false));
         let target: Box<dyn Write + Send> = match log {
             settings::AccessLog::Off => return Ok(None),
             settings::AccessLog::Stdout => Box::new(io::stdout()),
             settings::AccessLog::Stderr => Box::new(io::stderr()),
-            settings::AccessLog::File(path) => {
-                Box::new(std::fs::OpenOptions::new().create(true).append(true).open(path)?)
-            }
+            settings::AccessLog::File(path) => Box::new(LogFile {
+                file: append(path)?,
+                path: path.clone(),
+                reopen: reopen.clone(),
+            }),
         };
-        let (writer, guard) = tracing_appender::non_blocking(target);
-        Ok(Some((AccessLog { writer }, guard)))
+        let builder = NonBlockingBuilder::default().buffered_lines_limit(WAITING_LINES);
+        let (writer, guard) = builder.finish(target);
+        Ok(Some((AccessLog { writer, reopen }, guard)))
+    }
+
+    /// Has the file opened anew before the next line: the old one may have been moved away.
+    pub fn reopen(&self) {
+        self.reopen.store(true, Ordering::Release);
     }
 }
 
-/// What is known of a request when its answer begins.
+/// A file that can be replaced while it is written to.
+struct LogFile {
+    file: File,
+    path: PathBuf,
+    reopen: Arc<AtomicBool>,
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+impl Write for LogFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.reopen.swap(false, Ordering::AcqRel) {
+            match append(&self.path) {
+                Ok(file) => self.file = file,
+                Err(error) => tracing::error!(%error, "cannot reopen {}", self.path.display()),
+            }
+        }
+        self.file.write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// What is known of a request before its answer has ended.
 #[derive(Debug)]
 pub struct Entry {
-    pub log: AccessLog,
-    pub request_id: String,
+    log: AccessLog,
+    request_id: String,
+    /// The caller's address, as far as it is known.
     pub client: String,
-    pub method: String,
-    pub host: String,
-    pub path: String,
-    pub status: StatusCode,
+    method: String,
+    host: String,
+    path: String,
     /// The limit that refused, if one did.
     pub limit: Option<String>,
 }
@@ -81,25 +127,38 @@ impl Entry {
         let request_id = said.filter(|id| is_harmless(id)).map_or_else(new_id, str::to_owned);
         set_id(&mut parts.headers, &request_id);
         let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let path = parts.uri.path();
         Box::new(Entry {
             log: log.clone(),
             request_id,
             client: peer.text.clone(),
             method: parts.method.to_string(),
             host: host.unwrap_or_default().to_owned(),
-            path: parts.uri.path().to_owned(),
-            status: StatusCode::OK,
+            path: path[..path.floor_char_boundary(MAX_PATH)].to_owned(),
             limit: None,
         })
     }
 
-    /// Notes the answer, and tells the client the request's id.
-    pub fn answered(&mut self, response: &mut Response<Body>) {
-        self.status = response.status();
-        set_id(response.headers_mut(), &self.request_id);
+    /// An entry for a request that could not be read.
+    #[must_use]
+    pub fn unread(log: &AccessLog, peer: &Peer) -> Box<Self> {
+        Box::new(Entry {
+            log: log.clone(),
+            request_id: new_id(),
+            client: peer.text.clone(),
+            method: String::new(),
+            host: String::new(),
+            path: String::new(),
+            limit: None,
+        })
     }
 
-    pub(super) fn write(&mut self, route: &str, seconds: f64, bytes: u64) {
+    /// Tells the client the request's id.
+    pub fn tell_id(&self, headers: &mut HeaderMap) {
+        set_id(headers, &self.request_id);
+    }
+
+    pub(super) fn write(&mut self, route: &str, status: StatusCode, seconds: f64, bytes: u64) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let line = Line {
             time: (time.as_secs_f64() * 1e3).round() / 1e3,
@@ -109,7 +168,7 @@ impl Entry {
             host: &self.host,
             path: &self.path,
             route,
-            status: self.status.as_u16(),
+            status: status.as_u16(),
             seconds: (seconds * 1e6).round() / 1e6,
             bytes,
             limit: self.limit.as_deref(),

@@ -23,25 +23,35 @@ const COMMON: [u16; 28] = [
 #[derive(Debug)]
 pub struct RouteMeter {
     name: String,
-    metrics: Metrics,
-    seconds: LocalHistogram,
+    metrics: Rc<Metrics>,
+    /// Resolved with the first request: a configuration may have thousands of routes, and a
+    /// reload must not keep the worker from serving.
+    seconds: OnceCell<LocalHistogram>,
     by_status: [OnceCell<LocalIntCounter>; COMMON.len()],
 }
 
 impl RouteMeter {
     #[must_use]
-    pub fn new(name: &str, metrics: &Metrics) -> Self {
+    pub fn new(name: &str, metrics: &Rc<Metrics>) -> Self {
         RouteMeter {
             name: name.to_owned(),
             metrics: metrics.clone(),
-            seconds: metrics.request_seconds.with_label_values(&[name]).local(),
+            seconds: OnceCell::new(),
             by_status: [const { OnceCell::new() }; COMMON.len()],
         }
     }
 
     pub fn flush(&self) {
-        self.seconds.flush();
+        if let Some(seconds) = self.seconds.get() {
+            seconds.flush();
+        }
         self.by_status.iter().filter_map(OnceCell::get).for_each(LocalIntCounter::flush);
+    }
+
+    fn seconds(&self) -> &LocalHistogram {
+        let resolve =
+            || self.metrics.request_seconds.with_label_values(&[self.name.as_str()]).local();
+        self.seconds.get_or_init(resolve)
     }
 
     fn count(&self, status: StatusCode) {
@@ -90,27 +100,39 @@ impl Drop for LimitMeter {
     }
 }
 
-/// Travels with a response's body and is written down when the body is dropped: at its end, or
-/// when the client has left.
+/// Measures one request, and writes it down when it is dropped: with the end of the answer's body,
+/// or wherever the request was given up.
 #[derive(Debug)]
 pub struct Meter {
     route: Rc<RouteMeter>,
     started: Instant,
+    status: Option<StatusCode>,
     sent: u64,
     entry: Option<Box<Entry>>,
 }
 
+/// What nginx calls a request whose client did not wait for the answer.
+const CLIENT_GONE: u16 = 499;
+
 impl Meter {
     #[must_use]
-    pub fn new(
-        route: Rc<RouteMeter>,
-        started: Instant,
-        status: StatusCode,
-        entry: Option<Box<Entry>>,
-    ) -> Self {
-        // The status is known now; a scrape must not have to wait for a slow reader.
-        route.count(status);
-        Meter { route, started, sent: 0, entry }
+    pub fn start(route: Rc<RouteMeter>, started: Instant, entry: Option<Box<Entry>>) -> Self {
+        Meter { route, started, status: None, sent: 0, entry }
+    }
+
+    pub fn take_route(&mut self, route: &Rc<RouteMeter>) {
+        self.route = route.clone();
+    }
+
+    /// The line for the access log, if there is one.
+    pub fn entry(&mut self) -> Option<&mut Entry> {
+        self.entry.as_deref_mut()
+    }
+
+    /// Notes what was answered. Counted at once: a scrape does not wait for slow readers.
+    pub fn answered(&mut self, status: StatusCode) {
+        self.status = Some(status);
+        self.route.count(status);
     }
 
     pub fn sent(&mut self, bytes: usize) {
@@ -120,10 +142,17 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
+        let status = self.status.unwrap_or_else(|| {
+            let gone = StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST);
+            let failed = std::thread::panicking();
+            let status = if failed { StatusCode::INTERNAL_SERVER_ERROR } else { gone };
+            self.route.count(status);
+            status
+        });
         let seconds = self.started.elapsed().as_secs_f64();
-        self.route.seconds.observe(seconds);
+        self.route.seconds().observe(seconds);
         if let Some(entry) = &mut self.entry {
-            entry.write(&self.route.name, seconds, self.sent);
+            entry.write(&self.route.name, status, seconds, self.sent);
         }
     }
 }

@@ -5,7 +5,8 @@
 //! their own, resolved when the configuration is compiled, and add up here before each scrape.
 
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    TextEncoder,
 };
 
 #[derive(Debug, Clone)]
@@ -16,11 +17,11 @@ pub struct Metrics {
     pub decision_seconds: HistogramVec,
     pub request_seconds: HistogramVec,
     pub upstream_seconds: HistogramVec,
-    pub store_errors: IntCounterVec,
     pub store_degraded: IntGauge,
     pub buckets: IntGauge,
     pub buckets_overflow: IntGauge,
     pub connections: IntGauge,
+    pub turned_away: IntCounter,
     pub reloads: IntCounterVec,
 }
 
@@ -70,12 +71,6 @@ impl Metrics {
                 "upstream",
                 REQUEST_BUCKETS,
             ),
-            store_errors: counters(
-                &registry,
-                "weir_store_errors_total",
-                "Decisions the store could not take.",
-                &["reason"],
-            ),
             store_degraded: gauge(
                 &registry,
                 "weir_store_degraded",
@@ -86,6 +81,11 @@ impl Metrics {
                 &registry,
                 "weir_buckets_overflow",
                 "Shared buckets in use because the table was full.",
+            ),
+            turned_away: counter(
+                &registry,
+                "weir_connections_turned_away_total",
+                "Connections for which there was no room.",
             ),
             connections: gauge(&registry, "weir_connections", "Client connections open."),
             reloads: counters(
@@ -120,6 +120,12 @@ impl Default for Metrics {
 }
 
 const REGISTERED: &str = "metric names are valid and registered once";
+
+fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
+    let counter = IntCounter::new(name, help).expect(REGISTERED);
+    registry.register(Box::new(counter.clone())).expect(REGISTERED);
+    counter
+}
 
 fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
     let vec = IntCounterVec::new(Opts::new(name, help), labels).expect(REGISTERED);

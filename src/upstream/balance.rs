@@ -72,6 +72,7 @@ impl Balancer {
 mod tests {
     use super::*;
     use crate::config::settings::Origin;
+    use crate::upstream::ConnectError;
 
     fn servers(count: u16) -> Vec<Rc<Server>> {
         let origin = |port| Origin { host: "127.0.0.1".into(), port };
@@ -108,9 +109,9 @@ mod tests {
     #[test]
     fn a_shunned_server_is_passed_over_unless_all_are() {
         let servers = servers(2);
-        servers[0].failed(Instant::now());
+        servers[0].failed(Instant::now(), &ConnectError::TimedOut);
         assert_eq!(tally(Balance::RoundRobin, &servers, 10), [0, 10]);
-        servers[1].failed(Instant::now());
+        servers[1].failed(Instant::now(), &ConnectError::TimedOut);
         assert_eq!(tally(Balance::RoundRobin, &servers, 10), [5, 5]);
     }
 }

@@ -68,7 +68,7 @@ impl Exchange {
     ) -> Self {
         wire.set_deadline(started + patience);
         let sender = Sender::new(body);
-        let search = Head::default();
+        let search = Head::at_once();
         Exchange { wire, slot, sender, search, interim: 0, patience, started: false }
     }
 
@@ -118,12 +118,15 @@ impl Exchange {
         }
     }
 
-    /// The connection itself, once the upstream has switched protocols on it.
+    /// The connection itself, once the upstream has switched protocols on it, and its place at
+    /// the server.
     #[must_use]
-    pub fn into_tunnel(self) -> Box<Wire> {
+    pub fn into_tunnel(self, headers: &mut HeaderMap) -> (Box<Wire>, Slot) {
+        headers.remove(CONTENT_LENGTH);
+        headers.remove(TRANSFER_ENCODING);
         let mut wire = self.wire;
         wire.clear_deadline();
-        wire
+        (wire, self.slot)
     }
 
     /// What follows the head, framed as the head says.
@@ -137,25 +140,25 @@ impl Exchange {
         headers: &mut HeaderMap,
         stall: Duration,
     ) -> Result<UpstreamBody, ExchangeError> {
-        let found = line.found;
+        let noted = line.noted;
         self.wire.set_patience(stall);
-        let stated = if found.framing { Framing::stated(headers, line.http10)? } else { None };
+        let stated = if noted.framing { Framing::stated(headers, line.http10)? } else { None };
         let bodiless = *method == Method::HEAD
             || line.status == StatusCode::NO_CONTENT
             || line.status == StatusCode::NOT_MODIFIED;
-        let framing = if bodiless {
-            Framing::Empty
-        } else {
-            // From here on the body itself knows its length; the next hop is framed anew.
-            if found.framing {
+        let framing = if bodiless { Framing::Empty } else { stated.unwrap_or(Framing::UntilClose) };
+        if noted.framing {
+            // The body itself knows its length from here on, and the next hop is framed anew. For
+            // HEAD and 304 the field speaks of a body that is not sent, and stays.
+            headers.remove(TRANSFER_ENCODING);
+            if !bodiless || line.status == StatusCode::NO_CONTENT {
                 headers.remove(CONTENT_LENGTH);
             }
-            stated.unwrap_or(Framing::UntilClose)
-        };
-        if found.framing {
-            headers.remove(TRANSFER_ENCODING);
         }
-        let reusable = framing != Framing::UntilClose && found.persists(line.http10);
+        // An upstream that sends a body where there can be none would have it read as the answer
+        // to the next request, so the chance is not taken.
+        let suspect = bodiless && !matches!(stated, None | Some(Framing::Length(0)));
+        let reusable = framing != Framing::UntilClose && !suspect && noted.persists(line.http10);
         let mut body =
             UpstreamBody { exchange: Some(self), decoder: Decoder::new(framing), reusable };
         if body.decoder.is_done() {

@@ -2,17 +2,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::ConnectError;
 use super::resolve::Address;
 use crate::config::settings::Origin;
 use crate::http1::Wire;
 
 /// How long a server that refused a connection is passed over.
 const SHUNNED: Duration = Duration::from_secs(1);
+/// Complaints about the same server are this far apart.
+const COMPLAIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct Server {
@@ -24,6 +26,7 @@ pub struct Server {
     patience: Cell<Duration>,
     active: Cell<usize>,
     shunned_until: Cell<Option<Instant>>,
+    complained: Cell<Option<Instant>>,
 }
 
 #[derive(Debug)]
@@ -45,6 +48,7 @@ impl Server {
             patience: Cell::default(),
             active: Cell::new(0),
             shunned_until: Cell::new(None),
+            complained: Cell::new(None),
         }
     }
 
@@ -64,12 +68,20 @@ impl Server {
         self.shunned_until.get().is_some_and(|until| now < until)
     }
 
-    pub(super) fn failed(&self, now: Instant) {
+    /// Leaves the server alone for a moment. Said once, and again while it lasts.
+    pub(super) fn failed(&self, now: Instant, error: &ConnectError) {
         self.shunned_until.set(Some(now + SHUNNED));
+        if self.complained.get().is_none_or(|last| now - last > COMPLAIN) {
+            self.complained.set(Some(now));
+            tracing::warn!("upstream server {} cannot be reached: {error}", self.authority);
+        }
     }
 
     pub(super) fn recovered(&self) {
         self.shunned_until.set(None);
+        if self.complained.take().is_some() {
+            tracing::info!("upstream server {} can be reached again", self.authority);
+        }
     }
 
     /// Counts a request until its slot is dropped.
@@ -81,12 +93,10 @@ impl Server {
     /// The idle connection that was used last, if the server has not closed it meanwhile.
     #[must_use]
     pub fn reuse(&self, now: Instant) -> Option<Box<Wire>> {
-        // The waker is replaced as soon as the connection is used.
-        let mut cx = Context::from_waker(Waker::noop());
         loop {
-            let mut idle = self.idle.borrow_mut().pop()?;
+            let idle = self.idle.borrow_mut().pop()?;
             let fresh = now.saturating_duration_since(idle.since) < self.patience.get();
-            if fresh && !idle.wire.poll_disturbed(&mut cx) {
+            if fresh && !idle.wire.is_disturbed() {
                 return Some(idle.wire);
             }
         }
@@ -112,6 +122,7 @@ impl Slot {
         let mut idle = self.server.idle.borrow_mut();
         if idle.len() < self.server.keep.get() {
             wire.clear_deadline();
+            wire.slim();
             idle.push(Idle { wire, since: self.since });
         }
     }

@@ -195,7 +195,7 @@ fn trace_and_connect_are_not_allowed() {
 #[test]
 fn other_methods_pass_as_they_are() {
     let (upstream, weir) = gateway("");
-    for method in ["PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "FOO", "get", "M-SEARCH"] {
+    for method in ["PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "FOO", "M-SEARCH"] {
         assert_eq!(weir.ask(get("/").replace("GET", method)).status, 200, "{method}");
         assert_eq!(upstream.last().method, method);
     }

@@ -136,3 +136,25 @@ fn a_method_override_passes_only_where_methods_do_not_matter() {
     assert_eq!(visit(&Case { headers, trusted: false, by_method: true })[1..], OWN);
     assert_eq!(untrusted(headers)[1], "x-http-method-override: DELETE");
 }
+
+#[test]
+fn a_header_in_disguise_is_withheld() {
+    let lines = untrusted(&[
+        ("x_forwarded_for", "1.1.1.1"),
+        ("x-forwarded_for", "1.1.1.1"),
+        ("content_length", "5"),
+        ("transfer_encoding", "chunked"),
+        ("x_api_key", "stolen"),
+        ("x-original-url", "/admin"),
+        ("x_custom", "kept"),
+    ]);
+    assert_eq!(lines[1], "x_custom: kept");
+    assert_eq!(lines[2..], OWN);
+}
+
+#[test]
+fn forwarded_is_not_told_in_part() {
+    let headers = &[("x-forwarded-for", "1.1.1.1")];
+    let lines = visit(&Case { headers, trusted: true, by_method: false });
+    assert!(!lines.iter().any(|line| line.starts_with("forwarded:")), "{lines:?}");
+}

@@ -68,6 +68,7 @@ fn the_most_specific_host_wins_and_gives_way_to_less_specific_ones() {
         route("a.example.com", "/x", &[]),
         route("*.example.com", "/*", &[]),
         route("*.b.example.com", "/x", &[]),
+        route("[::1]", "/v6", &[]),
     ]);
     for (host, path, expected) in [
         ("a.example.com", "/x", 1),
@@ -79,6 +80,8 @@ fn the_most_specific_host_wins_and_gives_way_to_less_specific_ones() {
         ("d.b.example.com", "/y", 2),
         ("example.com", "/x", 0),
         ("[::1]:80", "/x", 0),
+        ("[::1]:80", "/v6", 4),
+        ("[0:0:0:0:0:0:0:1]", "/v6", 4),
         ("", "/x", 0),
     ] {
         assert_eq!(find(&table, host, path), Some(expected), "{host}{path}");
@@ -101,4 +104,15 @@ fn a_path_without_a_route_for_the_method_names_the_methods_it_has() {
     let methods = vec![Method::GET, Method::POST];
     assert_eq!(table.find("", b"/a", &Method::PUT), Found::OtherMethods(methods));
     assert_eq!(table.find("", b"/a/b", &Method::PUT), Found::Nothing);
+}
+
+#[test]
+fn head_goes_where_get_goes_unless_it_has_a_route_of_its_own() {
+    let get = || route("", "/a", &[Method::GET]);
+    let table = Table::new(&[route("", "/*", &[]), get()]);
+    assert_eq!(table.find("", b"/a", &Method::HEAD), Found::Route(1));
+    let own = || route("", "/a", &[Method::HEAD]);
+    for (routes, expected) in [([get(), own()], 1), ([own(), get()], 0)] {
+        assert_eq!(Table::new(&routes).find("", b"/a", &Method::HEAD), Found::Route(expected));
+    }
 }

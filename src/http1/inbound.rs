@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::http1::{BodyError, Decoder, Wire};
+use super::{BodyError, Decoder, Wire};
 
 #[derive(Debug)]
 pub struct Inbound {
     pub wire: Wire,
-    pub(super) decoder: Decoder,
+    pub(crate) decoder: Decoder,
     /// The client waits for `100 Continue` before it sends its body.
-    pub(super) awaits_continue: bool,
+    pub(crate) awaits_continue: bool,
     /// The body could not be read: nothing behind it can be understood.
-    pub(super) broken: bool,
+    pub(crate) broken: bool,
     received: u64,
     max_body: Option<u64>,
     stall: Duration,
@@ -38,7 +38,7 @@ impl Inbound {
     }
 
     /// Starts on the body of the next request.
-    pub(super) fn expect_body(&mut self, decoder: Decoder, max: Option<u64>, stall: Duration) {
+    pub(crate) fn expect_body(&mut self, decoder: Decoder, max: Option<u64>, stall: Duration) {
         self.decoder = decoder;
         self.received = 0;
         self.max_body = max;
