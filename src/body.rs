@@ -25,6 +25,7 @@ pub struct Body {
 enum Kind {
     Empty,
     Full(Bytes),
+    Text(Vec<u8>),
     Client(Rc<RefCell<Inbound>>),
     Upstream(Box<UpstreamBody>),
     /// Not a body: the upstream agreed to speak another protocol from here on.
@@ -46,6 +47,12 @@ impl Body {
     #[must_use]
     pub fn full(bytes: Bytes) -> Self {
         Kind::Full(bytes).into()
+    }
+
+    /// A short body that Weir has written itself.
+    #[must_use]
+    pub fn text(text: Vec<u8>) -> Self {
+        Kind::Text(text).into()
     }
 
     pub(crate) fn client(inbound: Rc<RefCell<Inbound>>) -> Self {
@@ -70,6 +77,7 @@ impl Body {
         match &self.kind {
             Kind::Empty | Kind::Tunnel(..) => Framing::Empty,
             Kind::Full(bytes) => Framing::Length(bytes.len() as u64),
+            Kind::Text(text) => Framing::Length(text.len() as u64),
             Kind::Client(inbound) => match inbound.borrow().remaining() {
                 Some(length) => Framing::Length(length),
                 None => Framing::Chunked,
@@ -98,6 +106,18 @@ impl Body {
         }
     }
 
+    /// Appends a body that is a text to `out`, without the detour through shared memory. False if
+    /// it is none.
+    pub fn append_text(&mut self, out: &mut Vec<u8>) -> bool {
+        let Kind::Text(text) = &self.kind else { return false };
+        out.extend_from_slice(text);
+        if let Some(meter) = &mut self.meter {
+            meter.sent(text.len());
+        }
+        self.kind = Kind::Empty;
+        true
+    }
+
     /// The next piece; `None` at the end.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         let next = match &mut self.kind {
@@ -106,6 +126,11 @@ impl Body {
                 let bytes = std::mem::take(bytes);
                 self.kind = Kind::Empty;
                 (!bytes.is_empty()).then_some(Ok(bytes))
+            }
+            Kind::Text(text) => {
+                let text = std::mem::take(text);
+                self.kind = Kind::Empty;
+                (!text.is_empty()).then(|| Ok(text.into()))
             }
             Kind::Client(inbound) => ready!(inbound.borrow_mut().poll_data(cx)),
             Kind::Upstream(body) => ready!(body.poll_data(cx)),

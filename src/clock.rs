@@ -4,9 +4,31 @@
 //! step of the wall clock neither fills nor empties a bucket. [`Clock::manual`] is moved by hand:
 //! tests and replays own their time.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+thread_local! {
+    static RECENT: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Reads the monotonic clock.
+pub fn look() -> Instant {
+    let now = Instant::now();
+    RECENT.set(Some(now));
+    now
+}
+
+/// When this thread last looked, which every request does as it comes, is decided and goes. Good
+/// enough for what is measured in seconds, and for the instant at which something just happened;
+/// looking takes as long as deciding a limit.
+#[must_use]
+pub fn recent() -> Instant {
+    RECENT.get().unwrap_or_else(look)
+}
 
 /// A point in time: microseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -47,7 +69,7 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> Micros {
         match &self.0 {
-            Source::System { start, wall } => Micros(wall + start.elapsed().as_micros() as u64),
+            Source::System { start, wall } => Micros(wall + (look() - *start).as_micros() as u64),
             Source::Manual(at) => Micros(at.load(Ordering::Acquire)),
         }
     }

@@ -10,6 +10,7 @@ pub mod live;
 pub mod way;
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::body::Body;
 use crate::caller::{Caller, Peer};
-use crate::clock::Micros;
+use crate::clock::{self, Micros};
 use crate::forward::headers::{self, Outbound};
 use crate::forward::{Passage, echo};
 use crate::respond::{Answer, Fault, Fields, RateHeaders};
@@ -85,8 +86,15 @@ impl Gateway {
     }
 
     /// Answers a request, whatever it takes, and notes what it took.
-    pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Answer {
-        let started = Instant::now();
+    ///
+    /// # Errors
+    /// None: there is an answer to everything.
+    pub async fn handle(
+        self: Rc<Self>,
+        peer: Rc<Peer>,
+        request: Request<Body>,
+    ) -> Result<Answer, Infallible> {
+        let (peer, started) = (&*peer, clock::look());
         let live = self.live.borrow().clone();
         let (mut parts, body) = request.into_parts();
         let log = live.shared.access_log.as_ref();
@@ -111,14 +119,14 @@ impl Gateway {
         }
         meter.answered(answer.response.status());
         answer.response.body_mut().attach(meter);
-        answer
+        Ok(answer)
     }
 
     /// Notes a request that could not be read, and so never came here.
     pub fn note_unread(&self, peer: &Peer, status: StatusCode) {
         let live = self.live.borrow().clone();
         let entry = live.shared.access_log.as_ref().map(|log| Entry::unread(log, peer));
-        Meter::start(live.unrouted.clone(), Instant::now(), entry).answered(status);
+        Meter::start(live.unrouted.clone(), clock::recent(), entry).answered(status);
     }
 
     /// From caller to answer, on a way that is known.
@@ -161,7 +169,8 @@ impl Gateway {
             Ok(decision) => decision,
             Err(never) => match never {},
         };
-        let decided = Instant::now();
+        // The store has looked at the clock to decide.
+        let decided = clock::recent();
         live.decision_seconds.observe((decided - started).as_secs_f64());
         for (rule, check) in checks.rules.iter().zip(&checks.checks) {
             live.limit_meters[rule.index].count(check.refused.is_some());

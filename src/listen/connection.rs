@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use super::ending::End;
 use super::request::{self, Terms};
 use super::response::{self, WriteError};
 use crate::body::Body;
+use crate::clock;
 use crate::config::settings;
 use crate::http1::{Decoder, Framing, Head, Inbound, Wire};
 use crate::respond::{Answer, Fault};
@@ -119,7 +120,7 @@ impl Connection<'_> {
                 Err(Unreadable::Gone) => return End::Abruptly,
             };
             self.settings = settings.borrow().clone();
-            let (request, terms) = match request::read(&head, headers, self.settings.max_body) {
+            let (mut request, terms) = match request::read(&head, headers, self.settings.max_body) {
                 Ok(read) => read,
                 Err(fault) => {
                     complained(fault.status());
@@ -127,9 +128,12 @@ impl Connection<'_> {
                 }
             };
             drop(head);
-            let Some(mut answer) = self.call(service, request, &terms).await else {
-                return End::Abruptly;
-            };
+            if self.expect_body(&terms) {
+                *request.body_mut() = Body::client(self.inbound.clone());
+            }
+            // Pinned here and not moved again: with a request in it, it is large.
+            let answering = pin!(service.call(request));
+            let Some(mut answer) = self.drive(answering).await else { return End::Abruptly };
             if answer.response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 let upstream = answer.response.body_mut().take_tunnel();
                 return self.tunnel(answer, &terms, upstream).await;
@@ -175,7 +179,8 @@ impl Connection<'_> {
         {
             let wire = &mut self.inbound.borrow_mut().wire;
             wire.slim();
-            wire.set_deadline(Instant::now() + patience);
+            let now = if first { clock::look() } else { clock::recent() };
+            wire.set_deadline(now + patience);
         }
         poll_fn(|cx| {
             let wire = &mut self.inbound.borrow_mut().wire;
@@ -210,26 +215,20 @@ impl Connection<'_> {
         .await
     }
 
-    /// Hands the request to the gateway. `None`: the client has gone, and so has the request.
-    async fn call<S>(
-        &self,
-        service: &mut S,
-        mut request: Request<Body>,
-        terms: &Terms,
-    ) -> Option<Answer>
+    /// Gets ready to read the request's body. False: there is none.
+    fn expect_body(&self, terms: &Terms) -> bool {
+        let inbound = &mut *self.inbound.borrow_mut();
+        let decoder = Decoder::new(terms.framing);
+        inbound.expect_body(decoder, self.settings.max_body, self.stall());
+        inbound.awaits_continue = terms.awaits_continue;
+        terms.framing != Framing::Empty
+    }
+
+    /// Sees the gateway's answer through. `None`: the client has gone, and so has the request.
+    async fn drive<F>(&self, mut answering: Pin<&mut F>) -> Option<Answer>
     where
-        S: Service<Request<Body>, Response = Answer, Error = Infallible>,
+        F: Future<Output = Result<Answer, Infallible>>,
     {
-        {
-            let inbound = &mut *self.inbound.borrow_mut();
-            let decoder = Decoder::new(terms.framing);
-            inbound.expect_body(decoder, self.settings.max_body, self.stall());
-            inbound.awaits_continue = terms.awaits_continue;
-        }
-        if terms.framing != Framing::Empty {
-            *request.body_mut() = Body::client(self.inbound.clone());
-        }
-        let mut answering = pin!(service.call(request));
         poll_fn(|cx| {
             // A panic costs the request that caused it, and nothing else.
             let polled = std::panic::catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));

@@ -104,17 +104,29 @@ fn is_host(text: &str) -> bool {
             (address.parse::<std::net::Ipv6Addr>().is_ok(), rest)
         }
         None => {
-            let named = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-            let length = text.bytes().take_while(|byte| named(byte)).count();
-            (is_name(&text[..length]), &text[length..])
+            let length = name_length(text.as_bytes());
+            (length > 0, &text[length..])
         }
     };
     good_name && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
 }
 
-/// No longer than the DNS allows, and without empty labels but for the root's.
-fn is_name(name: &str) -> bool {
-    (1..=255).contains(&name.len()) && !name.starts_with('.') && !name.contains("..")
+/// The length of the name a text starts with: no longer than the DNS allows, and without empty
+/// labels but for the root's. Zero if there is none.
+fn name_length(text: &[u8]) -> usize {
+    let mut previous = b'.';
+    for (at, &byte) in text.iter().enumerate() {
+        let good = match byte {
+            b'.' => previous != b'.',
+            b':' => return at,
+            _ => byte.is_ascii_alphanumeric() || b"-_~".contains(&byte),
+        };
+        if !good || at == 255 {
+            return 0;
+        }
+        previous = byte;
+    }
+    text.len()
 }
 
 /// Digits, or nothing at all: RFC 3986 section 3.2.3.

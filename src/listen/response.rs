@@ -11,7 +11,10 @@ use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, StatusCode};
 
 use super::request::Terms;
+use tokio::time::Instant;
+
 use crate::body::Body;
+use crate::clock;
 use crate::http1::{Framing, Inbound, encode};
 use crate::respond::Answer;
 
@@ -82,7 +85,7 @@ pub async fn write(
         }
         encode::end_of_head(out);
     }
-    if !bodiless {
+    if !bodiless && !body.append_text(inbound.borrow_mut().wire.outbox()) {
         stream(inbound, &mut body, chunked, stall).await?;
     }
     Ok(Written { headers: parts.headers, until_close })
@@ -154,15 +157,19 @@ async fn stream(
 /// `Date`, formatted once a second.
 fn date(out: &mut Vec<u8>) {
     thread_local! {
-        static CACHED: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
+        static CACHED: RefCell<Option<(Instant, String)>> = const { RefCell::new(None) };
     }
-    let now = SystemTime::now();
-    let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    CACHED.with_borrow_mut(|(cached, text)| {
-        if *cached != second {
-            *cached = second;
-            *text = format!("Date: {}\r\n", httpdate::fmt_http_date(now));
+    CACHED.with_borrow_mut(|cached| {
+        let fresh = |(until, _): &mut (Instant, String)| clock::recent() < *until;
+        if !cached.as_mut().is_some_and(fresh) {
+            let wall = SystemTime::now();
+            let into = wall.duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos();
+            let left = Duration::from_secs(1) - Duration::from_nanos(into.into());
+            let text = format!("Date: {}\r\n", httpdate::fmt_http_date(wall));
+            *cached = Some((clock::look() + left, text));
         }
-        out.extend_from_slice(text.as_bytes());
+        if let Some((_, text)) = cached {
+            out.extend_from_slice(text.as_bytes());
+        }
     });
 }

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
@@ -180,10 +179,8 @@ impl Crew {
                 Err(error) => return tracing::warn!(%error, "a connection could not be taken"),
             };
             let peer = Rc::new(Peer::new(peer));
-            let service = tower::service_fn(|request| {
-                let (gateway, peer) = (gateway.clone(), peer.clone());
-                async move { Ok::<_, Infallible>(gateway.handle(&peer, request).await) }
-            });
+            let service =
+                tower::service_fn(|request| gateway.clone().handle(peer.clone(), request));
             let complained = |status| gateway.note_unread(&peer, status);
             serve(stream, &settings, &control, service, complained).await;
         });

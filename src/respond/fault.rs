@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind;
 
-use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
@@ -132,7 +131,7 @@ impl Fault {
             error_description: sentence(&self.to_string()),
         };
         let body = serde_json::to_vec(&body).unwrap_or_default();
-        let mut response = Response::new(Body::full(Bytes::from(body)));
+        let mut response = Response::new(Body::text(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, PROBLEM_JSON);

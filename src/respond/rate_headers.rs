@@ -2,6 +2,7 @@
 //!
 //! What a policy is never changes between reloads, so its text is made once and copied.
 
+use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{HeaderMap, HeaderName};
@@ -184,10 +185,25 @@ pub fn seconds_until(instant: Micros, now: Micros) -> u64 {
 /// start and is not moved since; if the wall clock has been, the client's probably was, too, and
 /// the instant is told in the new time.
 fn unix_second(instant: Micros, now: Micros) -> u64 {
-    const STEP: u64 = 500_000;
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
-    let told = if wall.abs_diff(now.0) < STEP { instant.0 } else { wall + (instant.0 - now.0) };
-    told.div_ceil(1_000_000)
+    instant.0.saturating_add_signed(wall_step(now)).div_ceil(1_000_000)
+}
+
+/// How far the wall clock has been moved against the store's, in microseconds. Looked at once a
+/// second; a drift of less than half a second is none.
+fn wall_step(now: Micros) -> i64 {
+    const SECOND: u64 = 1_000_000;
+    thread_local! {
+        static SEEN: Cell<(Micros, i64)> = const { Cell::new((Micros(0), 0)) };
+    }
+    let (at, step) = SEEN.get();
+    if now.0.abs_diff(at.0) < SECOND {
+        return step;
+    }
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let step = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX).saturating_sub_unsigned(now.0);
+    let step = if step.unsigned_abs() < SECOND / 2 { 0 } else { step };
+    SEEN.set((now, step));
+    step
 }
 
 /// Starts a list with what the upstream said itself, if that is a list. Says whether the next

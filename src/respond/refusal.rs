@@ -1,6 +1,5 @@
 //! The answer to a request that one of its limits refused.
 
-use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::rate_headers::seconds_until;
@@ -62,7 +61,9 @@ impl Refusal<'_> {
         if let Some(first) = self.limits.first() {
             fields.add("Proxy-Status", first.proxy_status.as_bytes());
         }
-        let mut response = Response::new(Body::full(self.body()));
+        let mut text = Vec::with_capacity(512);
+        self.write_body(&mut text);
+        let mut response = Response::new(Body::text(text));
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         *response.headers_mut() = headers;
         Answer { response, fields }
@@ -70,12 +71,6 @@ impl Refusal<'_> {
 
     /// Written by hand, not by a serializer: a flood of refusals must be cheap, and every string
     /// in here is a name or a number that needs no escaping.
-    fn body(&self) -> Bytes {
-        let mut out = Vec::with_capacity(512);
-        self.write_body(&mut out);
-        out.into()
-    }
-
     fn write_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(
             b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::access_log::Entry;
 use super::metrics::Metrics;
+use crate::clock;
 
 /// Statuses whose counters are resolved once for a route; any other is looked up each time.
 const COMMON: [u16; 28] = [
@@ -149,7 +150,7 @@ impl Drop for Meter {
             self.route.count(status);
             status
         });
-        let seconds = self.started.elapsed().as_secs_f64();
+        let seconds = (clock::look() - self.started).as_secs_f64();
         self.route.seconds().observe(seconds);
         if let Some(entry) = &mut self.entry {
             entry.write(&self.route.name, status, seconds, self.sent);
