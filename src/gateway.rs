@@ -143,7 +143,8 @@ impl Gateway {
         if let Some(entry) = meter.entry() {
             entry.client = caller.ip.to_string();
         }
-        let mut checks = Checks::collect(&self.hasher, shared, way, &caller, parts, &headers)?;
+        let mut checks = Checks::default();
+        checks.collect(&self.hasher, shared, way, &caller, parts, &headers)?;
         let (decision, decided) = self.decide(visit, &mut checks).await;
         if !decision.admitted {
             if let Some(entry) = meter.entry() {

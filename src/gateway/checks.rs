@@ -26,20 +26,20 @@ impl<'a> Checks<'a> {
     /// # Errors
     /// If a limit needs a key that the request lacks, or carries twice.
     pub fn collect(
+        &mut self,
         hasher: &BucketHasher,
         shared: &'a Compiled,
         way: &Way<'_>,
         caller: &Caller,
         parts: &request::Parts,
         headers: &HeaderMap,
-    ) -> Result<Checks<'a>, Fault> {
+    ) -> Result<(), Fault> {
         let subject = Subject {
             ip: shared.addresses.counted(caller.ip),
             route: &way.settings.name,
             headers,
             query: parts.uri.query(),
         };
-        let mut collected = Checks::default();
         for &index in &way.settings.limits {
             let rule = &shared.limits[index];
             let limit = &rule.limit;
@@ -52,15 +52,10 @@ impl<'a> Checks<'a> {
                 Err(KeyError::Skipped) => continue,
                 Err(error) => return Err(error.into()),
             }
-            collected.rules.push(rule);
-            collected.checks.push(Check::new(
-                &limit.policy,
-                rule.prefix,
-                name.finish(),
-                limit.cost,
-            ));
+            self.rules.push(rule);
+            self.checks.push(Check::new(&limit.policy, rule.prefix, name.finish(), limit.cost));
         }
-        Ok(collected)
+        Ok(())
     }
 
     /// What rate headers are made of.

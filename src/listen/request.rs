@@ -114,20 +114,28 @@ fn is_host(text: &str) -> bool {
 /// The length of the name a text starts with: no longer than the DNS allows, and without empty
 /// labels but for the root's. Zero if there is none.
 fn name_length(text: &[u8]) -> usize {
+    let end = text.iter().position(|&byte| byte == b':').unwrap_or(text.len());
+    let name = &text[..end];
     let mut previous = b'.';
-    for (at, &byte) in text.iter().enumerate() {
-        let good = match byte {
-            b'.' => previous != b'.',
-            b':' => return at,
-            _ => byte.is_ascii_alphanumeric() || b"-_~".contains(&byte),
-        };
-        if !good || at == 255 {
-            return 0;
-        }
+    let good = name.iter().all(|&byte| {
+        let good = IN_NAMES[usize::from(byte)] && !(byte == b'.' && previous == b'.');
         previous = byte;
-    }
-    text.len()
+        good
+    });
+    if good && end <= 255 { end } else { 0 }
 }
+
+/// The bytes that names are made of: every request is checked against this.
+const IN_NAMES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let it = byte as u8;
+        table[byte] = it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.' | b'_' | b'~');
+        byte += 1;
+    }
+    table
+};
 
 /// Digits, or nothing at all: RFC 3986 section 3.2.3.
 fn is_port(text: &str) -> bool {

@@ -18,6 +18,10 @@ impl Fields {
         &self.0
     }
 
+    pub fn append(&mut self, other: &Fields) {
+        self.text(&other.0);
+    }
+
     /// A field whose value is known as it is.
     pub fn add(&mut self, name: &'static str, value: &[u8]) {
         self.open(name).text(value);

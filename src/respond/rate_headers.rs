@@ -36,6 +36,8 @@ pub struct PolicyText {
     /// `"name";q=100;w=10`.
     policy: String,
     quota: u64,
+    /// `X-RateLimit-Limit` whole, and `X-RateLimit-Remaining` up to its value.
+    x: String,
 }
 
 impl PolicyText {
@@ -47,6 +49,7 @@ impl PolicyText {
             name: format!("\"{}\"", limit.name),
             policy: format!("\"{}\";q={quota};w={window}", limit.name),
             quota,
+            x: format!("X-RateLimit-Limit: {quota}\r\nX-RateLimit-Remaining: "),
         }
     }
 }
@@ -94,7 +97,7 @@ impl RateHeaders {
         // One look at the names instead of one for each name that might be there.
         let said = headers.keys().any(|name| name.as_str().contains("ratelimit"));
         let headers = if said { headers } else { &mut HeaderMap::new() };
-        let mut nearest: Option<Closest> = None;
+        let mut nearest: Option<Closest<'a>> = None;
         if self.forms.draft {
             let mut first = open_list(fields, headers, "RateLimit", &RATELIMIT);
             for applied in visible.clone() {
@@ -127,13 +130,12 @@ impl RateHeaders {
         };
         if self.forms.x {
             remove(headers, &X);
-            fields.add_number("X-RateLimit-Limit", nearest.quota);
-            fields.add_number("X-RateLimit-Remaining", nearest.report.remaining);
-            fields.add_number("X-RateLimit-Reset", unix_second(reset, self.now));
+            fields.text(nearest.text.x.as_bytes()).number(nearest.report.remaining);
+            fields.text(b"\r\nX-RateLimit-Reset: ").number(unix_second(reset, self.now)).close();
         }
         if self.forms.legacy {
             remove(headers, &LEGACY);
-            fields.add_number("RateLimit-Limit", nearest.quota);
+            fields.add_number("RateLimit-Limit", nearest.text.quota);
             fields.add_number("RateLimit-Remaining", nearest.report.remaining);
             fields.add_number("RateLimit-Reset", seconds_until(reset, self.now));
         }
@@ -141,24 +143,24 @@ impl RateHeaders {
 }
 
 /// The limit with the smallest share left; of equals, the one that refused, then the first.
-struct Closest {
+struct Closest<'a> {
     report: Report,
-    quota: u64,
+    text: &'a PolicyText,
     refused: bool,
 }
 
-impl Closest {
-    fn consider(nearest: &mut Option<Closest>, applied: &Applied<'_>, report: Report) {
+impl<'a> Closest<'a> {
+    fn consider(nearest: &mut Option<Closest<'a>>, applied: &Applied<'a>, report: Report) {
         let refused = applied.check.refused.is_some();
-        let candidate = Closest { report, quota: applied.text.quota, refused };
+        let candidate = Closest { report, text: applied.text, refused };
         if nearest.as_ref().is_none_or(|best| candidate.is_closer_than(best)) {
             *nearest = Some(candidate);
         }
     }
 
-    fn is_closer_than(&self, other: &Closest) -> bool {
-        let mine = u128::from(self.report.remaining) * u128::from(other.quota);
-        let theirs = u128::from(other.report.remaining) * u128::from(self.quota);
+    fn is_closer_than(&self, other: &Closest<'_>) -> bool {
+        let mine = u128::from(self.report.remaining) * u128::from(other.text.quota);
+        let theirs = u128::from(other.report.remaining) * u128::from(self.text.quota);
         mine < theirs || (mine == theirs && self.refused && !other.refused)
     }
 }

@@ -13,7 +13,10 @@ use crate::limit::Limit;
 pub struct RefusalText {
     /// The limit's name; `None` if it is not to be told.
     name: Option<String>,
-    proxy_status: String,
+    /// The fields that are always the same.
+    fields: Fields,
+    /// The members of the body that name the limit, up to where further names would follow.
+    blame: String,
 }
 
 impl RefusalText {
@@ -27,7 +30,14 @@ impl RefusalText {
         // A limit's name has no character that would need escaping.
         let proxy_status =
             format!("weir; error=http_request_error; status-code=429; details=\"{details}\"");
-        RefusalText { name, proxy_status }
+        let mut fields = Fields::default();
+        fields.add("Cache-Control", b"no-store");
+        fields.add("Content-Type", b"application/problem+json");
+        fields.add("Proxy-Status", proxy_status.as_bytes());
+        let blame = name.as_ref().map_or_else(String::new, |name| {
+            format!(",\"limit\":\"{name}\",\"violated-policies\":[\"{name}\"")
+        });
+        RefusalText { name, fields, blame }
     }
 }
 
@@ -56,10 +66,8 @@ impl Refusal<'_> {
         if let Some(seconds) = self.retry_after() {
             fields.add_number("Retry-After", seconds);
         }
-        fields.add("Cache-Control", b"no-store");
-        fields.add("Content-Type", b"application/problem+json");
         if let Some(first) = self.limits.first() {
-            fields.add("Proxy-Status", first.proxy_status.as_bytes());
+            fields.append(&first.fields);
         }
         let mut text = Vec::with_capacity(512);
         self.write_body(&mut text);
@@ -92,14 +100,10 @@ impl Refusal<'_> {
                   \"error_description\":\"This request costs more than the limit ever allows.\"",
             );
         }
-        let mut names = self.limits.iter().filter_map(|limit| limit.name.as_deref());
-        if let Some(first) = names.next() {
-            out.extend_from_slice(b",\"limit\":\"");
-            out.extend_from_slice(first.as_bytes());
-            out.extend_from_slice(b"\",\"violated-policies\":[\"");
-            out.extend_from_slice(first.as_bytes());
-            out.push(b'"');
-            for name in names {
+        let mut named = self.limits.iter().filter(|limit| limit.name.is_some());
+        if let Some(first) = named.next() {
+            out.extend_from_slice(first.blame.as_bytes());
+            for name in named.filter_map(|limit| limit.name.as_ref()) {
                 out.extend_from_slice(b",\"");
                 out.extend_from_slice(name.as_bytes());
                 out.push(b'"');
