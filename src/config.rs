@@ -9,6 +9,7 @@ mod diagnostic;
 mod error;
 mod file;
 mod locate;
+mod planned;
 pub mod settings;
 mod suggest;
 mod summary;

@@ -11,12 +11,14 @@ mod limits;
 mod name;
 mod origin;
 mod path;
+mod rate;
 mod routes;
 mod server;
 mod upstreams;
 
 use super::file::{File, Notes};
 use super::settings::Settings;
+pub(super) use limits::always_there;
 
 pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
     let mut root = file.root(notes);

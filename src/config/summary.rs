@@ -5,11 +5,14 @@ use std::fmt::Write as _;
 use http::Method;
 
 use super::Loaded;
-use super::settings::{HostPattern, PathPattern, Route, Segment, Settings, Target};
+use super::compile::always_there;
+use super::settings::{
+    Balance, HostPattern, Origin, PathPattern, Route, Segment, Settings, Target, Upstream,
+};
 use super::units::show_rate;
 use crate::limit::{Key, Limit, Missing, Policy, Source};
 
-/// Routes and limits in aligned columns.
+/// Routes, upstreams and limits in aligned columns.
 #[must_use]
 pub fn summary(loaded: &Loaded) -> String {
     let settings = &loaded.settings;
@@ -25,6 +28,10 @@ pub fn summary(loaded: &Loaded) -> String {
     let _ = writeln!(text, "listen {}, admin {}", listen.join(", "), settings.admin.listen);
     let routes = settings.routes.iter().map(|route| route_row(route, settings));
     let _ = write!(text, "\nroutes\n{}", table(routes.collect()));
+    if !settings.upstreams.is_empty() {
+        let rows = settings.upstreams.iter().map(upstream_row).collect();
+        let _ = write!(text, "\nupstreams\n{}", table(rows));
+    }
     if !settings.limits.is_empty() {
         let _ =
             write!(text, "\nlimits\n{}", table(settings.limits.iter().map(limit_row).collect()));
@@ -54,6 +61,26 @@ fn route_row(route: &Route, settings: &Settings) -> Vec<String> {
     ]
 }
 
+fn upstream_row(upstream: &Upstream) -> Vec<String> {
+    let balance = match upstream.balance {
+        Balance::RoundRobin => "round_robin",
+        Balance::LeastRequests => "least_requests",
+        Balance::Random => "random",
+    };
+    let servers: Vec<String> = upstream.servers.iter().map(origin).collect();
+    vec![upstream.name.clone(), balance.to_owned(), servers.join(", ")]
+}
+
+fn origin(origin: &Origin) -> String {
+    let Origin { host, port } = origin;
+    // Only an IPv6 address has colons, and a URL wants brackets around it.
+    if host.contains(':') {
+        format!("http://[{host}]:{port}")
+    } else {
+        format!("http://{host}:{port}")
+    }
+}
+
 fn limit_row(limit: &Limit) -> Vec<String> {
     let (rate, burst) = match &limit.policy {
         Policy::TokenBucket(it) => (it.rate(), format!("burst {}", it.burst())),
@@ -61,10 +88,11 @@ fn limit_row(limit: &Limit) -> Vec<String> {
         Policy::FixedWindow(it) => (it.rate(), String::new()),
     };
     let missing = match limit.missing {
-        Missing::Ip => "ip",
-        Missing::Skip => "skip",
-        Missing::Deny => "deny",
-        Missing::Shared => "shared",
+        _ if always_there(&limit.key) => "",
+        Missing::Ip => "missing ip",
+        Missing::Skip => "missing skip",
+        Missing::Deny => "missing deny",
+        Missing::Shared => "missing shared",
     };
     vec![
         limit.name.clone(),
@@ -73,7 +101,7 @@ fn limit_row(limit: &Limit) -> Vec<String> {
         show_rate(rate),
         burst,
         format!("cost {}", limit.cost),
-        format!("missing {missing}"),
+        missing.to_owned(),
         if limit.response_headers { String::new() } else { "hidden".to_owned() },
     ]
 }

@@ -64,16 +64,6 @@ pub(super) fn rate(text: &str) -> Result<Rate, RateFault> {
     Rate::new(count, period).map_err(RateFault::Range)
 }
 
-/// The period that a word such as `sec`, `s`, `seconds` or `min` probably stands for.
-pub(super) fn period_meant(text: &str) -> Option<&'static str> {
-    let period = text.split_once('/')?.1.trim().to_ascii_lowercase();
-    let (first, _) = period.split_at_checked(1)?;
-    let (name, _) = PERIODS.iter().find(|(name, _)| name.starts_with(first))?;
-    let short = period.trim_end_matches('s');
-    let known = short.is_empty() || name.starts_with(short) || ["hr", "dy"].contains(&short);
-    known.then_some(name)
-}
-
 /// The digits a text begins with, as a number, and what follows. Underscores may part them.
 fn leading_count(text: &str) -> Option<(u64, &str)> {
     let length = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
@@ -159,18 +149,6 @@ mod tests {
         assert_eq!(written("0/second"), Err(RateFault::Range(RateError::Count)));
         assert_eq!(written("5/0s"), Err(RateFault::Range(RateError::Period)));
         assert_eq!(written("1000000000/1ms"), Err(RateFault::Range(RateError::TooFast)));
-    }
-
-    #[test]
-    fn abbreviated_periods_are_recognised_for_the_help() {
-        for (text, meant) in
-            [("5/s", "second"), ("5/sec", "second"), ("5/seconds", "second"), ("5/min", "minute")]
-        {
-            assert_eq!(period_meant(text), Some(meant), "{text}");
-        }
-        assert_eq!(period_meant("5/fortnight"), None);
-        assert_eq!(period_meant("5/"), None);
-        assert_eq!(period_meant("5/é"), None);
     }
 
     #[test]

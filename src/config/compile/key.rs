@@ -49,11 +49,13 @@ fn source(value: &Value<'_>) -> Option<Source> {
         },
         Some((kind @ ("header" | "query" | "cookie"), name)) => {
             let source = named(kind, name);
-            if source.is_none() {
-                value.wrong(
+            match &source {
+                Some(Source::Header(name)) if !countable(name, value) => return None,
+                Some(_) => {}
+                None => value.wrong(
                     &format!("has no valid {kind} name: {}", quote(name)),
                     format!("write one such as `\"{}\"`", example(kind)),
-                );
+                ),
             }
             return source;
         }
@@ -78,6 +80,37 @@ fn named(kind: &str, name: &str) -> Option<Source> {
             plain.then(|| Source::Query(name.to_owned()))
         }
     }
+}
+
+/// Whether a header tells callers apart at all. Those of one connection or one message's framing
+/// do not, and forwarding headers are whatever a caller writes.
+fn countable(name: &HeaderName, value: &Value<'_>) -> bool {
+    let name = name.as_str();
+    match name {
+        "forwarded" | "x-forwarded-for" => value.wrong(
+            &format!("cannot be `header:{name}`: any caller may write it"),
+            "write `\"ip\"`, and list the proxies in `identity.trusted_proxies`",
+        ),
+        "connection" | "content-length" | "keep-alive" | "te" | "trailer" | "transfer-encoding"
+        | "upgrade" => of_the_connection(name, value),
+        _ if name.starts_with("proxy-") => of_the_connection(name, value),
+        "cookie" => {
+            value.doubtful(
+                "counts by all cookies together, so any other cookie makes a new caller",
+                "name the one that counts, such as `\"cookie:session\"`",
+            );
+            return true;
+        }
+        _ => return true,
+    }
+    false
+}
+
+fn of_the_connection(name: &str, value: &Value<'_>) {
+    value.wrong(
+        &format!("cannot be `header:{}`: it belongs to a connection, not to a caller", shown(name)),
+        "count by a header that tells callers apart, such as `\"header:x-api-key\"`",
+    );
 }
 
 fn example(kind: &str) -> &'static str {

@@ -2,15 +2,14 @@
 
 use super::key::key;
 use super::name::{self, Names};
+use super::rate::rate;
 use super::server::read;
 use crate::config::file::{Section, Value};
-use crate::config::suggest::{nearest, quote, shown};
-use crate::config::units::{self, RateFault};
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::rate::MAX_COUNT;
 use crate::limit::sliding_window::SlidingWindow;
-use crate::limit::token_bucket::TokenBucket;
-use crate::limit::{Limit, Missing, Policy, Rate};
+use crate::limit::token_bucket::{BurstError, TokenBucket};
+use crate::limit::{Key, Limit, Missing, Policy, Rate, Source};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Algorithm {
@@ -53,7 +52,7 @@ fn limit(name: &str, mut section: Section<'_>) -> Option<Limit> {
     let allowance = section.get("burst_allowance");
     let policy = policy(algorithm, rate.as_ref(), burst.as_ref(), allowance.as_ref());
     let cost = section.get("cost");
-    let missing = read(&mut section, "missing", Missing::Ip, |it| it.choice(&MISSING));
+    let missing = section.get("missing").map(|value| missing(&value, key.as_ref()));
     let response_headers = read(&mut section, "response_headers", true, Value::boolean);
     let cost = match cost {
         None => 1,
@@ -64,41 +63,25 @@ fn limit(name: &str, mut section: Section<'_>) -> Option<Limit> {
         key: key?,
         policy: policy?,
         cost,
-        missing,
+        missing: missing.flatten().unwrap_or(Missing::Ip),
         response_headers,
     })
 }
 
-fn rate(value: &Value<'_>) -> Option<Rate> {
-    let text = value.text("100/minute")?;
-    let fault = match units::rate(text) {
-        Ok(rate) => return Some(rate),
-        Err(fault) => fault,
-    };
-    let count = shown(text.split('/').next().unwrap_or_default());
-    let form = || "write a count and a period, such as `\"600/minute\"` or `\"5/10s\"`".to_owned();
-    let help = match fault {
-        RateFault::Form if !count.is_empty() && count.chars().all(|c| c.is_ascii_digit()) => {
-            format!("add a period: `\"{count}/second\"`, `\"{count}/minute\"` or `\"{count}/10s\"`")
-        }
-        RateFault::Period => match meant_period(text) {
-            Some(period) => format!("write `\"{count}/{period}\"`"),
-            None => form(),
-        },
-        RateFault::Form | RateFault::Count => form(),
-        RateFault::Range(range) => range.to_string(),
-    };
-    let what = match fault {
-        RateFault::Range(_) => "is out of range",
-        _ => "is not a rate",
-    };
-    value.wrong(&format!("{what}: {}", quote(text)), help);
-    None
+fn missing(value: &Value<'_>, key: Option<&Key>) -> Option<Missing> {
+    let missing = value.choice(&MISSING)?;
+    if key.is_some_and(always_there) {
+        value.doubtful(
+            "has no effect: no request is without this key",
+            "remove it, or count by a `header:`, `query:` or `cookie:`",
+        );
+    }
+    Some(missing)
 }
 
-fn meant_period(text: &str) -> Option<&'static str> {
-    let period = text.split_once('/')?.1.trim();
-    units::period_meant(text).or_else(|| nearest(period, ["second", "minute", "hour", "day"]))
+/// Whether every request has all parts of a key, so that `missing` never comes into play.
+pub(in crate::config) fn always_there(key: &Key) -> bool {
+    key.0.iter().all(|source| matches!(source, Source::Ip | Source::Route | Source::Global))
 }
 
 fn policy(
@@ -123,15 +106,43 @@ fn policy(
         Algorithm::FixedWindow => return Some(Policy::FixedWindow(FixedWindow::new(rate))),
         Algorithm::TokenBucket => {}
     }
-    let size = stretch(size.unwrap_or(Some(rate.count()))?, factor.unwrap_or(Some(1.0))?);
-    match TokenBucket::new(rate, size) {
+    let size = size.unwrap_or(Some(rate.count()))?;
+    let factor = factor.unwrap_or(Some(1.0))?;
+    if let Some(value) = allowance.filter(|_| (size as f64) * factor < 1.0) {
+        value.doubtful(
+            &format!("leaves less than one of a burst of {size}, and a limit holds at least one"),
+            "write a larger factor, or `burst = 1` alone",
+        );
+    }
+    let stretched = stretch(size, factor);
+    match TokenBucket::new(rate, stretched) {
         Ok(bucket) => Some(Policy::TokenBucket(bucket)),
         Err(fault) => {
             let value = allowance.or(burst).unwrap_or(written);
-            value.wrong(&format!("makes a burst of {size}"), fault.to_string());
+            let (message, help) = match fault {
+                BurstError::OutOfRange => (String::new(), fault.to_string()),
+                BurstError::TooSlow => (
+                    ", which takes more than 100 years to refill at this rate".to_owned(),
+                    format!("the largest burst that fits is {}", largest(rate, stretched)),
+                ),
+            };
+            value.wrong(&format!("makes a burst of {stretched}{message}"), help);
             None
         }
     }
+}
+
+/// The largest burst below one that is too large for its rate.
+fn largest(rate: Rate, too_large: u64) -> u64 {
+    let (mut fits, mut beyond) = (1, too_large);
+    while beyond - fits > 1 {
+        let middle = fits.midpoint(beyond);
+        match TokenBucket::new(rate, middle) {
+            Ok(_) => fits = middle,
+            Err(_) => beyond = middle,
+        }
+    }
+    fits
 }
 
 /// Burst times allowance, rounded down, at least one. The product is lifted by a few parts in

@@ -1,6 +1,7 @@
 //! The sections of which there is one each: `[server]`, `[admin]`, `[store]`, `[respond]`,
 //! `[identity]` and `[telemetry]`.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ pub(super) const ANY_TIME: RangeInclusive<Duration> = Duration::ZERO..=LONGEST;
 /// A time within which something must happen: none at all would refuse everything.
 pub(super) const SOME_TIME: RangeInclusive<Duration> = Duration::from_millis(1)..=LONGEST;
 
-/// hyper reads into at least this much, and a head larger than this is an attack.
+/// Below this the cookies of an ordinary browser are refused; above it a head is an attack.
 const HEADER_BYTES: RangeInclusive<u64> = 8 << 10..=1 << 20;
 
 /// `[server]` and `[admin]`, which must not claim the same address.
@@ -117,14 +118,35 @@ fn access_log(value: &Value<'_>) -> Option<AccessLog> {
             value.wrong(&format!("is not the path of a file: {}", quote(path)), LOG_FORM);
             None
         }
-        path if path.contains('/') || path.ends_with(".log") => {
-            Some(AccessLog::File(PathBuf::from(path)))
-        }
+        path if path.contains('/') || path.ends_with(".log") => log_file(path, value),
         other => {
             value.wrong(&format!("cannot be {}", quote(other)), LOG_FORM);
             None
         }
     }
+}
+
+/// The file is made if it is not there; its folder is not, since a misspelled one would be.
+fn log_file(path: &str, value: &Value<'_>) -> Option<AccessLog> {
+    let file = PathBuf::from(path);
+    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+    // Whatever else is in the way shows when the file is opened.
+    let found = folder.map(|it| it.metadata().map(|folder| folder.is_dir()));
+    let gone = match &found {
+        Some(Ok(is_folder)) => !is_folder,
+        Some(Err(error)) => {
+            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        }
+        None => false,
+    };
+    if let Some(folder) = folder.filter(|_| gone) {
+        value.wrong(
+            &format!("is in a folder that does not exist: {}", quote(&folder.to_string_lossy())),
+            "create the folder first, or name a file in one that is there",
+        );
+        return None;
+    }
+    Some(AccessLog::File(file))
 }
 
 const LOG_FORM: &str =

@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Notes, Value};
 use crate::config::diagnostic::Fault;
+use crate::config::planned;
 use crate::config::suggest::{list, nearest, quote, shown};
 
 /// A table, or the place where one could be.
@@ -177,6 +178,7 @@ impl Drop for Section<'_> {
                 continue;
             }
             let help = match nearest(name, self.asked.iter().copied()) {
+                _ if planned::key(&self.path, name) => planned::HELP.to_owned(),
                 Some(meant) => {
                     // It is not missing: it is misspelled.
                     self.missing.retain(|(missing, _)| *missing != meant);

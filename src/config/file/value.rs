@@ -12,6 +12,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::Notes;
 use crate::config::diagnostic::Fault;
+use crate::config::planned;
 use crate::config::suggest::{nearest, one_of, quote, shown};
 use crate::config::units;
 
@@ -144,7 +145,7 @@ impl<'a> Value<'a> {
         };
         let fits = number.filter(|it: &f64| it.is_finite() && *it > 0.0);
         if fits.is_none() {
-            self.wrong("must be a number above zero", "write a factor such as `1.5`");
+            self.wrong("must be a finite number above zero", "write a factor such as `1.5`");
         }
         fits
     }
@@ -219,6 +220,9 @@ impl<'a> Value<'a> {
         let found = choices.iter().find(|(word, _)| *word == text);
         if found.is_none() {
             let help = match nearest(text, words()) {
+                _ if planned::word(text) => {
+                    format!("not in this version: write {}", one_of(words()))
+                }
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => format!("write {}", one_of(words())),
             };

@@ -55,9 +55,17 @@ fn faults_of_the_other_sections_say_what_to_write() {
         (with_route("[identity]\nipv6_prefix = 0"), "write a number from 1 to 128"),
         (
             with_route("[identity]\nuser = \"jwt:sub\""),
-            "unknown key `user`; known here: `trusted_p",
+            "unknown key `user`; not in this version: leave it out",
         ),
         (with_route("[telemetry]\naccess_log = \"sdtout\""), "cannot be `sdtout`; write `off`"),
+        (
+            with_route("[telemetry]\naccess_log = \"no/such/folder/access.log\""),
+            "6:14: `access_log` is in a folder that does not exist: `no/such/folder`; create the",
+        ),
+        (
+            with_route("[telemetry]\naccess_log = \"Cargo.toml/access.log\""),
+            "is in a folder that does not exist: `Cargo.toml`",
+        ),
     ]);
 }
 
@@ -108,6 +116,11 @@ fn limit_faults_say_what_to_write() {
         (key("\"cookie:a b\""), "has no valid cookie name: `a b`"),
         (key("\"X-Api-Key\""), "did you mean `header:x-api-key`?"),
         (key("\"haeder:x\""), "did you mean `header:NAME`?"),
+        (key("\"header:Forwarded\""), "any caller may write it; write `\"ip\"`, and list the"),
+        (key("\"header:X-Forwarded-For\""), "cannot be `header:x-forwarded-for`"),
+        (key("[\"ip\", \"header:te\"]"), "it belongs to a connection, not to a caller; count by"),
+        (key("\"header:Content-Length\""), "cannot be `header:content-length`"),
+        (key("\"header:Proxy-Authorization\""), "cannot be `header:proxy-authorization`"),
         (key("[]"), "`key` is empty; write `\"global\"`"),
         (key("[\"ip\", \"ip\"]"), "repeats an earlier one: `ip`"),
         (key("[\"ip\", \"global\"]"), "combines `global` with other sources"),
@@ -115,14 +128,27 @@ fn limit_faults_say_what_to_write() {
         (rate("\"5\""), "is not a rate: `5`; add a period: `\"5/second\"`"),
         (rate("\"5/s\""), "is not a rate: `5/s`; write `\"5/second\"`"),
         (rate("\"5/minutes\""), "write `\"5/minute\"`"),
+        (rate("\"5 / minute\""), "is not a rate: `5 / minute`; write `\"5/minute\"`"),
+        (rate("\"5/1.5s\""), "write `\"5/1500ms\"`"),
+        (rate("\"5 \""), "add a period: `\"5/second\"`"),
         (rate("\"5/secnod\""), "write `\"5/second\"`"),
         (rate("\"x/second\""), "is not a rate: `x/second`; write a count and a period"),
         (rate("\"0/second\""), "is out of range: `0/second`; the count must be between 1 and"),
         (rate("\"5/400d\""), "the period must be between 1ms and 366 days"),
         (more("burst = 0"), "is out of range: `0`; write a number from 1 to 1000000000"),
-        (more("burst_allowance = 0"), "must be a number above zero"),
-        (more("burst_allowance = nan"), "must be a number above zero"),
-        (more("burst_allowance = inf"), "must be a number above zero"),
+        (more("burst_allowance = 0"), "must be a finite number above zero"),
+        (more("burst_allowance = nan"), "must be a finite number above zero"),
+        (more("burst_allowance = inf"), "must be a finite number above zero"),
+        (more("burst_allowance = 1e9"), "of 10000000000; the burst must be between 1 and"),
+        (
+            limit("key = \"ip\"\nrate = \"1/day\"\nburst = 40_000"),
+            "9:9: `burst` makes a burst of 40000, which takes more than 100 years to refill at \
+             this rate; the largest burst that fits is 36525",
+        ),
+        (
+            limit("key = \"ip\"\nrate = \"1/366d\"\nburst = 60\nburst_allowance = 2"),
+            "10:19: `burst_allowance` makes a burst of 120, which takes more than 100 years",
+        ),
         (more("burst_allowance = \"2\""), "must be a number, not a string"),
         (more("cost = 0"), "is out of range: `0`"),
         (more("cost = 11"), "`cost` is 11, and the limit never holds more than 10"),
@@ -132,6 +158,35 @@ fn limit_faults_say_what_to_write() {
         (more("missing = \"shard\""), "did you mean `shared`?"),
         (more("response_headers = \"no\""), "must be a boolean, not a string; write `true` or"),
         (with_route("[limits]\nx = 5"), "`x` must be a table, not an integer"),
+    ]);
+}
+
+#[test]
+fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
+    let later = "; not in this version";
+    let more = |keys: &str| limit(&format!("key = \"ip\"\nrate = \"10/second\"\n{keys}"));
+    each(&[
+        (with_route("[server]\ntls = { cert = \"a\", key = \"b\" }"), later),
+        (with_route("[server]\nhttp2 = true"), later),
+        (with_route("[server]\nproxy_protocol = true"), later),
+        (with_route("[admin]\ntoken_env = \"T\""), later),
+        (with_route("[store]\nurl = \"redis://a\""), later),
+        (with_route("[store]\nsnapshot = \"a\""), later),
+        (with_route("[guards.flood]\nkey = \"ip\""), later),
+        (with_route("[tenants.a]\nrate = \"1/second\""), later),
+        (with_route("[trust]"), later),
+        (with_route("[access]\nallow = { ip = [] }"), later),
+        (more("plans.pro.rate = \"1/second\""), later),
+        (more("strategy = \"queue\""), later),
+        (more("mode = \"shadow\""), later),
+        (more("when = { method = \"POST\" }"), later),
+        (more("algorithm = \"leaky_bucket\""), "not in this version: write `token_bucket`,"),
+        (more("algorithm = \"sliding_log\""), later),
+        (more("algorithm = \"concurrency\""), later),
+        (route("path = \"/*\"\nguards = [\"flood\"]"), later),
+        // Only where it belongs: elsewhere it is a key like any other.
+        (with_route("[respond]\nheader = []\n"), "did you mean `headers`?"),
+        (with_route("[telemetry]\ntls = 1\n"), "known here: `access_log`"),
     ]);
 }
 
@@ -221,6 +276,18 @@ fn allowed_but_doubtful_things_are_warned_of() {
             "names an address within its network: `10.1.2.3/8`; write `\"10.0.0.0/8\"`",
         ),
         (with_route("[identity]\ntrusted_proxies = [\"0.0.0.0/0\"]"), "trusts everyone"),
+        (
+            limit("key = [\"ip\", \"route\"]\nrate = \"1/second\"\nmissing = \"deny\""),
+            "9:11: warning: `missing` has no effect: no request is without this key; remove it",
+        ),
+        (
+            limit("key = \"ip\"\nrate = \"3/second\"\nburst_allowance = 0.1"),
+            "warning: `burst_allowance` leaves less than one of a burst of 3",
+        ),
+        (
+            limit("key = \"header:cookie\"\nrate = \"1/second\""),
+            "counts by all cookies together, so any other cookie makes a new caller; name the one",
+        ),
         (route("path = \"/u/:id\""), "takes `:id` literally; write `{id}` for a parameter"),
     ];
     for (text, expected) in cases {

@@ -105,6 +105,7 @@ fn keys_are_sources_or_several() {
         good(&text).settings.limits[0].key.clone()
     };
     assert_eq!(key("\"global\""), Key(vec![Source::Global]));
+    assert_eq!(key("\"header:Host\""), Key(vec![Source::Header(HeaderName::from_static("host"))]));
     assert_eq!(
         key("[\"ip\", \"route\", \"header:X-Api-Key\", \"query:api key\", \"cookie:Sid\"]"),
         Key(vec![

@@ -14,14 +14,14 @@ const REFERENCE: &str = include_str!("../../../config/reference.toml");
 const MINIMAL: &str = r#"
 [upstreams.api]
 servers = ["http://127.0.0.1:9000"]
-[limits.per-ip]
-key = "ip"
+[limits.per-key]
+key = "header:x-api-key"
 rate = "100/second"
 [[routes]]
 name = "api"
 path = "/api/*"
 upstream = "api"
-limits = ["per-ip"]
+limits = ["per-key"]
 "#;
 
 /// The reference with its examples of keys that have no default.

@@ -155,12 +155,12 @@ fn files_that_are_not_utf8_are_refused_with_the_line() {
 }
 
 #[test]
-fn summary_lists_routes_and_limits_in_columns() {
+fn summary_lists_routes_upstreams_and_limits_in_columns() {
     let text = r#"
 [server]
 listen = ["0.0.0.0:80", "[::]:80"]
 [upstreams.api]
-servers = ["http://a"]
+servers = ["http://a", "http://[::1]:82"]
 [limits.per-key]
 key = ["header:x-api-key", "route"]
 rate = "600/minute"
@@ -191,9 +191,12 @@ routes
   users  *.example.com  /users/{id}  GET PUT     → api   per-key, all
   rest   any host       /*           any method  → echo  no limits
 
+upstreams
+  api  least_requests  http://a:80, http://[::1]:82
+
 limits
   per-key  header:x-api-key + route  token_bucket  600/minute  burst 600  cost 1  missing deny
-  all      global                    fixed_window  5/1m30s                cost 2  missing ip    hidden
+  all      global                    fixed_window  5/1m30s                cost 2                hidden
 ";
     assert_eq!(summary(&good(text)), expected);
 }

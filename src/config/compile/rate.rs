@@ -1,0 +1,142 @@
+//! `rate`: a count and a period, and what was probably meant where it is neither.
+
+use std::time::Duration;
+
+use crate::config::file::Value;
+use crate::config::suggest::{nearest, quote, shown};
+use crate::config::units::{self, LONGEST, RateFault};
+use crate::limit::Rate;
+
+/// How people write units of time, how a rate names one of it, and its length in milliseconds.
+const SPELLINGS: [(&[&str], &str, f64); 8] = [
+    (&["ms", "msec", "milli", "millisecond"], "1ms", 1.0),
+    (&["s", "sec", "second"], "second", 1e3),
+    (&["m", "min", "minute"], "minute", 60e3),
+    (&["h", "hr", "hour"], "hour", 3600e3),
+    (&["d", "dy", "day"], "day", 86_400e3),
+    (&["w", "wk", "week"], "7d", 7.0 * 86_400e3),
+    (&["mo", "mon", "month"], "30d", 30.0 * 86_400e3),
+    (&["y", "yr", "year"], "365d", 365.0 * 86_400e3),
+];
+
+/// No rate that anybody means is longer.
+const LONGEST_RATE: usize = 40;
+
+pub(super) fn rate(value: &Value<'_>) -> Option<Rate> {
+    let text = value.text("100/minute")?;
+    let fault = match units::rate(text) {
+        Ok(rate) => return Some(rate),
+        Err(RateFault::Range(range)) => {
+            value.wrong(&format!("is out of range: {}", quote(text)), range.to_string());
+            return None;
+        }
+        Err(fault) => fault,
+    };
+    let count = shown(text.split('/').next().unwrap_or_default().trim());
+    let help = if let Some(meant) = meant(text) {
+        format!("write `\"{meant}\"`")
+    } else if fault == RateFault::Form && is_count(&count) {
+        format!("add a period: `\"{count}/second\"`, `\"{count}/minute\"` or `\"{count}/10s\"`")
+    } else {
+        "write a count and a period, such as `\"600/minute\"` or `\"5/10s\"`".to_owned()
+    };
+    value.wrong(&format!("is not a rate: {}", quote(text)), help);
+    None
+}
+
+/// The rate that a text such as `5 / min`, `5 per minute` or `5/1.5s` stands for. It is a good one.
+fn meant(text: &str) -> Option<String> {
+    if text.len() > LONGEST_RATE {
+        return None;
+    }
+    let plain = text.to_lowercase().replace(" per ", "/");
+    let plain: String = plain.split_whitespace().collect();
+    let (count, period) = plain.split_once('/')?;
+    let rate = format!("{count}/{}", period_meant(period)?);
+    units::rate(&rate).is_ok().then_some(rate)
+}
+
+fn period_meant(period: &str) -> Option<String> {
+    if units::duration(period).is_some() {
+        return Some(period.to_owned());
+    }
+    let length = period.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(period.len());
+    let (number, unit) = period.split_at(length);
+    let (_, one, scale) = unit_meant(unit)?;
+    if number.is_empty() {
+        return Some((*one).to_owned());
+    }
+    let millis = number.parse::<f64>().ok()? * scale;
+    let whole = millis.round();
+    if (millis - whole).abs() > 1e-6 || whole > LONGEST.as_millis() as f64 {
+        return None;
+    }
+    let whole = whole as u64;
+    if whole.is_multiple_of(1000) {
+        Some(units::show_duration(Duration::from_millis(whole)))
+    } else {
+        Some(format!("{whole}ms"))
+    }
+}
+
+fn unit_meant(unit: &str) -> Option<&'static (&'static [&'static str], &'static str, f64)> {
+    let spelled = |word: &str| SPELLINGS.iter().find(|(words, ..)| words.contains(&word));
+    spelled(unit)
+        .or_else(|| spelled(unit.strip_suffix('s')?))
+        .or_else(|| spelled(nearest(unit, ["second", "minute", "hour", "day", "week"])?))
+}
+
+fn is_count(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_spellings_of_a_rate_are_understood_for_the_help() {
+        for (written, expected) in [
+            ("5 / minute", "5/minute"),
+            ("5/ minute", "5/minute"),
+            (" 5/second ", "5/second"),
+            ("5/minutes", "5/minute"),
+            ("5/Minute", "5/minute"),
+            ("5/secnod", "5/second"),
+            ("5/s", "5/second"),
+            ("5/m", "5/minute"),
+            ("5/h", "5/hour"),
+            ("5/d", "5/day"),
+            ("5/sec", "5/second"),
+            ("5/min", "5/minute"),
+            ("5/hr", "5/hour"),
+            ("5/hrs", "5/hour"),
+            ("5/ms", "5/1ms"),
+            ("5/week", "5/7d"),
+            ("5/weeks", "5/7d"),
+            ("5/month", "5/30d"),
+            ("5/year", "5/365d"),
+            ("5/1.5s", "5/1500ms"),
+            ("5/1.5h", "5/1h30m"),
+            ("5/0.5m", "5/30s"),
+            ("5/10 seconds", "5/10s"),
+            ("5/10S", "5/10s"),
+            ("5/2weeks", "5/14d"),
+            ("1_000 per hour", "1_000/hour"),
+        ] {
+            assert_eq!(meant(written).as_deref(), Some(expected), "{written:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_suggested_is_never_another_fault() {
+        for written in
+            ["5", "5/", "/minute", "5/fortnight", "5/é", "0/min", "-5/min", "5/10", "5/1.23456s"]
+        {
+            assert_eq!(meant(written), None, "{written:?}");
+        }
+        for written in ["5/1.2.3s", "5/500d ", "5/2years", "1_/min", "5/./s", "5/0.0001s"] {
+            assert_eq!(meant(written), None, "{written:?}");
+        }
+    }
+}

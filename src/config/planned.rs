@@ -1,0 +1,65 @@
+//! Keys and words that the documentation of a later Weir may show and this version does not have.
+//!
+//! They are errors as all unknown ones are, but none of them is a misspelling: the nearest known
+//! name would only mislead.
+
+/// The help for all of them.
+pub(super) const HELP: &str = "not in this version: leave it out";
+
+/// By section, as [`super::file`] lists known keys.
+const KEYS: [(&str, &[&str]); 9] = [
+    ("", &["access", "guards", "tenants", "trust"]),
+    ("server", &["http2", "proxy_protocol", "tls"]),
+    ("admin", &["token_env"]),
+    (
+        "store",
+        &[
+            "cluster",
+            "on_error",
+            "prefix",
+            "sentinel",
+            "snapshot",
+            "sync_interval",
+            "timeout",
+            "url",
+        ],
+    ),
+    ("respond", &["retry_jitter"]),
+    ("identity", &["client", "jwt", "plan", "tenant", "user"]),
+    ("upstreams.NAME", &["health", "http2", "tls", "weights"]),
+    (
+        "limits.NAME",
+        &[
+            "adaptive",
+            "candidate",
+            "count",
+            "description",
+            "enabled",
+            "limit",
+            "max_queue",
+            "max_wait",
+            "message",
+            "mode",
+            "on_error",
+            "plans",
+            "refill",
+            "status",
+            "strategy",
+            "when",
+        ],
+    ),
+    ("routes[]", &["cost", "degrade", "guards", "rewrite"]),
+];
+
+/// Values of keys that this version has: of `algorithm`, and of `balance`.
+const WORDS: [&str; 4] = ["concurrency", "leaky_bucket", "sliding_log", "hash"];
+
+/// Whether a section is to have a key one day.
+pub(super) fn key(section: &str, key: &str) -> bool {
+    KEYS.iter().any(|(path, keys)| *path == section && keys.contains(&key))
+}
+
+/// Whether a choice is to have a word one day.
+pub(super) fn word(text: &str) -> bool {
+    WORDS.contains(&text.split(':').next().unwrap_or_default())
+}
