@@ -228,3 +228,7 @@ fn remove(headers: &mut HeaderMap, names: &[HeaderName]) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "rate_headers/tests.rs"]
+mod tests;
