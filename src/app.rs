@@ -64,13 +64,14 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
 
     let metrics = Metrics::new();
     let hasher = BucketHasher::random().map_err(AppError::Randomness)?;
-    let memory = MemoryStore::new(settings.store.max_keys, Clock::system());
+    let clock = Clock::system();
+    let memory = MemoryStore::new(settings.store.max_keys, clock.clone());
     let store = Arc::new(AnyStore::Memory(memory));
     let opened = AccessLog::open(&settings.telemetry.access_log).map_err(AppError::AccessLog)?;
     let (access_log, log_guard) = opened.unzip();
     let compiled = Compiled::new(settings.clone(), &hasher, &metrics, access_log.clone());
     let compiled = Arc::new(compiled);
-    let workers = Arc::new(start_workers(&store, &hasher, &compiled)?);
+    let workers = Arc::new(start_workers(&store, &hasher, &clock, &compiled)?);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -146,6 +147,7 @@ fn bind(address: SocketAddr, key: &'static str) -> Result<TcpListener, AppError>
 fn start_workers(
     store: &Arc<AnyStore>,
     hasher: &BucketHasher,
+    clock: &Clock,
     compiled: &Arc<Compiled>,
 ) -> Result<Vec<Worker>, AppError> {
     let mut id = [0; 4];
@@ -157,9 +159,10 @@ fn start_workers(
         count => count,
     };
     let start = |index| {
-        let (store, hasher, via) = (store.clone(), hasher.clone(), via.clone());
+        let (store, hasher, clock, via) =
+            (store.clone(), hasher.clone(), clock.clone(), via.clone());
         let for_gateway = compiled.clone();
-        let gateway = move || Gateway::new(store, hasher, via, for_gateway);
+        let gateway = move || Gateway::new(store, hasher, clock, via, for_gateway);
         Ok(Worker::start(index, gateway, compiled.clone())?)
     };
     (0..count).map(start).collect()

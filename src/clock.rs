@@ -74,6 +74,20 @@ impl Clock {
         }
     }
 
+    /// How far the wall clock has been moved since the start, in microseconds. A drift of less than
+    /// half a second is none.
+    #[must_use]
+    pub fn wall_step(&self) -> i64 {
+        const DRIFT: u64 = 500_000;
+        if let Source::Manual(_) = self.0 {
+            return 0;
+        }
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        let wall = i64::try_from(wall).unwrap_or(i64::MAX);
+        let step = wall.saturating_sub_unsigned(self.now().0);
+        if step.unsigned_abs() < DRIFT { 0 } else { step }
+    }
+
     /// Moves a manual clock forward.
     ///
     /// # Panics

@@ -9,18 +9,19 @@ pub mod compiled;
 pub mod live;
 pub mod way;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode, Version, request};
 use tokio::time::Instant;
 
 use crate::body::Body;
 use crate::caller::{Caller, Peer};
-use crate::clock::{self, Micros};
+use crate::clock::{self, Clock, Micros};
 use crate::forward::headers::{self, Outbound};
 use crate::forward::{Passage, echo};
 use crate::respond::{Answer, Fault, Fields, RateHeaders};
@@ -41,7 +42,11 @@ pub struct Gateway {
     via: Arc<str>,
     servers: Servers,
     live: RefCell<Rc<Live>>,
+    clock: Clock,
+    wall: Cell<(Option<Instant>, i64)>,
 }
+
+const LOOK_AT_WALL: Duration = Duration::from_secs(1);
 
 /// A request on its way, without what is used up along it.
 #[derive(Debug)]
@@ -58,12 +63,13 @@ impl Gateway {
     pub fn new(
         store: Arc<AnyStore>,
         hasher: BucketHasher,
+        clock: Clock,
         via: Arc<str>,
         compiled: Arc<Compiled>,
     ) -> Self {
         let servers = Servers::default();
         let live = RefCell::new(Rc::new(Live::new(compiled, &servers)));
-        Gateway { store, hasher, via, servers, live }
+        Gateway { store, hasher, via, servers, live, clock, wall: Cell::new((None, 0)) }
     }
 
     /// Serves another configuration from the next request on.
@@ -146,18 +152,29 @@ impl Gateway {
         let mut checks = Checks::default();
         checks.collect(&self.hasher, shared, way, &caller, parts, &headers)?;
         let (decision, decided) = self.decide(visit, &mut checks).await;
+        let rate = RateHeaders::new(shared.settings.respond, decision.now, self.wall_step(decided));
         if !decision.admitted {
             if let Some(entry) = meter.entry() {
                 entry.limit = checks.refusing().next().map(|rule| rule.limit.name.clone());
             }
-            return Ok(checks.refuse(shared.settings.respond, decision, headers));
+            return Ok(checks.refuse(rate, decision, headers));
         }
         let forwarded = self.forward(visit, &caller, headers, body, decided).await;
         let mut response = forwarded.unwrap_or_else(Fault::into_response);
         let mut fields = Fields::with_capacity(384);
-        let rate = RateHeaders::admitted(shared.settings.respond, decision.now);
         rate.write(checks.applied(), response.headers_mut(), &mut fields);
         Ok(Answer { response, fields })
+    }
+
+    /// How far the wall clock was moved, looked at once a second.
+    fn wall_step(&self, now: Instant) -> i64 {
+        let (looked, step) = self.wall.get();
+        if looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK_AT_WALL) {
+            return step;
+        }
+        let step = self.clock.wall_step();
+        self.wall.set((Some(now), step));
+        step
     }
 
     /// One decision for all checks, counted for each limit, and when it was there.

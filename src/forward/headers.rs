@@ -93,19 +93,35 @@ impl Outbound<'_> {
             "authorization" | "cookie" => false,
             // CGI and its heirs cannot tell `_` from `-`: what must not come from a client must
             // not come in disguise either.
-            text if text.contains('_') => self.is_disguised(text),
-            text => is_listed(text) && !self.counted.contains(name),
+            text if text.contains('_') && self.is_disguised(text) => true,
+            text => (is_listed(text) && !self.counted.contains(name)) || self.is_double(text),
         }
+    }
+
+    /// Whether a limit counts by the same name written with `_`, which some upstreams cannot tell
+    /// from this one.
+    fn is_double(&self, text: &str) -> bool {
+        let same = |name: &HeaderName| {
+            let counted = name.as_str();
+            counted.contains('_') && counted != text && counted.replace('_', "-") == text
+        };
+        self.counted.iter().any(same)
     }
 
     fn is_disguised(&self, text: &str) -> bool {
         let meant = text.replace('_', "-");
-        let framing = ["content-length", "transfer-encoding", "host", "connection"];
-        let forwarding = ["via", "forwarded", "x-real-ip", "x-original-url", "x-rewrite-url"];
-        framing.contains(&meant.as_str())
-            || forwarding.contains(&meant.as_str())
-            || meant.starts_with("x-forwarded-")
-            || self.counted.iter().any(|name| name.as_str() == meant)
+        match meant.as_str() {
+            "content-length" | "transfer-encoding" | "host" | "connection" => true,
+            "via" | "forwarded" | "x-real-ip" | "x-original-url" | "x-rewrite-url" => true,
+            "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
+            _ if meant.starts_with("x-forwarded-") => true,
+            // Unless it is the very name that is counted.
+            _ => {
+                let same = |name: &&HeaderName| name.as_str().replace('_', "-") == meant;
+                let counted = || self.counted.iter().filter(same);
+                counted().next().is_some() && !counted().any(|name| name.as_str() == text)
+            }
+        }
     }
 
     /// `Via`, `X-Forwarded-*` and `Forwarded`: what was said before us is kept if the peer is
@@ -125,11 +141,14 @@ impl Outbound<'_> {
         };
         let (trusted, host) = (self.caller.via_trusted, self.host.as_bytes());
         append(&header::VIA, self.has_via, &[self.via.as_bytes()]);
-        append(&X_FORWARDED_FOR, trusted, &[self.peer.text.as_bytes()]);
+        // A chain that was told in one of the two headers only cannot be told in the other in part.
+        let told = |name| trusted && headers.contains_key(name);
+        let (listed, forwarded) = (told(X_FORWARDED_FOR), told(FORWARDED));
+        if listed || !forwarded {
+            append(&X_FORWARDED_FOR, trusted, &[self.peer.text.as_bytes()]);
+        }
+        let untold = listed && !forwarded;
         let node = self.peer.node.as_bytes();
-        // A chain that was told in the other header only cannot be told here in part.
-        let untold =
-            trusted && headers.contains_key(X_FORWARDED_FOR) && !headers.contains_key(FORWARDED);
         match (host.is_empty(), is_token(host)) {
             _ if untold => {}
             (true, _) => append(&FORWARDED, trusted, &[b"for=", node, b";proto=http"]),

@@ -1,16 +1,18 @@
 //! The limits that apply to one request, each with the check it asks for.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, request};
 use smallvec::SmallVec;
 
 use super::compiled::{Compiled, Rule};
 use super::way::Way;
 use crate::caller::Caller;
-use crate::config::settings;
 use crate::limit::key::{KeyError, Subject};
 use crate::respond::rate_headers::retry_at;
 use crate::respond::refusal::Refusal;
 use crate::respond::{Answer, Applied, Fault, RateHeaders};
+use crate::route::bare_host;
 use crate::store::{BucketHasher, Check, Decision};
 
 /// Side by side, so that the store sees nothing but checks. A few need no allocation.
@@ -34,10 +36,12 @@ impl<'a> Checks<'a> {
         parts: &request::Parts,
         headers: &HeaderMap,
     ) -> Result<(), Fault> {
+        let host = if shared.counts_host { bare_host(way.host()) } else { Cow::Borrowed("") };
         let subject = Subject {
             ip: shared.addresses.counted(caller.ip),
             route: &way.settings.name,
             headers,
+            host: &host,
             query: parts.uri.query(),
         };
         for &index in &way.settings.limits {
@@ -75,16 +79,11 @@ impl<'a> Checks<'a> {
 
     /// The answer to a request that was not admitted.
     #[must_use]
-    pub fn refuse(
-        &self,
-        forms: settings::Respond,
-        decision: Decision,
-        headers: HeaderMap,
-    ) -> Answer {
+    pub fn refuse(&self, rate: RateHeaders, decision: Decision, headers: HeaderMap) -> Answer {
         let limits: SmallVec<[_; 4]> = self.refusing().map(|rule| &rule.refusal_text).collect();
         let retry_at = retry_at(self.checks.iter());
         let refusal = Refusal { limits: &limits, now: decision.now, retry_at };
-        let rate = RateHeaders::refused(forms, decision.now, refusal.retry_after());
+        let rate = rate.refusing(refusal.retry_after());
         let mut answer = refusal.into_answer(headers);
         rate.write(self.applied(), answer.response.headers_mut(), &mut answer.fields);
         answer

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::HeaderName;
+use http::{HeaderName, header};
 
 use crate::caller::Addresses;
 use crate::config::Settings;
@@ -22,6 +22,8 @@ pub struct Compiled {
     pub limits: Vec<Rule>,
     /// The headers that limits count by.
     pub counted: Vec<HeaderName>,
+    /// Whether the host is one of them.
+    pub counts_host: bool,
     pub metrics: Metrics,
     pub access_log: Option<AccessLog>,
 }
@@ -53,11 +55,13 @@ impl Compiled {
             Source::Header(name) => Some(name.clone()),
             _ => None,
         });
+        let counted: Vec<_> = counted.collect();
         Compiled {
             table: Table::new(&settings.routes),
             addresses: Addresses::new(&settings.identity),
             limits,
-            counted: counted.collect(),
+            counts_host: counted.contains(&header::HOST),
+            counted,
             metrics: metrics.clone(),
             access_log,
             settings,

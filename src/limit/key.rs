@@ -45,6 +45,8 @@ pub struct Subject<'a> {
     pub ip: IpAddr,
     pub route: &'a str,
     pub headers: &'a HeaderMap,
+    /// The host in one spelling. Only needed where a limit counts by it.
+    pub host: &'a str,
     pub query: Option<&'a str>,
 }
 
@@ -111,6 +113,13 @@ impl Source {
             Source::Ip => feed_ip(subject.ip, sink),
             Source::Route => sink(Part::Route, subject.route.as_bytes()),
             Source::Global => {}
+            // One host has many spellings, and a route takes them all.
+            Source::Header(name) if *name == header::HOST => {
+                if subject.host.is_empty() {
+                    return Ok(false);
+                }
+                sink(Part::Header, subject.host.as_bytes());
+            }
             Source::Header(name) => {
                 let mut values = subject.headers.get_all(name).iter();
                 let (first, second) = (values.next(), values.next());
@@ -229,7 +238,7 @@ mod tests {
             map.append(name, HeaderValue::from_str(value).unwrap());
         }
         let ip = IpAddr::from([1, 2, 3, 4]);
-        let subject = Subject { ip, route: "r", headers: &map, query: Some(query) };
+        let subject = Subject { ip, route: "r", headers: &map, host: "a", query: Some(query) };
         let mut parts = Vec::new();
         Key(vec![source])
             .parts(&subject, missing, |part, bytes| parts.push((part as u8, bytes.to_vec())))

@@ -2,9 +2,6 @@
 //!
 //! What a policy is never changes between reloads, so its text is made once and copied.
 
-use std::cell::Cell;
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use http::header::{HeaderMap, HeaderName};
 
 use super::fields::Fields;
@@ -66,6 +63,9 @@ pub struct Applied<'a> {
 pub struct RateHeaders {
     forms: settings::Respond,
     now: Micros,
+    /// How far the wall clock was moved against the store's, in microseconds: instants are told
+    /// in the time that the client's clock shows.
+    wall_step: i64,
     refused: bool,
     /// Seconds until a refused request may come again, if it ever may.
     retry_after: Option<u64>,
@@ -73,13 +73,14 @@ pub struct RateHeaders {
 
 impl RateHeaders {
     #[must_use]
-    pub fn admitted(forms: settings::Respond, now: Micros) -> Self {
-        RateHeaders { forms, now, refused: false, retry_after: None }
+    pub fn new(forms: settings::Respond, now: Micros, wall_step: i64) -> Self {
+        RateHeaders { forms, now, wall_step, refused: false, retry_after: None }
     }
 
+    /// The headers of a refusal.
     #[must_use]
-    pub fn refused(forms: settings::Respond, now: Micros, retry_after: Option<u64>) -> Self {
-        RateHeaders { forms, now, refused: true, retry_after }
+    pub fn refusing(self, retry_after: Option<u64>) -> Self {
+        RateHeaders { refused: true, retry_after, ..self }
     }
 
     /// Writes the fields for the limits that may be named, in place of those that `headers` has
@@ -120,7 +121,7 @@ impl RateHeaders {
             }
         }
         let Some(nearest) = nearest else { return };
-        // The refusing limit is a hidden one: what is left elsewhere would only mislead.
+        // Only hidden limits have refused: what is left elsewhere would mislead.
         if self.refused && !nearest.refused {
             return;
         }
@@ -131,7 +132,7 @@ impl RateHeaders {
         if self.forms.x {
             remove(headers, &X);
             fields.text(nearest.text.x.as_bytes()).number(nearest.report.remaining);
-            fields.text(b"\r\nX-RateLimit-Reset: ").number(unix_second(reset, self.now)).close();
+            fields.text(b"\r\nX-RateLimit-Reset: ").number(self.unix_second(reset)).close();
         }
         if self.forms.legacy {
             remove(headers, &LEGACY);
@@ -142,7 +143,15 @@ impl RateHeaders {
     }
 }
 
-/// The limit with the smallest share left; of equals, the one that refused, then the first.
+impl RateHeaders {
+    /// The Unix second of an instant of the store's clock, rounded up.
+    fn unix_second(&self, instant: Micros) -> u64 {
+        instant.0.saturating_add_signed(self.wall_step).div_ceil(1_000_000)
+    }
+}
+
+/// The limit closest to refusing: one that refused, or else the one with the smallest share left;
+/// of equals the first.
 struct Closest<'a> {
     report: Report,
     text: &'a PolicyText,
@@ -159,9 +168,12 @@ impl<'a> Closest<'a> {
     }
 
     fn is_closer_than(&self, other: &Closest<'_>) -> bool {
+        if self.refused != other.refused {
+            return self.refused;
+        }
         let mine = u128::from(self.report.remaining) * u128::from(other.text.quota);
         let theirs = u128::from(other.report.remaining) * u128::from(self.text.quota);
-        mine < theirs || (mine == theirs && self.refused && !other.refused)
+        mine < theirs
     }
 }
 
@@ -181,31 +193,6 @@ pub fn retry_at<'a>(checks: impl Iterator<Item = &'a Check<'a>>) -> Option<Micro
 #[must_use]
 pub fn seconds_until(instant: Micros, now: Micros) -> u64 {
     instant.0.saturating_sub(now.0).div_ceil(1_000_000)
-}
-
-/// The Unix second of an instant, rounded up. The store's clock was set by the wall clock at the
-/// start and is not moved since; if the wall clock has been, the client's probably was, too, and
-/// the instant is told in the new time.
-fn unix_second(instant: Micros, now: Micros) -> u64 {
-    instant.0.saturating_add_signed(wall_step(now)).div_ceil(1_000_000)
-}
-
-/// How far the wall clock has been moved against the store's, in microseconds. Looked at once a
-/// second; a drift of less than half a second is none.
-fn wall_step(now: Micros) -> i64 {
-    const SECOND: u64 = 1_000_000;
-    thread_local! {
-        static SEEN: Cell<(Micros, i64)> = const { Cell::new((Micros(0), 0)) };
-    }
-    let (at, step) = SEEN.get();
-    if now.0.abs_diff(at.0) < SECOND {
-        return step;
-    }
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let step = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX).saturating_sub_unsigned(now.0);
-    let step = if step.unsigned_abs() < SECOND / 2 { 0 } else { step };
-    SEEN.set((now, step));
-    step
 }
 
 /// Starts a list with what the upstream said itself, if that is a list. Says whether the next
@@ -241,3 +228,7 @@ fn remove(headers: &mut HeaderMap, names: &[HeaderName]) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "rate_headers/tests.rs"]
+mod tests;

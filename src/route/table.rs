@@ -148,8 +148,9 @@ fn choose(entries: &[Entry], method: &Method, others: &mut Vec<Method>) -> Optio
     found.map(|entry| entry.route)
 }
 
-/// Lower case, without port and without the root's dot.
-fn bare_host(host: &str) -> Cow<'_, str> {
+/// A host in one spelling: lower case, without port and without the root's dot.
+#[must_use]
+pub fn bare_host(host: &str) -> Cow<'_, str> {
     let end = match host.rfind(':') {
         Some(colon) if !host[colon..].contains(']') => colon,
         _ => host.len(),

@@ -106,11 +106,18 @@ impl MemoryStore {
     }
 
     /// Sets room aside for one more bucket in a locked shard, dropping dead ones if it must. The
-    /// buckets that `spare` names stay: the decision at hand has already looked at them.
-    fn reserve(&self, shard: &mut Shard, now: Micros, spare: impl Fn(u64) -> bool) -> bool {
-        if shard.is_packed() {
+    /// buckets that `spare` names stay: the decision at hand has already looked at them. For as
+    /// many as are `pending` in this shard it has set room aside before.
+    fn reserve(
+        &self,
+        shard: &mut Shard,
+        pending: usize,
+        now: Micros,
+        spare: impl Fn(u64) -> bool,
+    ) -> bool {
+        if shard.is_packed(pending) {
             self.release(shard.purge(now, &spare));
-            shard.stretch();
+            shard.stretch(pending);
         }
         if self.take() {
             return true;

@@ -147,14 +147,21 @@ fn a_header_in_disguise_is_withheld() {
         ("x_api_key", "stolen"),
         ("x-original-url", "/admin"),
         ("x_custom", "kept"),
+        ("x_hop", "listed"),
+        ("connection", "x_hop"),
     ]);
     assert_eq!(lines[1], "x_custom: kept");
     assert_eq!(lines[2..], OWN);
+    let headers = &[("x_http_method_override", "DELETE")];
+    assert_eq!(visit(&Case { headers, trusted: false, by_method: true })[1..], OWN);
 }
 
 #[test]
-fn forwarded_is_not_told_in_part() {
+fn a_chain_is_not_told_in_part() {
     let headers = &[("x-forwarded-for", "1.1.1.1")];
     let lines = visit(&Case { headers, trusted: true, by_method: false });
     assert!(!lines.iter().any(|line| line.starts_with("forwarded:")), "{lines:?}");
+    let headers = &[("forwarded", "for=1.1.1.1")];
+    let lines = visit(&Case { headers, trusted: true, by_method: false });
+    assert!(!lines.iter().any(|line| line.starts_with("x-forwarded-for:")), "{lines:?}");
 }

@@ -1,8 +1,9 @@
 //! One decision over several buckets, in several shards.
 //!
 //! **Why it is exact under concurrency.** A decision takes the locks of all shards it touches, in
-//! ascending order and the overflow shard's last, before it looks at any bucket, and gives none
-//! back before its last write. Locks taken in one order cannot deadlock. And of two decisions
+//! ascending order and the overflow shard's last, before it looks at the clock or any bucket, and
+//! gives none back before its last write. One that finds out too late that it needs the overflow
+//! shard starts again with all of them. Locks taken in one order cannot deadlock. And of two decisions
 //! that share a bucket, one has done all its work on all its buckets before the other sees any of
 //! it; since locks are only released once all are held, "came before" has no cycles (two-phase
 //! locking). So what concurrent decisions do together is what they would do one after another.
@@ -28,7 +29,7 @@ struct Held<'a> {
     /// Ascending, without doubles.
     indexes: SmallVec<[usize; USUAL]>,
     shards: SmallVec<[MutexGuard<'a, Shard>; USUAL]>,
-    /// Taken when first needed: it is the last in the order anyway.
+    /// The last in the order; taken only by decisions that need it, for they all share it.
     overflow: Option<MutexGuard<'a, Shard>>,
     now: Micros,
 }
@@ -53,51 +54,68 @@ struct Plan {
 }
 
 pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>]) -> Decision {
-    let mut held = Held::lock(store, checks);
-    let now = held.now;
-    let mut plans: SmallVec<[Plan; USUAL]> = SmallVec::new();
-    // Which plan each check is part of.
-    let mut parts: SmallVec<[usize; USUAL]> = SmallVec::new();
-    let mut admitted = true;
-    for i in 0..checks.len() {
-        let part = match checks[..i].iter().position(|c| c.bucket == checks[i].bucket) {
-            Some(same) => parts[same],
-            None => held.plan(&mut plans, i, checks),
-        };
-        parts.push(part);
-        let check = &mut checks[i];
-        let plan = &mut plans[part];
-        plan.cost = plan.cost.saturating_add(check.cost);
-        check.refused = match check.policy.evaluate(plan.before, now, plan.cost) {
-            Verdict::Admit(after) => {
-                plan.after = after;
-                None
-            }
-            Verdict::Refuse(retry) => {
-                admitted = false;
-                Some(retry)
-            }
-        };
-    }
-    for (check, part) in checks.iter_mut().zip(&parts) {
-        let plan = plans[*part];
-        check.state = if admitted { plan.after } else { plan.before };
-    }
-    held.finish(&plans, admitted);
-    Decision { now, admitted }
+    let without = Held::lock(store, checks, false).decide(checks);
+    without.unwrap_or_else(|NeedsOverflow| {
+        let with = Held::lock(store, checks, true).decide(checks);
+        with.unwrap_or_else(|NeedsOverflow| unreachable!("the overflow shard is held"))
+    })
 }
 
+/// A key without a bucket found the table full, and the overflow shard is not locked.
+struct NeedsOverflow;
+
 impl<'a> Held<'a> {
-    fn lock(store: &'a MemoryStore, checks: &[Check<'_>]) -> Self {
+    fn lock(store: &'a MemoryStore, checks: &[Check<'_>], overflow: bool) -> Self {
         let mut indexes: SmallVec<[usize; USUAL]> =
             checks.iter().map(|check| shard_of(check.bucket, store.shards.len())).collect();
         indexes.sort_unstable();
         indexes.dedup();
         let shards = indexes.iter().map(|index| store.shards[*index].0.lock()).collect();
+        let overflow = overflow.then(|| store.overflow.lock());
         // Read while the locks are held: whoever locks a bucket later also reads a later time, so
         // no bucket ever sees time run back, and waiting for a lock costs the caller no tokens.
         let now = store.clock.now();
-        Self { store, indexes, shards, overflow: None, now }
+        Self { store, indexes, shards, overflow, now }
+    }
+
+    fn decide(mut self, checks: &mut [Check<'_>]) -> Result<Decision, NeedsOverflow> {
+        let now = self.now;
+        let mut plans: SmallVec<[Plan; USUAL]> = SmallVec::new();
+        // Which plan each check is part of.
+        let mut parts: SmallVec<[usize; USUAL]> = SmallVec::new();
+        let mut admitted = true;
+        for i in 0..checks.len() {
+            let part = match checks[..i].iter().position(|c| c.bucket == checks[i].bucket) {
+                Some(same) => parts[same],
+                None => match self.plan(&mut plans, i, checks) {
+                    Ok(part) => part,
+                    Err(needs) => {
+                        self.finish(&plans, false);
+                        return Err(needs);
+                    }
+                },
+            };
+            parts.push(part);
+            let check = &mut checks[i];
+            let plan = &mut plans[part];
+            plan.cost = plan.cost.saturating_add(check.cost);
+            check.refused = match check.policy.evaluate(plan.before, now, plan.cost) {
+                Verdict::Admit(after) => {
+                    plan.after = after;
+                    None
+                }
+                Verdict::Refuse(retry) => {
+                    admitted = false;
+                    Some(retry)
+                }
+            };
+        }
+        for (check, part) in checks.iter_mut().zip(&parts) {
+            let plan = plans[*part];
+            check.state = if admitted { plan.after } else { plan.before };
+        }
+        self.finish(&plans, admitted);
+        Ok(Decision { now, admitted })
     }
 
     /// The plan of the bucket that decides check `i`: its own, if it has one or there is room for
@@ -107,7 +125,7 @@ impl<'a> Held<'a> {
         plans: &mut SmallVec<[Plan; USUAL]>,
         i: usize,
         checks: &[Check<'_>],
-    ) -> usize {
+    ) -> Result<usize, NeedsOverflow> {
         let (store, now, check) = (self.store, self.now, &checks[i]);
         let index = shard_of(check.bucket, store.shards.len());
         let at = self.indexes.partition_point(|held| *held < index);
@@ -117,7 +135,9 @@ impl<'a> Held<'a> {
             Some(state) => (Place::Own(at, tag), false, state),
             None => {
                 let spare = |tag| checks.iter().any(|check| tag_of(check.bucket) == tag);
-                let reserved = store.reserve(shard, now, spare);
+                let here = |plan: &&Plan| matches!(plan.place, Place::Own(it, _) if it == at);
+                let pending = plans.iter().filter(here).filter(|plan| plan.reserved).count();
+                let reserved = store.reserve(shard, pending, now, spare);
                 let overflow = overflow_tag(check);
                 // Whoever has no bucket may have spent from the shared one, so a new bucket
                 // starts as the shared one stands: moving in is no way to fresh tokens. The mark
@@ -125,22 +145,21 @@ impl<'a> Held<'a> {
                 // was made under the lock that is held now.
                 let shared = if reserved && store.overflow.until() <= now {
                     State::default()
+                } else if let Some(held) = &mut self.overflow {
+                    store.overflow.get(held, overflow, check.policy, now)
                 } else {
-                    self.overflow().get(overflow, check.policy, now).unwrap_or_default()
+                    store.release(usize::from(reserved));
+                    return Err(NeedsOverflow);
                 };
                 let place = if reserved { Place::Own(at, tag) } else { Place::Overflow(overflow) };
                 (place, reserved, shared)
             }
         };
         if let Some(same) = plans.iter().position(|plan| plan.place == place) {
-            return same;
+            return Ok(same);
         }
         plans.push(Plan { place, reserved, before, after: before, cost: 0 });
-        plans.len() - 1
-    }
-
-    fn overflow(&mut self) -> &mut Shard {
-        self.overflow.get_or_insert_with(|| self.store.overflow.lock())
+        Ok(plans.len() - 1)
     }
 
     /// Writes what was decided, if it was admitted, and gives back room that nobody took.
@@ -152,8 +171,9 @@ impl<'a> Held<'a> {
             match plan.place {
                 Place::Own(at, tag) if write => is_new = self.shards[at].put(tag, plan.after),
                 Place::Overflow(tag) if write => {
-                    let (store, now) = (self.store, self.now);
-                    store.overflow.put(self.overflow(), tag, plan.after, now);
+                    if let Some(held) = &mut self.overflow {
+                        self.store.overflow.put(held, tag, plan.after, self.now);
+                    }
                 }
                 _ => {}
             }

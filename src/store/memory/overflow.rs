@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::shard::Shard;
 use crate::clock::Micros;
-use crate::limit::State;
+use crate::limit::{Policy, State};
 
 #[derive(Debug)]
 pub(super) struct Overflow {
@@ -38,12 +38,21 @@ impl Overflow {
 
     /// Writes a shared bucket. `shard` is this overflow's own, locked.
     pub(super) fn put(&self, shard: &mut Shard, tag: u64, state: State, now: Micros) {
-        if shard.is_packed() {
+        if shard.is_packed(0) {
             shard.purge(now, |_| false);
-            shard.stretch();
+            shard.stretch(0);
         }
         shard.put(tag, state);
         self.len.store(shard.len(), Ordering::Relaxed);
         self.until.fetch_max(state.until.0, Ordering::AcqRel);
+    }
+
+    /// A shared bucket, drawn in to what the policy can hold, or a fresh one. `shard` is this
+    /// overflow's own, locked.
+    pub(super) fn get(&self, shard: &mut Shard, tag: u64, policy: &Policy, now: Micros) -> State {
+        let state = shard.get(tag, policy, now).unwrap_or_default();
+        // Drawn in to a longer window it ends later than it did.
+        self.until.fetch_max(state.until.0, Ordering::AcqRel);
+        state
     }
 }

@@ -31,9 +31,9 @@ impl Shard {
         self.slots.len()
     }
 
-    /// Whether there is no space for one more slot.
-    pub(super) fn is_packed(&self) -> bool {
-        self.slots.len() == self.slots.capacity()
+    /// Whether there is no space for one more slot beside those that are `pending`.
+    pub(super) fn is_packed(&self, pending: usize) -> bool {
+        self.slots.len() + pending >= self.slots.capacity()
     }
 
     /// The bucket's state, drawn in to what the policy can hold.
@@ -90,15 +90,16 @@ impl Shard {
         before - self.slots.len()
     }
 
-    /// Makes space in a packed table after a purge, so that the next purge, which looks at every
-    /// slot, is some insertions away. Dropped slots may have left marks that still take space: a
-    /// table that has them is laid out anew, and only one that is really full is doubled.
-    pub(super) fn stretch(&mut self) {
+    /// Makes space for one more slot beside those that are `pending` in a packed table after a
+    /// purge, so that the next purge, which looks at every slot, is some insertions away. Dropped
+    /// slots may have left marks that still take space: a table that has them is laid out anew,
+    /// and only one that is really full is doubled.
+    pub(super) fn stretch(&mut self, pending: usize) {
         let most = self.slots.num_buckets() / 8 * 7;
-        if self.slots.len() > most / 16 * 15 {
+        if self.slots.len() + pending > most / 16 * 15 {
             let free = self.slots.capacity() - self.slots.len();
             self.slots.reserve(free + 1, |slot| slot.tag);
-        } else if self.is_packed() {
+        } else if self.is_packed(pending) {
             let slots = std::mem::replace(&mut self.slots, HashTable::with_capacity(most));
             for slot in slots {
                 self.slots.insert_unique(slot.tag, slot, |slot| slot.tag);
