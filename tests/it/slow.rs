@@ -207,3 +207,69 @@ fn out_of_file_descriptors_it_waits_and_recovers() {
         assert!(ask());
     }
 }
+
+#[test]
+fn a_slow_reader_gets_the_whole_of_a_last_answer() {
+    // The end of the answer has to wait in the gateway while the kernel's buffers are full. Nobody
+    // knows how much they hold, so there are bodies of all sizes, less than a buffer apart.
+    const STEP: usize = 40 * 1024;
+    let upstream = Upstream::scripted(|exchange| {
+        let steps: usize = exchange.request.target[1..].parse().unwrap();
+        exchange.reply("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let piece = [&b"800\r\n"[..], &[b'x'; 2048], b"\r\n"].concat();
+        for _ in 0..steps * STEP / 2048 {
+            exchange.wire.write(&piece);
+        }
+        exchange.wire.write(b"0\r\n\r\n");
+        After::Keep
+    });
+    let weir = Weir::start(&Config::to(&upstream).open());
+    let ask = |steps: usize| {
+        let mut client = weir.connect();
+        client.send(match steps % 2 {
+            0 => format!("GET /{steps} HTTP/1.0\r\n\r\n"),
+            _ => format!("GET /{steps} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
+        });
+        client
+    };
+    let clients: Vec<Client> = (1..=90).map(ask).collect();
+    // Longer than any courtesy at the end of a connection, shorter than `request_timeout`.
+    std::thread::sleep(Duration::from_secs(3));
+    for (mut client, steps) in clients.into_iter().zip(1..) {
+        let response = client.response();
+        assert_eq!((response.status, response.body.len()), (200, steps * STEP));
+    }
+}
+
+#[test]
+fn answers_that_nobody_reads_are_not_gathered() {
+    let config = Config::echo().open().server("workers = 1");
+    let weir = Weir::start(&config.server("request_timeout = \"60s\""));
+    assert_eq!(weir.get("/").status, 200);
+    let before = weir.peak_memory();
+    let mut flood = weir.connect().wire;
+    flood.stream().set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let block = get("/").replace("GET", "HEAD").repeat(100);
+    // Either no more is taken, or there are more answers than the kernel could hide.
+    let taken = (0..2000).take_while(|_| flood.write(block.as_bytes())).count();
+    for _ in 0..10 {
+        assert_eq!(weir.get("/").status, 200, "others are served");
+    }
+    let grown = weir.peak_memory() - before;
+    assert!(grown < 20 * 1024, "{grown} KiB for {taken} hundred answers");
+}
+
+#[test]
+fn connections_turned_away_are_counted() {
+    let weir = Weir::start(&Config::echo().open().server("max_connections = 3"));
+    let value = |name| weir.metrics().value(name, &[]).unwrap_or(0.0);
+    let mut held: Vec<Client> = (0..3).map(|_| weir.connect()).collect();
+    held.iter_mut().for_each(|client| assert_eq!(client.ask(get("/")).status, 200));
+    assert_eq!(value("weir_connections_turned_away_total"), 0.0);
+    for _ in 0..4 {
+        let response = weir.connect().response();
+        assert_eq!((response.status, response.error()), (503, "overloaded".into()));
+    }
+    assert_eq!(value("weir_connections_turned_away_total"), 4.0);
+    assert_eq!(held[0].ask(get("/")).status, 200);
+}
