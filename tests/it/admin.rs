@@ -1,12 +1,14 @@
 //! The admin listener, its metrics, and the access log.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, mpsc};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::upstream::ok;
-use crate::support::{Config, Upstream, Weir, get, get_with, post, wait_until};
+use crate::support::{After, Config, PATIENCE, Upstream, Weir, get, get_with, post, wait_until};
 
 #[test]
 fn health_and_metrics_are_on_the_admin_port() {
@@ -149,4 +151,95 @@ fn there_is_no_access_log_unless_asked_for() {
     weir.get("/not-to-be-logged");
     weir.metrics();
     assert!(!weir.said().contains("not-to-be-logged"), "{}", weir.said());
+}
+
+#[test]
+fn a_request_that_cannot_be_read_is_counted_and_logged() {
+    let log = "[telemetry]\naccess_log = \"access.log\"";
+    let weir = Weir::start(&Config::echo().open().also(log));
+    let endless = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(40_000));
+    let rows = [
+        ("nonsense\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: a\r\nBad Name: x\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\n\r\n", 400),
+        ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+        (&endless, 431),
+    ];
+    for (n, (request, status)) in rows.into_iter().enumerate() {
+        let labels = [("route", "(none)"), ("status", &*status.to_string())];
+        let counted = || weir.metrics().value("weir_requests_total", &labels).unwrap_or(0.0);
+        let before = counted();
+        let response = weir.ask(request);
+        assert_eq!(response.status, status, "{}", &request[..20.min(request.len())]);
+        wait_until("it is counted", || counted() == before + 1.0);
+        wait_until("it is logged", || log_lines(&weir).len() == n + 1);
+        assert_eq!(log_lines(&weir)[n]["status"], status);
+    }
+}
+
+#[test]
+fn a_client_that_leaves_while_it_waits_is_counted_and_logged() {
+    let upstream = Upstream::scripted(|exchange| {
+        // Nothing is answered; the read ends when the gateway lets go.
+        while exchange.wire.fill().is_ok() {}
+        After::Close
+    });
+    let log = "[telemetry]\naccess_log = \"access.log\"";
+    let weir = Weir::start(&Config::to(&upstream).open().also(log));
+    let labels = [("route", "all"), ("status", "499")];
+    for round in 1..=3 {
+        let mut client = weir.connect();
+        client.send(get("/left"));
+        wait_until("it is in flight", || upstream.heads() == round);
+        client.wire.reset();
+        let counted = || weir.metrics().value("weir_requests_total", &labels);
+        wait_until("it is counted", || counted() == Some(round as f64));
+        wait_until("it is logged", || log_lines(&weir).len() == round);
+        let line = &log_lines(&weir)[round - 1];
+        assert_eq!((&line["path"], &line["status"]), (&Value::from("/left"), &Value::from(499)));
+    }
+}
+
+#[test]
+fn the_access_log_lives_through_a_signal_and_a_rename() {
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let upstream = Upstream::scripted(move |exchange| {
+        if exchange.request.target == "/held" {
+            let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+        }
+        exchange.reply(ok("ok"));
+        After::Keep
+    });
+    let log = "[telemetry]\naccess_log = \"access.log\"";
+    let weir = Weir::start(&Config::to(&upstream).open().also(log));
+    let hang_up = || {
+        let before = weir.reloads("ok");
+        weir.signal(Signal::HUP);
+        wait_until("it has reloaded", || weir.reloads("ok") > before);
+    };
+    let last = || log_lines(&weir).pop().map(|line| line["path"].as_str().unwrap().to_owned());
+    let mut client = weir.connect();
+    client.send(get("/held"));
+    wait_until("it is in flight", || upstream.heads() == 1);
+    hang_up();
+    go.send(()).unwrap();
+    assert_eq!(client.response().status, 200);
+    wait_until("it is logged", || last().as_deref() == Some("/held"));
+    let file = weir.directory().join("access.log");
+    for n in 0..2 {
+        let heads = upstream.heads();
+        client.send(get("/held"));
+        wait_until("it is in flight", || upstream.heads() > heads);
+        let away = file.with_extension(n.to_string());
+        std::fs::rename(&file, &away).unwrap();
+        hang_up();
+        let new = format!("/new-{n}");
+        assert_eq!(weir.get(&new).status, 200);
+        wait_until("there is a new file", || last().as_ref() == Some(&new));
+        go.send(()).unwrap();
+        assert_eq!(client.response().status, 200);
+        wait_until("what was in flight is in it", || last().as_deref() == Some("/held"));
+        assert!(!std::fs::read_to_string(away).unwrap().contains(&new));
+    }
 }

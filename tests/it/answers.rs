@@ -345,3 +345,36 @@ fn the_echo_upstream_answers_with_the_request() {
     }
     assert_eq!(weir.get("/").status, 429, "the sixth of a burst of five");
 }
+
+#[test]
+fn a_hidden_refusal_is_not_told_in_the_numbers_of_another_limit() {
+    let upstream = Upstream::ok();
+    let tables = r#"
+        [limits.hidden]
+        key = "ip"
+        rate = "1/hour"
+        burst = 1
+        response_headers = false
+
+        [limits.shown]
+        key = "ip"
+        rate = "1/hour"
+        burst = 100
+
+        [[routes]]
+        name = "all"
+        path = "/*"
+        upstream = "api"
+        limits = ["shown", "hidden"]
+    "#;
+    let headers = "[respond]\nheaders = [\"draft\", \"x\", \"legacy\"]";
+    let weir = Weir::start(&Config::to(&upstream).open().routes(tables).also(headers));
+    assert_eq!(weir.get("/").one("x-ratelimit-limit"), "100");
+    let refused = weir.get("/");
+    assert_eq!(refused.status, 429);
+    assert!(refused.has("retry-after"));
+    for name in ["limit", "remaining", "reset"] {
+        assert!(!refused.has(&format!("x-ratelimit-{name}")), "{refused:?}");
+        assert!(!refused.has(&format!("ratelimit-{name}")), "{refused:?}");
+    }
+}

@@ -95,9 +95,13 @@ fn help_and_version_are_there() {
 
 #[test]
 fn bad_usage_is_a_2() {
-    for arguments in
-        [&["--nonsense"][..], &["nonsense"], &["run", "--config"], &["check", "a", "b"]]
-    {
+    for arguments in [
+        &["--nonsense"][..],
+        &["nonsense"],
+        &["run", "--config"],
+        &["check", "a", "b"],
+        &["--config", "x.toml", "check"],
+    ] {
         let output = program().args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", all(&output));
     }

@@ -307,3 +307,52 @@ fn a_server_may_be_named() {
     let response = Weir::start_from(scratch, file).get("/");
     assert!(matches!(response.status, 502 | 504), "{}", response.status);
 }
+
+#[test]
+fn a_header_in_disguise_does_not_reach_upstream() {
+    // To CGI and its heirs `_` and `-` are the same.
+    let upstream = Upstream::ok();
+    let limit = "key = \"header:x-api-key\"\nrate = \"1/second\"\nburst = 100";
+    let weir = Weir::start(&Config::to(&upstream).limit(limit));
+    let names = [
+        "X_Forwarded_For",
+        "X-Forwarded_For",
+        "x_forwarded-for",
+        "X_Forwarded_Proto",
+        "X_Forwarded_Host",
+        "X_Real_Ip",
+        "Content_Length",
+        "Transfer_Encoding",
+        "X_Api_Key",
+        "X-Api_Key",
+        "X_Original_Url",
+    ];
+    for name in names {
+        let response = weir.ask(get_with("/", &format!("X-Api-Key: k\r\n{name}: 1\r\n")));
+        assert!(matches!(response.status, 200 | 400), "{name}: {}", response.status);
+        let seen = upstream.requests().iter().any(|it| it.has(name));
+        assert!(!seen, "{name} was passed on");
+    }
+    assert_eq!(weir.ask(get_with("/", "X_Other: 1\r\n")).status, 200);
+    assert_eq!(upstream.last().one("x_other"), "1", "all others are nobody's business");
+}
+
+#[test]
+fn a_route_edits_its_refusals_too() {
+    let upstream = Upstream::ok();
+    let routes = r#"
+        [[routes]]
+        name = "all"
+        path = "/*"
+        upstream = "api"
+        limits = ["per-ip"]
+        response_headers = { set = { access-control-allow-origin = "*" } }
+    "#;
+    let limit = "key = \"ip\"\nrate = \"1/hour\"\nburst = 1";
+    let weir = Weir::start(&Config::to(&upstream).limit(limit).routes(routes));
+    for status in [200, 429] {
+        let response = weir.get("/");
+        assert_eq!(response.status, status);
+        assert_eq!(response.one("access-control-allow-origin"), "*", "{status}");
+    }
+}

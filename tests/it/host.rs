@@ -163,3 +163,45 @@ fn the_target_chooses_the_route() {
     let open = "GET http://open.test/ HTTP/1.1\r\nHost: closed.test\r\n\r\n";
     assert_eq!(weir.ask(open).status, 200);
 }
+
+#[test]
+fn a_host_has_labels_and_not_too_many_of_them() {
+    let (upstream, weir) = gateway();
+    let endless = "a.".repeat(15_000);
+    let long = "a".repeat(256);
+    for host in [".", ".a", "..", "a..b", "a..", ".:80", &endless, &long] {
+        for request in [
+            format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+            format!("GET http://{host}/ HTTP/1.1\r\nHost: a\r\n\r\n"),
+        ] {
+            let response = weir.ask(&request);
+            let what = &request[..request.len().min(60)];
+            assert_eq!((response.status, response.error()), (400, "bad_request".into()), "{what}");
+        }
+    }
+    assert_eq!(upstream.heads(), 0);
+    for host in ["a:", "a.b.", "[::1]:", &long[1..]] {
+        let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        assert_eq!(weir.ask(request).status, 200, "{host}");
+    }
+}
+
+#[test]
+fn an_address_is_one_host_however_it_is_written() {
+    let upstream = Upstream::ok();
+    let routes = "[[routes]]\nname = \"own\"\nhost = \"[::1]\"\npath = \"/*\"\nupstream = \"api\"";
+    let weir = Weir::start(&Config::to(&upstream).open().routes(routes));
+    let rows = [
+        ("[::1]", 200),
+        ("[::1]:8080", 200),
+        ("[0:0:0:0:0:0:0:1]", 200),
+        ("[0000::0001]:80", 200),
+        ("[::0.0.0.1]", 200),
+        ("[::2]", 404),
+        ("a", 404),
+    ];
+    for (host, status) in rows {
+        let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        assert_eq!(weir.ask(request).status, status, "{host}");
+    }
+}

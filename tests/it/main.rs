@@ -23,6 +23,7 @@ mod routing;
 // On to upstream and back.
 mod bodies;
 mod forwarding;
+mod reuse;
 mod upgrade;
 mod upstream_faults;
 
@@ -35,3 +36,6 @@ mod admin;
 mod cli;
 mod lifecycle;
 mod reload;
+
+// What once went wrong and belongs to none of these.
+mod regression;

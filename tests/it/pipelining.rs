@@ -1,6 +1,11 @@
 //! Several requests on one connection, and refusals while a body is still on its way.
 
-use crate::support::{Config, Upstream, Weir, get, post};
+use std::io::Write;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use crate::support::{Config, Upstream, Weir, get, post, wait_until};
 
 #[test]
 fn twenty_pipelined_requests_are_answered_in_order() {
@@ -96,4 +101,37 @@ fn a_small_unread_body_is_not_the_next_request() {
         assert!(client.stays_silent() || client.closes());
     }
     assert_eq!(upstream.heads(), 1);
+}
+
+#[test]
+fn a_flood_on_one_connection_starves_no_other() {
+    let weir = Weir::start(&Config::echo().open().server("workers = 1"));
+    let (over, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let mut flood = weir.connect();
+    let mut sending = flood.wire.stream().try_clone().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let block = get("/").repeat(1000);
+            while !over.load(Ordering::Relaxed) {
+                sending.write_all(block.as_bytes()).unwrap();
+            }
+            let _ = sending.shutdown(Shutdown::Both);
+        });
+        let (over, answers) = (&over, &answers);
+        scope.spawn(move || {
+            while flood.try_response().is_ok_and(|it| it.status == 200) {
+                answers.fetch_add(1, Ordering::Relaxed);
+            }
+            assert!(over.load(Ordering::Relaxed), "the flood ends when it is told to");
+        });
+        wait_until("it is under way", || answers.load(Ordering::Relaxed) > 100);
+        // An answer there is proof that the flood went on between one here and the next.
+        let mut client = weir.connect();
+        for _ in 0..20 {
+            let seen = answers.load(Ordering::Relaxed);
+            assert_eq!(client.ask(get("/")).status, 200);
+            wait_until("the flood goes on", || answers.load(Ordering::Relaxed) > seen);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
 }

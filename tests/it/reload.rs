@@ -5,7 +5,7 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use crate::support::{Config, Scratch, Upstream, Weir, get, wait_until};
+use crate::support::{Config, Scratch, Upstream, Weir, get, post, wait_until};
 
 fn with_burst(upstream: &Upstream, burst: u32) -> Config {
     Config::to(upstream).limit(&format!("key = \"ip\"\nrate = \"1/hour\"\nburst = {burst}"))
@@ -206,4 +206,73 @@ fn no_request_fails_while_reloading_under_load() {
         }
         over.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn a_file_in_a_swapped_directory_is_read() {
+    let upstream = Upstream::ok();
+    let scratch = Scratch::new();
+    let at = scratch.path().to_owned();
+    let write = |version: &str, burst| {
+        let text = with_burst(&upstream, burst).text();
+        std::fs::create_dir_all(at.join(version)).unwrap();
+        std::fs::write(at.join(version).join("c.toml"), text).unwrap();
+    };
+    let swap = |version: &str| {
+        std::os::unix::fs::symlink(version, at.join("fresh")).unwrap();
+        std::fs::rename(at.join("fresh"), at.join("current")).unwrap();
+    };
+    write("v1", 100);
+    swap("v1");
+    let weir = Weir::start_from(scratch, at.join("current/c.toml"));
+    assert_eq!(limit_in_force(&weir), "100");
+    for (version, burst) in [("v2", 101), ("v3", 103)] {
+        write(version, burst);
+        swap(version);
+        wait_until("the swap is in force", || limit_in_force(&weir) == burst.to_string());
+        write(version, burst + 1);
+        wait_until("the edit is in force", || limit_in_force(&weir) == (burst + 1).to_string());
+    }
+}
+
+#[test]
+fn new_bounds_hold_for_the_next_request_of_an_open_connection() {
+    let upstream = Upstream::ok();
+    let config = |server: &str| Config::to(&upstream).open().server(server);
+    let large = post("/", &"x".repeat(100));
+    let stuck = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhel";
+    // Each bound, what goes beyond it, and what that comes to.
+    let rows =
+        [("max_body = \"10B\"", large.as_str(), 413), ("request_timeout = \"300ms\"", stuck, 408)];
+    for (bound, request, status) in rows {
+        let weir = Weir::start(&config(""));
+        let mut client = weir.connect();
+        assert_eq!(client.ask(&large).status, 200);
+        weir.reload(&config(bound));
+        assert_eq!(client.ask(request).status, status, "{bound}");
+    }
+    let weir = Weir::start(&config("max_body = \"10B\""));
+    let mut client = weir.connect();
+    assert_eq!(client.ask(get("/")).status, 200);
+    weir.reload(&config(""));
+    assert_eq!(client.ask(&large).status, 200, "a wider bound holds as well");
+}
+
+#[test]
+#[ignore = "the bounds of a head are those from before the connection fell idle"]
+fn new_bounds_of_a_head_hold_for_the_next_request_of_an_open_connection() {
+    let upstream = Upstream::ok();
+    let config = |server: &str| Config::to(&upstream).open().server(server);
+    let large = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(20_000));
+    let rows = [
+        ("max_header_bytes = \"8KiB\"", large.as_str(), 431),
+        ("header_timeout = \"300ms\"", "GET / HT", 408),
+    ];
+    for (bound, request, status) in rows {
+        let weir = Weir::start(&config("header_timeout = \"60s\""));
+        let mut client = weir.connect();
+        assert_eq!(client.ask(&large).status, 200);
+        weir.reload(&config(&format!("idle_timeout = \"60s\"\n{bound}")));
+        assert_eq!(client.ask(request).status, status, "{bound}");
+    }
 }

@@ -343,3 +343,23 @@ fn a_path_with_methods_refuses_the_others() {
     }
     assert_eq!(upstream.heads(), 1);
 }
+
+#[test]
+fn a_route_for_head_comes_before_the_one_for_get() {
+    let upstream = Upstream::ok();
+    let route = |method: &str| {
+        let edit = format!("response_headers = {{ set = {{ x-route = \"{method}\" }} }}");
+        format!(
+            "[[routes]]\nname = \"{method}\"\npath = \"/a\"\nmethods = [\"{method}\"]\nupstream = \"api\"\n{edit}\n"
+        )
+    };
+    let (head, get) = (route("HEAD"), route("GET"));
+    let rows = [(format!("{head}{get}"), "HEAD"), (format!("{get}{head}"), "HEAD"), (get, "GET")];
+    for (routes, expected) in rows {
+        let weir = Weir::start(&Config::to(&upstream).open().routes(&routes));
+        let mut client = weir.connect();
+        client.send("HEAD /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.head_response().one("x-route"), expected, "{routes}");
+        assert_eq!(weir.get("/a").one("x-route"), "GET");
+    }
+}

@@ -1,5 +1,6 @@
 //! Clients and upstreams that take their time, and those who must not notice.
 
+use std::net::SocketAddr;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
@@ -206,4 +207,100 @@ fn out_of_file_descriptors_it_waits_and_recovers() {
     for _ in 0..10 {
         assert!(ask());
     }
+}
+
+/// How much the kernel holds on the way from the gateway to this client.
+fn under_way(client: &Client) -> usize {
+    let stream = client.wire.stream();
+    let port = |address: SocketAddr| format!(":{:04X}", address.port());
+    let ends = [port(stream.local_addr().unwrap()), port(stream.peer_addr().unwrap())];
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours = rows.filter(|row| {
+        let is = |at: usize, end: usize| row[at].ends_with(&ends[end]);
+        (is(1, 0) && is(2, 1)) || (is(1, 1) && is(2, 0))
+    });
+    let queues = ours.flat_map(|row| row[4].split(':').map(str::to_owned).collect::<Vec<_>>());
+    queues.map(|queue| usize::from_str_radix(&queue, 16).unwrap()).sum()
+}
+
+#[test]
+fn a_slow_reader_gets_the_whole_of_a_last_answer() {
+    const PIECE: usize = 2048;
+    let upstream = Upstream::scripted(|exchange| {
+        let pieces: usize = exchange.request.target[1..].parse().unwrap();
+        exchange.reply("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let piece = [&b"800\r\n"[..], &[b'x'; PIECE], b"\r\n"].concat();
+        let whole = (0..pieces).all(|_| exchange.wire.write(&piece));
+        exchange.wire.write(b"0\r\n\r\n");
+        if whole { After::Keep } else { After::Close }
+    });
+    let weir = Weir::start(&Config::to(&upstream).open());
+    let ask = |pieces: usize, ending: &str| {
+        let mut client = weir.connect();
+        client.send(format!("GET /{pieces} {ending}\r\n\r\n"));
+        client
+    };
+    let endings = ["HTTP/1.0", "HTTP/1.1\r\nHost: a\r\nConnection: close"];
+    // The end of an answer has to wait in the gateway itself, so the answer has to be a little
+    // longer than what the kernel takes for a client that does not read.
+    let probe = ask(1 << 20, endings[0]);
+    let mut held = 0;
+    wait_until("the kernel takes no more", || {
+        std::thread::sleep(Duration::from_millis(100));
+        let before = std::mem::replace(&mut held, under_way(&probe));
+        held > 0 && held == before
+    });
+    drop(probe);
+    let sizes = (0..12).map(|step| (held / PIECE + 8 * step).saturating_sub(32));
+    let asked = sizes.flat_map(|pieces| endings.map(|ending| (pieces, ask(pieces, ending))));
+    let asked: Vec<_> = asked.collect();
+    // Longer than any courtesy at the end of a connection, shorter than `request_timeout`.
+    std::thread::sleep(Duration::from_secs(3));
+    for (pieces, mut client) in asked {
+        let response = client.response();
+        assert_eq!((response.status, response.body.len()), (200, pieces * PIECE));
+    }
+}
+
+#[test]
+fn answers_that_nobody_reads_are_not_gathered() {
+    // Large answers to small requests, and none of them has a body to wait for.
+    let large = format!("response_headers = {{ set = {{ x-large = \"{}\" }} }}", "x".repeat(4000));
+    let route = format!("[[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"echo\"\n{large}");
+    let weir = Weir::start(&Config::echo().open().server("workers = 1").routes(&route));
+    assert_eq!(weir.get("/").status, 200);
+    let before = weir.peak_memory();
+    let mut flood = weir.connect().wire;
+    flood.stream().set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    // A length that fits no buffer leaves some of the next request to look at, always.
+    let block = get("/odd-length").replace("GET", "HEAD").repeat(100);
+    // Either no more is taken, or there are more answers than the kernel could hide.
+    let taken = (0..2000).take_while(|_| flood.write(block.as_bytes())).count();
+    let mut answered = 0.0;
+    wait_until("it goes no further", || {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = weir.metrics().value("weir_requests_total", &[]).unwrap_or(0.0);
+        std::mem::replace(&mut answered, now) == now
+    });
+    for _ in 0..10 {
+        assert_eq!(weir.get("/").status, 200, "others are served");
+    }
+    let grown = weir.peak_memory() - before;
+    assert!(grown < 20 * 1024, "{grown} KiB for {taken} hundred answers");
+}
+
+#[test]
+fn connections_turned_away_are_counted() {
+    let weir = Weir::start(&Config::echo().open().server("max_connections = 3"));
+    let value = |name| weir.metrics().value(name, &[]).unwrap_or(0.0);
+    let mut held: Vec<Client> = (0..3).map(|_| weir.connect()).collect();
+    held.iter_mut().for_each(|client| assert_eq!(client.ask(get("/")).status, 200));
+    assert_eq!(value("weir_connections_turned_away_total"), 0.0);
+    for _ in 0..4 {
+        let response = weir.connect().response();
+        assert_eq!((response.status, response.error()), (503, "overloaded".into()));
+    }
+    assert_eq!(value("weir_connections_turned_away_total"), 4.0);
+    assert_eq!(held[0].ask(get("/")).status, 200);
 }

@@ -174,3 +174,35 @@ fn a_tunnel_lives_through_the_drain_and_is_closed_after_it() {
     assert!(client.closes());
     weir.exit();
 }
+
+#[test]
+fn http_1_0_has_no_upgrades() {
+    let upstream = Upstream::replying(|_| ok("plain"));
+    let weir = Weir::start(&Config::to(&upstream).open());
+    let response = weir.ask(UPGRADE.replace("HTTP/1.1", "HTTP/1.0"));
+    assert_eq!((response.status, response.text().as_str()), (200, "plain"));
+    assert!(!upstream.last().has("upgrade"), "{}", upstream.last().raw);
+    // One that switches all the same has no one to talk to.
+    let eager = Upstream::scripted(mirror);
+    let weir = Weir::start(&Config::to(&eager).open());
+    assert_eq!(weir.ask(UPGRADE.replace("HTTP/1.1", "HTTP/1.0")).status, 502);
+}
+
+#[test]
+fn an_agreement_says_no_length() {
+    for line in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+        let upstream = Upstream::scripted(move |exchange| {
+            exchange.reply(SWITCH.replace("\r\n\r\n", &format!("\r\n{line}\r\n\r\nfirst")));
+            let _ = exchange.wire.fill();
+            After::Close
+        });
+        let weir = Weir::start(&Config::to(&upstream).open());
+        let mut client = weir.connect();
+        let response = client.ask(UPGRADE);
+        assert_eq!(response.status, 101, "{line}");
+        for name in ["content-length", "transfer-encoding"] {
+            assert!(!response.has(name), "RFC 9110 section 8.6: {response:?}");
+        }
+        assert_eq!(client.wire.take(5).unwrap(), b"first", "{line}");
+    }
+}

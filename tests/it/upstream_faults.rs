@@ -339,3 +339,22 @@ fn several_servers_share_the_work() {
         assert!(servers.iter().all(|it| it.heads() > 0), "{balance} uses one server only");
     }
 }
+
+#[test]
+fn a_server_out_of_reach_is_named_in_the_log_once() {
+    let (gone, upstream) = (nobody(), Upstream::ok());
+    let config = Config::to_servers(&[gone, upstream.address()]).open().server("workers = 1");
+    let weir = Weir::start(&config.upstream("balance = \"round_robin\""));
+    for _ in 0..10 {
+        assert_eq!(weir.get("/").status, 200);
+    }
+    let only = Weir::start(&Config::to_servers(&[gone]).open().server("workers = 1"));
+    for _ in 0..10 {
+        assert_eq!(only.get("/").status, 502);
+    }
+    for weir in [weir, only] {
+        let named = || weir.said().lines().filter(|it| it.contains(&gone.to_string())).count();
+        crate::support::wait_until("it is named", || named() > 0);
+        assert_eq!(named(), 1, "{}", weir.said());
+    }
+}
