@@ -59,6 +59,15 @@ pub(super) fn key(section: &str, key: &str) -> bool {
     KEYS.iter().any(|(path, keys)| *path == section && keys.contains(&key))
 }
 
+/// All of them, written as known keys are.
+#[cfg(test)]
+pub(super) fn keys() -> impl Iterator<Item = String> {
+    KEYS.iter().flat_map(|(path, keys)| {
+        let above = if path.is_empty() { String::new() } else { format!("{path}.") };
+        keys.iter().map(move |key| format!("{above}{key}"))
+    })
+}
+
 /// Whether a choice is to have a word one day.
 pub(super) fn word(text: &str) -> bool {
     WORDS.contains(&text.split(':').next().unwrap_or_default())

@@ -7,6 +7,7 @@ use toml::de::{DeTable, DeValue};
 use super::{good, refused};
 use crate::config::compile;
 use crate::config::file::{File, Notes};
+use crate::config::planned;
 
 const REFERENCE: &str = include_str!("../../../config/reference.toml");
 
@@ -68,6 +69,18 @@ fn the_same_keys_are_asked_for_whatever_a_file_says() {
     };
     let faulty = "[limits.a]\n[upstreams.a]\n[[routes]]\n";
     assert_eq!(known(faulty), known(&uncommented()));
+}
+
+#[test]
+fn no_key_is_both_known_and_left_to_a_later_version() {
+    let notes = Notes::default();
+    compile::settings(&File::parse(&uncommented()), &notes);
+    let known = notes.known();
+    for planned in planned::keys() {
+        assert!(!known.contains(&planned), "{planned}");
+        let section = planned.rsplit_once('.').map(|(section, _)| section);
+        assert!(section.is_none_or(|it| known.iter().any(|key| key.starts_with(it))), "{planned}");
+    }
 }
 
 #[test]
