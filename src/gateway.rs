@@ -115,7 +115,7 @@ impl Gateway {
                 let visit = Visit { live: &live, way: &way, peer, parts: &parts, started };
                 let passed = self.pass(&visit, headers, body, &mut meter).await;
                 let mut answer = passed.unwrap_or_else(Answer::from);
-                headers::edit(answer.response.headers_mut(), &way.settings.response_headers);
+                answer.edit(&way.settings.response_headers);
                 answer
             }
         };

@@ -13,12 +13,28 @@ pub use rate_headers::{Applied, RateHeaders};
 use http::Response;
 
 use crate::body::Body;
+use crate::config::settings::HeaderEdits;
 
 /// What the gateway answers: a response, and the fields that Weir adds to it.
 #[derive(Debug)]
 pub struct Answer {
     pub response: Response<Body>,
     pub fields: Fields,
+}
+
+impl Answer {
+    /// Sets and removes what the route says, whoever has written it.
+    pub fn edit(&mut self, edits: &HeaderEdits) {
+        let headers = self.response.headers_mut();
+        for name in &edits.remove {
+            headers.remove(name);
+            self.fields.remove(name.as_str());
+        }
+        for (name, value) in &edits.set {
+            headers.insert(name.clone(), value.clone());
+            self.fields.remove(name.as_str());
+        }
+    }
 }
 
 impl From<Response<Body>> for Answer {

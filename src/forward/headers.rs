@@ -203,16 +203,6 @@ pub fn clean_response(headers: &mut HeaderMap, noted: Noted, upgrade: bool) {
     }
 }
 
-/// Sets and removes what the route says.
-pub fn edit(headers: &mut HeaderMap, edits: &HeaderEdits) {
-    for name in &edits.remove {
-        headers.remove(name);
-    }
-    for (name, value) in &edits.set {
-        headers.insert(name.clone(), value.clone());
-    }
-}
-
 /// Whether the request asks to switch to a protocol that a gateway may carry. HTTP itself is not
 /// one: requests inside such a tunnel would pass every limit unseen.
 #[must_use]

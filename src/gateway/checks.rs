@@ -83,7 +83,7 @@ impl<'a> Checks<'a> {
         let limits: SmallVec<[_; 4]> = self.refusing().map(|rule| &rule.refusal_text).collect();
         let retry_at = retry_at(self.checks.iter());
         let refusal = Refusal { limits: &limits, now: decision.now, retry_at };
-        let rate = rate.refusing(refusal.retry_after());
+        let rate = rate.refusing(retry_at);
         let mut answer = refusal.into_answer(headers);
         rate.write(self.applied(), answer.response.headers_mut(), &mut answer.fields);
         answer

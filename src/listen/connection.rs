@@ -110,7 +110,7 @@ impl Connection<'_> {
         let mut headers = HeaderMap::with_capacity(16);
         let mut served = 0;
         loop {
-            let head = match self.head(&mut search, served == 0).await {
+            let head = match self.head(settings, &mut search, served == 0).await {
                 Ok(Some(head)) => head,
                 Ok(None) => return End::Quietly,
                 Err(Unreadable::Fault(fault)) => {
@@ -171,30 +171,38 @@ impl Connection<'_> {
         self.settings.request_timeout
     }
 
-    /// The next head. `None`: there will be none, and nobody is waiting.
-    async fn head(&self, search: &mut Head, first: bool) -> Result<Option<Bytes>, Unreadable> {
+    /// The next head. `None`: there will be none, and nobody is waiting. Its bounds are those of
+    /// the configuration at the time it comes, not at the time the connection fell idle.
+    async fn head(
+        &self,
+        settings: &ServerSettings,
+        search: &mut Head,
+        first: bool,
+    ) -> Result<Option<Bytes>, Unreadable> {
         let mut phase = Phase::Idle;
-        let (header_timeout, max) = (self.settings.header_timeout, self.settings.max_header_bytes);
-        let patience = if first { header_timeout } else { self.settings.idle_timeout };
         {
             let wire = &mut self.inbound.borrow_mut().wire;
             wire.slim();
-            let now = if first { clock::look() } else { clock::recent() };
+            let (now, patience) = match first {
+                true => (clock::look(), self.settings.header_timeout),
+                false => (clock::recent(), self.settings.idle_timeout),
+            };
             wire.set_deadline(now + patience);
         }
         poll_fn(|cx| {
-            let wire = &mut self.inbound.borrow_mut().wire;
+            let (wire, current) = (&mut self.inbound.borrow_mut().wire, settings.borrow());
+            let max = current.max_header_bytes;
             loop {
                 if let Some(head) = search.take(&mut wire.inbox, max).map_err(Fault::from)? {
                     return Poll::Ready(Ok(Some(head)));
                 }
                 if !wire.inbox.is_empty() && phase != Phase::Reading {
                     phase = Phase::Reading;
-                    wire.set_deadline(Instant::now() + header_timeout);
+                    wire.set_deadline(Instant::now() + current.header_timeout);
                 }
                 if self.control.draining.get() && phase == Phase::Idle {
                     phase = Phase::Leaving;
-                    wire.set_deadline(Instant::now() + GRACE.min(self.settings.drain));
+                    wire.set_deadline(Instant::now() + GRACE.min(current.drain));
                 }
                 // Answers to pipelined requests leave before we wait for more of them.
                 let _ = wire.poll_flush(cx).map_err(|_| Unreadable::Gone)?;

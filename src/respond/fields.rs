@@ -22,6 +22,18 @@ impl Fields {
         self.text(&other.0);
     }
 
+    /// Takes out every field of this name, however it is written.
+    pub fn remove(&mut self, name: &str) {
+        let mut kept = Vec::with_capacity(self.0.len());
+        for line in self.0.split_inclusive(|&byte| byte == b'\n') {
+            let named = line.split(|&byte| byte == b':').next().unwrap_or_default();
+            if !named.eq_ignore_ascii_case(name.as_bytes()) {
+                kept.extend_from_slice(line);
+            }
+        }
+        self.0 = kept;
+    }
+
     /// A field whose value is known as it is.
     pub fn add(&mut self, name: &'static str, value: &[u8]) {
         self.open(name).text(value);
@@ -50,5 +62,21 @@ impl Fields {
 
     pub fn close(&mut self) {
         self.text(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_removed_by_its_whole_name() {
+        let mut fields = Fields::default();
+        fields.add("RateLimit", b"a: b");
+        fields.add("RateLimit-Policy", b"c");
+        fields.add_number("Retry-After", 5);
+        fields.remove("ratelimit");
+        fields.remove("absent");
+        assert_eq!(fields.as_bytes(), b"RateLimit-Policy: c\r\nRetry-After: 5\r\n");
     }
 }

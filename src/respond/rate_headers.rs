@@ -67,20 +67,20 @@ pub struct RateHeaders {
     /// in the time that the client's clock shows.
     wall_step: i64,
     refused: bool,
-    /// Seconds until a refused request may come again, if it ever may.
-    retry_after: Option<u64>,
+    /// When a refused request would pass, if it ever does.
+    retry_at: Option<Micros>,
 }
 
 impl RateHeaders {
     #[must_use]
     pub fn new(forms: settings::Respond, now: Micros, wall_step: i64) -> Self {
-        RateHeaders { forms, now, wall_step, refused: false, retry_after: None }
+        RateHeaders { forms, now, wall_step, refused: false, retry_at: None }
     }
 
     /// The headers of a refusal.
     #[must_use]
-    pub fn refusing(self, retry_after: Option<u64>) -> Self {
-        RateHeaders { refused: true, retry_after, ..self }
+    pub fn refusing(self, retry_at: Option<Micros>) -> Self {
+        RateHeaders { refused: true, retry_at, ..self }
     }
 
     /// Writes the fields for the limits that may be named, in place of those that `headers` has
@@ -125,10 +125,7 @@ impl RateHeaders {
         if self.refused && !nearest.refused {
             return;
         }
-        let reset = match self.retry_after {
-            Some(seconds) => Micros(self.now.0 + seconds * 1_000_000),
-            None => nearest.report.full_at,
-        };
+        let reset = self.retry_at.unwrap_or(nearest.report.full_at);
         if self.forms.x {
             remove(headers, &X);
             fields.text(nearest.text.x.as_bytes()).number(nearest.report.remaining);

@@ -55,7 +55,6 @@ fn a_fixed_window_resets_at_its_end() {
 }
 
 #[test]
-#[ignore = "a refusal tells now + Retry-After, which is up to a second beyond the end"]
 fn a_refused_fixed_window_resets_at_its_end_as_well() {
     for period in [7, 60] {
         ask_fixed_window(period, |response, before, after| {
@@ -67,7 +66,6 @@ fn a_refused_fixed_window_resets_at_its_end_as_well() {
 }
 
 #[test]
-#[ignore = "what Weir writes itself is not edited, and is there twice"]
 fn what_a_route_says_of_an_answer_is_said_once() {
     let upstream = Upstream::ok();
     let limit = "key = \"ip\"\nrate = \"1/hour\"\nburst = 1";

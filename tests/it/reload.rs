@@ -259,7 +259,6 @@ fn new_bounds_hold_for_the_next_request_of_an_open_connection() {
 }
 
 #[test]
-#[ignore = "the bounds of a head are those from before the connection fell idle"]
 fn new_bounds_of_a_head_hold_for_the_next_request_of_an_open_connection() {
     let upstream = Upstream::ok();
     let config = |server: &str| Config::to(&upstream).open().server(server);

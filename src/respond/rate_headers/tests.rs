@@ -59,10 +59,10 @@ fn a_refusal_is_told_of_the_limit_that_refused() {
     let (admits, refuses) = (limit("admits", 10, true), limit("refuses", 19, true));
     let retry = Some(Retry::At(Micros(NOW.0 + 1_500_000)));
     let checks = [(&admits, spent(&admits, 9, None)), (&refuses, spent(&refuses, 10, retry))];
-    let rate = RateHeaders::new(ALL, NOW, 0).refusing(Some(2));
+    let rate = RateHeaders::new(ALL, NOW, 0).refusing(Some(Micros(NOW.0 + 1_500_000)));
     let text = written(rate, &checks, &mut HeaderMap::new());
     assert!(text.contains("X-RateLimit-Limit: 19\r\n"), "{text}");
-    assert!(text.contains("X-RateLimit-Reset: 1000003\r\n"), "now + Retry-After: {text}");
+    assert!(text.contains("X-RateLimit-Reset: 1000002\r\n"), "not before 1000001.75: {text}");
     assert!(text.contains("\r\nRateLimit-Reset: 2\r\n"), "{text}");
 }
 
@@ -71,7 +71,7 @@ fn a_hidden_limit_is_never_told() {
     let (shown, hidden) = (limit("shown", 10, true), limit("hidden", 5, false));
     let retry = Some(Retry::At(Micros(NOW.0 + 1)));
     let checks = [(&shown, spent(&shown, 1, None)), (&hidden, spent(&hidden, 5, retry))];
-    let rate = RateHeaders::new(ALL, NOW, 0).refusing(Some(1));
+    let rate = RateHeaders::new(ALL, NOW, 0).refusing(Some(Micros(NOW.0 + 1)));
     let text = written(rate, &checks, &mut HeaderMap::new());
     let expected = "RateLimit: \"shown\";r=9;t=1\r\nRateLimit-Policy: \"shown\";q=10;w=10\r\n";
     assert_eq!(text, expected);
