@@ -6,7 +6,7 @@ use weir::limit::{Policy, Retry};
 
 use crate::decider::{Ask, Decider, Embedded};
 use crate::reference::Model;
-use crate::strategies::{Step, even_bucket, policy, start, steps, window};
+use crate::strategies::{Step, even_bucket, policy, rounds, start, steps, window};
 
 fn agrees(
     decider: &mut impl Decider,
@@ -79,17 +79,16 @@ proptest! {
     fn several_checks_are_charged_together_or_not_at_all(
         policies in prop::collection::vec(prop_oneof![even_bucket(), window()], 2..6),
         start in start(),
-        rounds in prop::collection::vec((0..1_u64 << 16, prop::collection::vec((0..5_usize, 0..1_u64 << 15), 1..5)), 1..40),
+        rounds in rounds(),
     ) {
         let mut decider = Embedded::new(100);
         let mut models: Vec<Model> = policies.iter().map(Model::new).collect();
         let mut now = start;
-        for (gap, picks) in rounds {
-            now = Micros(now.0 + gap);
-            let asks: Vec<Ask<'_>> = picks.iter().map(|(pick, share)| {
-                let pick = pick % policies.len();
-                let cost = (policies[pick].quota() * share) >> 15;
-                Ask { policy: &policies[pick], key: pick as u64, cost }
+        for round in rounds {
+            now = round.after(&policies, now);
+            let asks: Vec<Ask<'_>> = round.picks.iter().map(|pick| {
+                let (key, policy) = pick.of(&policies);
+                Ask { policy, key: key as u64, cost: pick.cost(policy) }
             }).collect();
             let mut sums = vec![0; policies.len()];
             let refused: Vec<Option<Retry>> = asks.iter().map(|ask| {

@@ -20,5 +20,9 @@ mod concurrency;
 mod full_table;
 /// Random histories, step by step against the models.
 mod histories;
+/// Shared buckets, while many threads want them and time goes on.
+mod overflow;
+/// Random histories of a table with hardly a place.
+mod small_table;
 /// Fixed histories from `vectors.toml`.
 mod vectors;

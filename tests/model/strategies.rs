@@ -41,7 +41,6 @@ impl Step {
         last: Micros,
         promised: Option<Micros>,
     ) -> (Micros, u64) {
-        let share = |share: u64, of: u64| ((u128::from(share) * u128::from(of)) >> 16) as u64;
         let at = match (self.gap, promised) {
             (Gap::Promise { early }, Some(at)) => at.0 - early,
             (Gap::Promise { early }, None) => last.0 + early,
@@ -50,6 +49,73 @@ impl Step {
         };
         (Micros(at.max(last.0)), share(self.cost, policy.quota()).max(1))
     }
+}
+
+/// A step of several checks at once.
+#[derive(Debug, Clone)]
+pub(crate) struct Round {
+    /// By which policy's span time goes on, and by how much of it in 2^-16.
+    pace: usize,
+    gap: u64,
+    pub(crate) picks: Vec<Pick>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pick {
+    which: usize,
+    /// A share of the quota in 2^-16.
+    cost: u64,
+}
+
+impl Round {
+    pub(crate) fn after(&self, policies: &[Policy], last: Micros) -> Micros {
+        Micros(last.0 + share(self.gap, span(&policies[self.pace % policies.len()])))
+    }
+}
+
+impl Pick {
+    /// One of some things, and its number.
+    pub(crate) fn of<'a, T>(&self, things: &'a [T]) -> (usize, &'a T) {
+        let which = self.which % things.len();
+        (which, &things[which])
+    }
+
+    pub(crate) fn cost(&self, policy: &Policy) -> u64 {
+        share(self.cost, policy.quota())
+    }
+}
+
+/// In gaps from none to some spans of one of the limits, so that buckets refill in part and in
+/// full and windows roll over, whatever the limits are.
+pub(crate) fn rounds() -> impl Strategy<Value = Vec<Round>> {
+    let gap = prop_oneof![
+        3 => Just(0),
+        3 => 0..1_u64 << 14,
+        2 => 0..1_u64 << 16,
+        1 => 0..1_u64 << 18,
+    ];
+    let cost = prop_oneof![4 => 0..1_u64 << 14, 2 => 0..=1_u64 << 16, 1 => Just(0)];
+    let pick = (any::<usize>(), cost).prop_map(|(which, cost)| Pick { which, cost });
+    let picks = prop::collection::vec(pick, 1..5);
+    let round = (any::<usize>(), gap, picks);
+    prop::collection::vec(round.prop_map(|(pace, gap, picks)| Round { pace, gap, picks }), 1..40)
+}
+
+/// In which time a spent limit recovers, or its window passes.
+fn span(policy: &Policy) -> u64 {
+    let rate = rate_of(policy);
+    match policy {
+        Policy::TokenBucket(it) => {
+            let all = u128::from(it.burst()) * u128::from(rate.period_us());
+            all.div_ceil(u128::from(rate.count())) as u64
+        }
+        Policy::SlidingWindow(_) | Policy::FixedWindow(_) => rate.period_us(),
+    }
+}
+
+/// Shares are counted in 2^-16.
+fn share(share: u64, of: u64) -> u64 {
+    ((u128::from(share) * u128::from(of)) >> 16) as u64
 }
 
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {

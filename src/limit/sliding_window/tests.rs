@@ -69,6 +69,34 @@ fn a_changed_period_is_no_way_to_a_fresh_window() {
     assert_eq!(minute.evaluate(settled, at(59), 1), retry);
 }
 
+/// Where the ends of both periods' windows coincide, one period's state has an end that the other
+/// would take for its own: only the mark tells them apart.
+#[test]
+fn no_everyday_change_of_the_period_gives_back_what_was_used() {
+    const EVERYDAY: [u64; 17] =
+        [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400];
+    let pairs = EVERYDAY.iter().flat_map(|old| EVERYDAY.iter().map(move |new| (*old, *new)));
+    for (old, new) in pairs.filter(|(old, new)| old != new && old.max(new) / old.min(new) <= 60) {
+        let (before, after) = (window(10, old), window(10, new));
+        // All these periods divide a day, so windows of both end here.
+        let coincide = START.next_multiple_of(86_400 * SECOND);
+        let (short, long) = (old.min(new) * SECOND, old.max(new) * SECOND);
+        // Every short window of the two long ones before it: its start, middle and last moment.
+        for back in (short..=2 * long).step_by(short as usize) {
+            for into in [0, short / 2, short - 1] {
+                let now = Micros(coincide - back + into);
+                let spent = spend(&before, State::default(), now, 10);
+                let last = Micros(before.end(now) - 1);
+                for look in [now, last] {
+                    let left = after.report(spent, look).remaining;
+                    let settled = after.report(after.settle(spent, look), look).remaining;
+                    assert_eq!((left, settled), (0, 0), "{old} s to {new} s, {back} µs before");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_lowered_count_is_empty_and_not_in_debt() {
     let spent = spend(&window(100, 10), State::default(), at(5), 90);
