@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use crate::http1::{BodyError, Framing, Inbound, Wire};
+use crate::respond::Scratch;
 use crate::telemetry::Meter;
 use crate::upstream::{Slot, UpstreamBody};
 
@@ -25,7 +26,7 @@ pub struct Body {
 enum Kind {
     Empty,
     Full(Bytes),
-    Text(Vec<u8>),
+    Text(Scratch),
     Client(Rc<RefCell<Inbound>>),
     Upstream(Box<UpstreamBody>),
     /// Not a body: the upstream agreed to speak another protocol from here on.
@@ -51,7 +52,7 @@ impl Body {
 
     /// A short body that Weir has written itself.
     #[must_use]
-    pub fn text(text: Vec<u8>) -> Self {
+    pub fn text(text: Scratch) -> Self {
         Kind::Text(text).into()
     }
 
@@ -128,9 +129,9 @@ impl Body {
                 (!bytes.is_empty()).then_some(Ok(bytes))
             }
             Kind::Text(text) => {
-                let text = std::mem::take(text);
+                let text = Bytes::copy_from_slice(text);
                 self.kind = Kind::Empty;
-                (!text.is_empty()).then(|| Ok(text.into()))
+                (!text.is_empty()).then_some(Ok(text))
             }
             Kind::Client(inbound) => ready!(inbound.borrow_mut().poll_data(cx)),
             Kind::Upstream(body) => ready!(body.poll_data(cx)),

@@ -161,7 +161,7 @@ impl Gateway {
         }
         let forwarded = self.forward(visit, &caller, headers, body, decided).await;
         let mut response = forwarded.unwrap_or_else(Fault::into_response);
-        let mut fields = Fields::with_capacity(384);
+        let mut fields = Fields::default();
         rate.write(checks.applied(), response.headers_mut(), &mut fields);
         Ok(Answer { response, fields })
     }

@@ -4,11 +4,13 @@ pub mod fault;
 pub mod fields;
 pub mod rate_headers;
 pub mod refusal;
+pub mod scratch;
 pub mod structured;
 
 pub use fault::Fault;
 pub use fields::Fields;
 pub use rate_headers::{Applied, RateHeaders};
+pub use scratch::Scratch;
 
 use http::Response;
 

@@ -98,13 +98,18 @@ impl Wire {
     }
 
     /// Whether the peer has sent something, or left, while nobody was asking: the connection is
-    /// of no use then. The kernel is asked and not the runtime, which may not have heard of it
-    /// yet: a stray answer taken for the next one would go to the wrong client.
+    /// of no use then. A stray answer taken for the next one would go to the wrong client. The
+    /// runtime knows, if it has asked the kernel for news since; otherwise the kernel is asked.
     #[must_use]
-    pub fn is_disturbed(&self) -> bool {
+    pub fn is_disturbed(&self, runtime_knows: bool) -> bool {
         let quiet = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
-        let peeked = socket2::SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
-        !self.inbox.is_empty() || !peeked.is_err_and(quiet)
+        let read = if runtime_knows {
+            // Without a word from the runtime this is no system call.
+            self.stream.try_read(&mut [0])
+        } else {
+            socket2::SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()])
+        };
+        !self.inbox.is_empty() || !read.is_err_and(quiet)
     }
 
     /// Gives back memory that a large message has left behind.

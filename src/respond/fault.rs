@@ -131,7 +131,7 @@ impl Fault {
             error_description: sentence(&self.to_string()),
         };
         let body = serde_json::to_vec(&body).unwrap_or_default();
-        let mut response = Response::new(Body::text(body));
+        let mut response = Response::new(Body::text(body.into()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, PROBLEM_JSON);

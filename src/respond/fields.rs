@@ -3,16 +3,13 @@
 //! The rate headers go with every answer. As entries of a header map each of them would be
 //! hashed, stored and written out again; as text they are written once and copied once.
 
+use super::Scratch;
+
 /// Whole lines, each `Name: value` with its line end.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Fields(Vec<u8>);
+#[derive(Debug, Default)]
+pub struct Fields(Scratch);
 
 impl Fields {
-    #[must_use]
-    pub fn with_capacity(bytes: usize) -> Self {
-        Fields(Vec::with_capacity(bytes))
-    }
-
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -24,7 +21,7 @@ impl Fields {
 
     /// Takes out every field of this name, however it is written.
     pub fn remove(&mut self, name: &str) {
-        let mut kept = Vec::with_capacity(self.0.len());
+        let mut kept = Scratch::new();
         for line in self.0.split_inclusive(|&byte| byte == b'\n') {
             let named = line.split(|&byte| byte == b':').next().unwrap_or_default();
             if !named.eq_ignore_ascii_case(name.as_bytes()) {

@@ -3,7 +3,7 @@
 use http::{HeaderMap, Response, StatusCode};
 
 use super::rate_headers::seconds_until;
-use super::{Answer, Fields};
+use super::{Answer, Fields, Scratch};
 use crate::body::Body;
 use crate::clock::Micros;
 use crate::limit::Limit;
@@ -62,14 +62,14 @@ impl Refusal<'_> {
     #[must_use]
     pub fn into_answer(self, mut headers: HeaderMap) -> Answer {
         headers.clear();
-        let mut fields = Fields::with_capacity(768);
+        let mut fields = Fields::default();
         if let Some(seconds) = self.retry_after() {
             fields.add_number("Retry-After", seconds);
         }
         if let Some(first) = self.limits.first() {
             fields.append(&first.fields);
         }
-        let mut text = Vec::with_capacity(512);
+        let mut text = Scratch::new();
         self.write_body(&mut text);
         let mut response = Response::new(Body::text(text));
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;

@@ -1,9 +1,10 @@
 //! One server's connections, in the hands of one worker.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::time::Instant;
 
 use super::ConnectError;
@@ -15,6 +16,8 @@ use crate::http1::Wire;
 const SHUNNED: Duration = Duration::from_secs(1);
 /// Complaints about the same server are this far apart.
 const COMPLAIN: Duration = Duration::from_secs(30);
+/// How many idle connections are looked at in search of one from an earlier turn.
+const LOOK: usize = 8;
 
 #[derive(Debug)]
 pub struct Server {
@@ -33,6 +36,8 @@ pub struct Server {
 struct Idle {
     wire: Box<Wire>,
     since: Instant,
+    /// The runtime's turn in which it fell idle.
+    turn: u64,
 }
 
 impl Server {
@@ -93,19 +98,43 @@ impl Server {
     /// The idle connection that was used last, if the server has not closed it meanwhile.
     #[must_use]
     pub fn reuse(&self, now: Instant) -> Option<Box<Wire>> {
+        let turn = turn();
         loop {
-            let idle = self.idle.borrow_mut().pop()?;
+            let idle = self.take_idle(turn)?;
             let fresh = now.saturating_duration_since(idle.since) < self.patience.get();
-            if fresh && !idle.wire.is_disturbed() {
+            if fresh && !idle.wire.is_disturbed(idle.turn != turn) {
                 return Some(idle.wire);
             }
         }
+    }
+
+    /// One of the last that fell idle, preferably in an earlier turn: the runtime has heard of all
+    /// that happened to it until now, and the kernel need not be asked.
+    fn take_idle(&self, turn: u64) -> Option<Idle> {
+        let mut idle = self.idle.borrow_mut();
+        let last = idle.len().checked_sub(1)?;
+        let looked = idle.len().saturating_sub(LOOK)..idle.len();
+        let earlier = looked.rev().find(|&at| idle[at].turn != turn);
+        Some(idle.remove(earlier.unwrap_or(last)))
     }
 
     pub(super) fn close_idle(&self, now: Instant) {
         let patience = self.patience.get();
         self.idle.borrow_mut().retain(|idle| now.duration_since(idle.since) < patience);
     }
+}
+
+/// The number of times that this thread's runtime has asked the kernel for news. Always the same
+/// where there is no runtime: then nothing is taken to be known.
+fn turn() -> u64 {
+    thread_local! {
+        static RUNTIME: OnceCell<Option<RuntimeMetrics>> = const { OnceCell::new() };
+    }
+    RUNTIME.with(|runtime| {
+        let found = || Handle::try_current().ok().map(|handle| handle.metrics());
+        let metrics = runtime.get_or_init(found).as_ref();
+        metrics.map_or(0, |metrics| metrics.worker_park_count(0))
+    })
 }
 
 /// A request's place at a server.
@@ -123,7 +152,7 @@ impl Slot {
         if idle.len() < self.server.keep.get() {
             wire.clear_deadline();
             wire.slim();
-            idle.push(Idle { wire, since: self.since });
+            idle.push(Idle { wire, since: self.since, turn: turn() });
         }
     }
 }
