@@ -45,7 +45,6 @@ fn a_fault_is_told_with_its_place_and_a_way_out() {
         ("key = \"ip\"", "key = \"iq\"", "\"iq\"", "ip"),
         ("burst = 5", "burst = 0", "0\n", "1"),
         ("burst = 5", "burst = \"five\"", "\"five\"", "integer"),
-        ("burst = 5", "burst = 5\ncost = 6", "6\n", "burst"),
         ("[admin]", "[admim]", "admim", "admin"),
     ];
     for (from, to, part, remedy) in rows {

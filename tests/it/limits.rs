@@ -230,3 +230,40 @@ fn a_full_table_forgets_nobody_and_lets_nobody_in_for_free() {
     let buckets = weir.metrics().value("weir_buckets", &[]).expect("weir_buckets");
     assert!(buckets >= 900.0, "{buckets}");
 }
+
+#[test]
+fn a_cost_above_the_limit_never_passes_and_charges_nothing() {
+    let upstream = Upstream::ok();
+    let tables = r#"
+        [limits.cheap]
+        key = "ip"
+        rate = "1/hour"
+        burst = 2
+
+        [limits.dear]
+        key = "ip"
+        rate = "1/hour"
+        burst = 5
+        cost = 6
+
+        [[routes]]
+        name = "dear"
+        path = "/dear"
+        upstream = "api"
+        limits = ["cheap", "dear"]
+
+        [[routes]]
+        name = "cheap"
+        path = "/*"
+        upstream = "api"
+        limits = ["cheap"]
+    "#;
+    let weir = Weir::start(&Config::to(&upstream).open().routes(tables));
+    for _ in 0..5 {
+        let refused = weir.get("/dear");
+        assert_eq!((refused.status, refused.error()), (429, "cost_exceeds_limit".into()));
+        assert!(refused.all("retry-after").is_empty(), "waiting does not help");
+    }
+    assert_eq!([0; 3].map(|_| weir.get("/").status), [200, 200, 429]);
+    assert_eq!(upstream.heads(), 2);
+}

@@ -151,18 +151,17 @@ fn stretch(burst: u64, factor: f64) -> u64 {
     ((burst as f64 * factor * (1.0 + 4.0 * f64::EPSILON)).floor() as u64).max(1)
 }
 
-/// A cost that does not fit into the limit could never pass.
+/// A cost that does not fit into the limit never passes, which is a way to close a route, too.
 fn cost(value: &Value<'_>, policy: Option<&Policy>) -> Option<u64> {
     let cost = value.integer(1..=MAX_COUNT)?;
     let quota = policy.map_or(u64::MAX, Policy::quota);
     if cost > quota {
-        value.wrong(
+        value.doubtful(
             &format!(
-                "is {cost}, and the limit never holds more than {quota}: no request could pass"
+                "is {cost}, and the limit never holds more than {quota}: every request is refused"
             ),
             format!("write at most {quota}, or raise `burst` or `rate`"),
         );
-        return None;
     }
     Some(cost)
 }

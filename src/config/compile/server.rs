@@ -23,8 +23,8 @@ pub(super) const ANY_TIME: RangeInclusive<Duration> = Duration::ZERO..=LONGEST;
 /// A time within which something must happen: none at all would refuse everything.
 pub(super) const SOME_TIME: RangeInclusive<Duration> = Duration::from_millis(1)..=LONGEST;
 
-/// Below this the cookies of an ordinary browser are refused; above it a head is an attack.
-const HEADER_BYTES: RangeInclusive<u64> = 8 << 10..=1 << 20;
+/// Below this hardly a request gets through; above it a head is an attack.
+const HEADER_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 20;
 
 /// `[server]` and `[admin]`, which must not claim the same address.
 pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Server, Admin) {
