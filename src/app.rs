@@ -153,7 +153,7 @@ fn start_workers(
     let mut id = [0; 4];
     getrandom::fill(&mut id).map_err(AppError::Randomness)?;
     // A name of its own, so that a loop is told from two gateways in a row.
-    let via: Arc<str> = format!("1.1 weir-{:08x}", u32::from_ne_bytes(id)).into();
+    let via: Arc<str> = format!("weir-{:08x}", u32::from_ne_bytes(id)).into();
     let count = match compiled.settings.server.workers {
         0 => std::thread::available_parallelism()?.get(),
         count => count,

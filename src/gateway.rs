@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, StatusCode, Version, request};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header, request};
 use tokio::time::Instant;
 
 use crate::body::Body;
@@ -157,7 +157,13 @@ impl Gateway {
             if let Some(entry) = meter.entry() {
                 entry.limit = checks.refusing().next().map(|rule| rule.limit.name.clone());
             }
-            return Ok(checks.refuse(rate, decision, headers));
+            let grpc = is_grpc(&headers);
+            let mut answer = checks.refuse(rate, decision, headers);
+            if grpc {
+                // RESOURCE_EXHAUSTED, for clients that look there before the HTTP status.
+                answer.fields.add("grpc-status", b"8");
+            }
+            return Ok(answer);
         }
         let forwarded = self.forward(visit, &caller, headers, body, decided).await;
         let mut response = forwarded.unwrap_or_else(Fault::into_response);
@@ -214,6 +220,7 @@ impl Gateway {
             caller,
             host: way.host(),
             via: &self.via,
+            received: if parts.version == Version::HTTP_10 { "1.0" } else { "1.1" },
             has_via: way.has_via,
             edits: &way.settings.request_headers,
             counted: &live.shared.counted,
@@ -237,4 +244,9 @@ impl Gateway {
             }
         }
     }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }

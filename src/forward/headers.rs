@@ -19,8 +19,10 @@ pub struct Outbound<'a> {
     pub caller: &'a Caller,
     /// As the client asked for it; empty if it did not.
     pub host: &'a str,
-    /// This process's name on the way: `1.1 weir-…`.
+    /// This process's name on the way: `weir-…`.
     pub via: &'a str,
+    /// The version in which the request came, as `Via` names it.
+    pub received: &'a str,
     /// Whether others are named there already.
     pub has_via: bool,
     pub edits: &'a HeaderEdits,
@@ -115,6 +117,9 @@ impl Outbound<'_> {
             "via" | "forwarded" | "x-real-ip" | "x-original-url" | "x-rewrite-url" => true,
             "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
             _ if meant.starts_with("x-forwarded-") => true,
+            // What the route sets or removes is not for the client to say.
+            _ if self.edits.remove.iter().any(|name| name.as_str() == meant) => true,
+            _ if self.edits.set.iter().any(|(name, _)| name.as_str() == meant) => true,
             // Unless it is the very name that is counted.
             _ => {
                 let same = |name: &&HeaderName| name.as_str().replace('_', "-") == meant;
@@ -140,7 +145,8 @@ impl Outbound<'_> {
             put(name, &line);
         };
         let (trusted, host) = (self.caller.via_trusted, self.host.as_bytes());
-        append(&header::VIA, self.has_via, &[self.via.as_bytes()]);
+        let via = [self.received.as_bytes(), b" ", self.via.as_bytes()];
+        append(&header::VIA, self.has_via, &via);
         // A chain that was told in one of the two headers only cannot be told in the other in part.
         let told = |name| trusted && headers.contains_key(name);
         let (listed, forwarded) = (told(X_FORWARDED_FOR), told(FORWARDED));

@@ -5,6 +5,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::framing::MAX_LENGTH;
 use super::head::Head;
 
 /// One size line with its extensions.
@@ -147,7 +148,7 @@ fn parse_size(line: &[u8]) -> Result<(u64, usize), ChunkError> {
     let size = line[..digits].iter().fold(0u64, |sum, &byte| {
         sum << 4 | u64::from((byte as char).to_digit(16).unwrap_or_default())
     });
-    Ok((size, rest.len()))
+    if size > MAX_LENGTH { Err(ChunkError::Size) } else { Ok((size, rest.len())) }
 }
 
 fn check_trailers(section: &[u8]) -> Result<(), ChunkError> {
@@ -198,6 +199,7 @@ mod tests {
             assert!(decode(&[bad.as_bytes()]).is_err(), "{bad:?}");
         }
         assert_eq!(decode(&[b"11111111111111111\r\n"]), Err(ChunkError::Size));
+        assert_eq!(decode(&[b"8000000000000000\r\n"]), Err(ChunkError::Size));
     }
 
     #[test]

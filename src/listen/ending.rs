@@ -70,7 +70,8 @@ impl Connection<'_> {
             }
             while budget > 0 {
                 wire.inbox.clear();
-                match ready!(wire.poll_fill(cx, true))? {
+                // In small pieces: thousands may be lingering at once.
+                match ready!(wire.poll_fill(cx, false))? {
                     0 => break,
                     read => budget = budget.saturating_sub(read),
                 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::upstream::ok;
-use crate::support::{Config, Response, Upstream, Weir, get};
+use crate::support::{Config, Response, Upstream, Weir, get, get_with};
 
 /// Seconds since 1970.
 fn now() -> f64 {
@@ -151,5 +151,27 @@ fn only_another_version_is_an_unsupported_version() {
     for (line, status) in rows {
         let response = weir.ask(format!("{line}\r\nHost: a\r\n\r\n"));
         assert_eq!((response.status, response.error()), (status, "bad_request".into()), "{line}");
+    }
+}
+
+#[test]
+fn a_refused_grpc_request_is_told_in_its_own_terms() {
+    let upstream = Upstream::ok();
+    let weir =
+        Weir::start(&Config::to(&upstream).limit("key = \"ip\"\nrate = \"1/hour\"\nburst = 1"));
+    let call = get_with("/", "Content-Type: application/grpc\r\n");
+    assert!(weir.ask(&call).all("grpc-status").is_empty());
+    assert_eq!(weir.ask(&call).one("grpc-status"), "8");
+    assert!(weir.get("/").all("grpc-status").is_empty());
+}
+
+#[test]
+fn via_names_the_version_in_which_the_request_came() {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&Config::to(&upstream).open());
+    for version in ["1.0", "1.1"] {
+        weir.ask(format!("GET / HTTP/{version}\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        let via = upstream.last().one("via").to_owned();
+        assert!(via.starts_with(&format!("{version} weir-")), "{via}");
     }
 }
