@@ -108,13 +108,13 @@ impl Server {
         }
     }
 
-    /// One of the last that fell idle, or the first, preferably from an earlier turn: the runtime has heard of all
+    /// One of the last that fell idle, preferably in an earlier turn: the runtime has heard of all
     /// that happened to it until now, and the kernel need not be asked.
     fn take_idle(&self, turn: u64) -> Option<Idle> {
         let mut idle = self.idle.borrow_mut();
         let last = idle.len().checked_sub(1)?;
         let looked = idle.len().saturating_sub(LOOK)..idle.len();
-        let earlier = looked.rev().chain([0]).find(|&at| idle[at].turn != turn);
+        let earlier = looked.rev().find(|&at| idle[at].turn != turn);
         Some(idle.remove(earlier.unwrap_or(last)))
     }
 
