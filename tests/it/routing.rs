@@ -97,9 +97,12 @@ fn no_spelling_of_a_path_finds_a_fresh_bucket() {
 
 #[test]
 fn a_spelling_spends_what_the_plain_one_has() {
+    // One gateway for all rows, each row a user of its own.
+    let upstream = Upstream::ok();
+    let text = LOGIN.replace("key = \"ip\"", "key = \"header:x-user\"");
+    let weir = Weir::start(&Config::to(&upstream).open().routes(&text));
     for spelling in SPELLINGS {
         // Enough for three plain ones; each that passes must have cost one of them.
-        let (upstream, weir) = gateway_shared();
         let user = format!("X-User: {}\r\n", spelling.escape_debug());
         let passed = weir.ask(get_with(spelling, &user)).status == 200;
         if passed {
@@ -115,17 +118,6 @@ fn a_spelling_spends_what_the_plain_one_has() {
         let plain = (0..4).filter(|_| weir.ask(get_with("/login", &user)).status == 200).count();
         assert_eq!(plain, if passed { 2 } else { 3 }, "{spelling}");
     }
-}
-
-/// One gateway for all rows, each row a user of its own.
-fn gateway_shared() -> &'static (Upstream, Weir) {
-    static SHARED: std::sync::OnceLock<(Upstream, Weir)> = std::sync::OnceLock::new();
-    SHARED.get_or_init(|| {
-        let upstream = Upstream::ok();
-        let text = LOGIN.replace("key = \"ip\"", "key = \"header:x-user\"");
-        let weir = Weir::start(&Config::to(&upstream).open().routes(&text));
-        (upstream, weir)
-    })
 }
 
 #[test]
