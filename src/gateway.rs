@@ -224,6 +224,7 @@ impl Gateway {
             has_via: way.has_via,
             edits: &way.settings.request_headers,
             counted: &live.shared.counted,
+            doubles: &live.shared.doubles,
             by_method: live.shared.table.by_method(),
             upgrade,
         };

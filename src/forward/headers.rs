@@ -28,6 +28,8 @@ pub struct Outbound<'a> {
     pub edits: &'a HeaderEdits,
     /// The headers that limits count by: a client must not be able to strip one.
     pub counted: &'a [HeaderName],
+    /// Those of them that have a `_`, written with `-`: some upstreams cannot tell the two apart.
+    pub doubles: &'a [String],
     /// Whether routes depend on the method, so that no other header may change it.
     pub by_method: bool,
     pub upgrade: bool,
@@ -96,18 +98,11 @@ impl Outbound<'_> {
             // CGI and its heirs cannot tell `_` from `-`: what must not come from a client must
             // not come in disguise either.
             text if text.contains('_') && self.is_disguised(text) => true,
-            text => (is_listed(text) && !self.counted.contains(name)) || self.is_double(text),
+            text => {
+                (is_listed(text) && !self.counted.contains(name))
+                    || self.doubles.iter().any(|double| double == text)
+            }
         }
-    }
-
-    /// Whether a limit counts by the same name written with `_`, which some upstreams cannot tell
-    /// from this one.
-    fn is_double(&self, text: &str) -> bool {
-        let same = |name: &HeaderName| {
-            let counted = name.as_str();
-            counted.contains('_') && counted != text && counted.replace('_', "-") == text
-        };
-        self.counted.iter().any(same)
     }
 
     fn is_disguised(&self, text: &str) -> bool {

@@ -22,6 +22,8 @@ pub struct Compiled {
     pub limits: Vec<Rule>,
     /// The headers that limits count by.
     pub counted: Vec<HeaderName>,
+    /// Those of them that have a `_`, written with `-`.
+    pub doubles: Vec<String>,
     /// Whether the host is one of them.
     pub counts_host: bool,
     pub metrics: Metrics,
@@ -60,6 +62,11 @@ impl Compiled {
             table: Table::new(&settings.routes),
             addresses: Addresses::new(&settings.identity),
             limits,
+            doubles: counted
+                .iter()
+                .filter(|name| name.as_str().contains('_'))
+                .map(|name| name.as_str().replace('_', "-"))
+                .collect(),
             counts_host: counted.contains(&header::HOST),
             counted,
             metrics: metrics.clone(),

@@ -25,6 +25,7 @@ fn visit(case: &Case) -> Vec<String> {
         has_via: headers.contains_key(header::VIA),
         edits: &HeaderEdits::default(),
         counted: &[HeaderName::from_static("x-api-key")],
+        doubles: &["x-tenant-id".to_owned()],
         by_method: case.by_method,
         upgrade: wants_upgrade(&headers),
     };
@@ -147,6 +148,7 @@ fn a_header_in_disguise_is_withheld() {
         ("transfer_encoding", "chunked"),
         ("x_api_key", "stolen"),
         ("x-original-url", "/admin"),
+        ("x-tenant-id", "double of a counted x_tenant_id"),
         ("x_custom", "kept"),
         ("x_hop", "listed"),
         ("connection", "x_hop"),
