@@ -27,4 +27,18 @@ pub struct Limit {
     pub missing: Missing,
     /// Whether answers may name this limit.
     pub response_headers: bool,
+    /// What becomes of requests while the store cannot be asked.
+    pub on_error: OnError,
+}
+
+/// What a limit does while the store fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// This node holds its callers to its share of the limit.
+    #[default]
+    Local,
+    /// The limit does not apply.
+    Allow,
+    /// The request is answered with 503.
+    Deny,
 }

@@ -3,6 +3,7 @@
 //! Everything past `config/` works on these types. A route points at its limits and its upstream
 //! by index, a duration is a [`Duration`], and whatever the file left out has its default.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,9 +60,65 @@ pub struct Store {
     pub max_keys: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreKind {
     Memory,
+    Redis(Box<Redis>),
+}
+
+/// The Redis or Valkey that many gateways share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redis {
+    pub servers: RedisServers,
+    /// `None`: in the clear.
+    pub tls: Option<RedisTls>,
+    pub username: Option<String>,
+    pub password: Option<Secret>,
+    /// Zero for a cluster, which has no other.
+    pub database: u32,
+    /// What the names of all keys start with.
+    pub prefix: String,
+    /// What one decision may wait.
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RedisServers {
+    Single(RedisAddress),
+    /// The master by that name, as these sentinels know it. Never empty.
+    Sentinel {
+        master: String,
+        nodes: Vec<Origin>,
+        username: Option<String>,
+        password: Option<Secret>,
+    },
+    /// Some of the cluster's nodes, which know the others. Never empty.
+    Cluster(Vec<Origin>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RedisAddress {
+    Tcp(Origin),
+    Unix(PathBuf),
+}
+
+/// Certificates for `rediss://`, as PEM.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RedisTls {
+    /// `None`: the system's authorities.
+    pub ca: Option<Vec<u8>>,
+    /// A certificate and its key, for servers that ask for one.
+    pub client: Option<(Vec<u8>, Secret)>,
+}
+
+/// Something that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
 }
 
 /// `[respond]`: which rate headers an answer carries.

@@ -9,7 +9,7 @@ use crate::limit::fixed_window::FixedWindow;
 use crate::limit::rate::MAX_COUNT;
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::token_bucket::{BurstError, TokenBucket};
-use crate::limit::{Key, Limit, Missing, Policy, Rate, Source};
+use crate::limit::{Key, Limit, Missing, OnError, Policy, Rate, Source};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Algorithm {
@@ -65,6 +65,7 @@ fn limit(name: &str, mut section: Section<'_>) -> Option<Limit> {
         cost,
         missing: missing.flatten().unwrap_or(Missing::Ip),
         response_headers,
+        on_error: OnError::default(),
     })
 }
 

@@ -69,7 +69,7 @@ pub(super) fn store(mut section: Section<'_>) -> Store {
             );
             None
         }
-        _ => value.choice(&[("memory", StoreKind::Memory)]),
+        _ => value.choice(&[("memory", ())]).map(|()| StoreKind::Memory),
     });
     let max_keys =
         read(&mut section, "max_keys", 1_000_000, |it| it.integer(1..=1_000_000_000)) as usize;

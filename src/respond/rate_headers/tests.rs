@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::limit::token_bucket::TokenBucket;
-use crate::limit::{Key, Missing, Policy, Rate, Source, State, Verdict};
+use crate::limit::{Key, Missing, OnError, Policy, Rate, Source, State, Verdict};
 use crate::store::BucketId;
 
 const NOW: Micros = Micros(1_000_000_250_000);
@@ -17,6 +17,7 @@ fn limit(name: &str, burst: u64, visible: bool) -> Limit {
         cost: 1,
         missing: Missing::Ip,
         response_headers: visible,
+        on_error: OnError::Local,
     }
 }
 
