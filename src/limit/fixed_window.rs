@@ -9,7 +9,7 @@ use super::policy::{Report, Retry, State, Verdict};
 use super::rate::Rate;
 use crate::clock::Micros;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     rate: Rate,
 }
@@ -53,6 +53,26 @@ impl FixedWindow {
         let end = if used == 0 { now } else { self.end(now) };
         let remaining = self.rate.count().saturating_sub(used);
         Report { remaining, grows_at: end, full_at: end }
+    }
+
+    /// The settled state once the cost is charged, asked or not: at most `N`.
+    #[must_use]
+    pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
+        let count = used(state, now).saturating_add(cost).min(self.rate.count());
+        State { until: self.end(now), rest: count }
+    }
+
+    /// A live state without a cost that was charged some time ago. A window that has passed has
+    /// given back by itself.
+    #[must_use]
+    pub(super) fn give_back(&self, state: State, cost: u64, charged_at: Micros) -> State {
+        if self.end(charged_at) != state.until {
+            return state;
+        }
+        match state.rest.saturating_sub(cost) {
+            0 => State::default(),
+            rest => State { rest, ..state },
+        }
     }
 
     fn end(&self, now: Micros) -> Micros {

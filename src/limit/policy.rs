@@ -10,7 +10,7 @@ use super::sliding_window::SlidingWindow;
 use super::token_bucket::TokenBucket;
 
 /// How a limit decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
     TokenBucket(TokenBucket),
     SlidingWindow(SlidingWindow),
@@ -86,6 +86,44 @@ impl Policy {
         }
     }
 
+    /// The state once the cost is charged, whether it passes or not: at most empty.
+    #[must_use]
+    pub fn owe(&self, state: State, now: Micros, cost: u64) -> State {
+        let (state, cost) = (self.settle(state, now), self.bounded(cost));
+        if cost == 0 {
+            return state;
+        }
+        match self {
+            Policy::TokenBucket(it) => it.owe(state, now, cost),
+            Policy::SlidingWindow(it) => it.owe(state, now, cost),
+            Policy::FixedWindow(it) => it.owe(state, now, cost),
+        }
+    }
+
+    /// The state without a cost that was charged at `charged_at`. However late, and whatever was
+    /// charged or given back since, it never leaves more than if the charge had not been made. So
+    /// nothing is given back to a state that had to be drawn in, or if the clock has stepped back
+    /// since: how much of the charge is still in there cannot be told.
+    #[must_use]
+    pub fn give_back(&self, state: State, now: Micros, cost: u64, charged_at: Micros) -> State {
+        let settled = self.settle(state, now);
+        if settled != state || state.until <= now || charged_at > now {
+            return settled;
+        }
+        let cost = self.bounded(cost);
+        match self {
+            Policy::TokenBucket(it) => it.give_back(state, now, cost, charged_at),
+            Policy::SlidingWindow(it) => it.give_back(state, now, cost, charged_at),
+            Policy::FixedWindow(it) => it.give_back(state, cost, charged_at),
+        }
+    }
+
+    /// A cost that no limit passes is as good as any other such: one above the quota.
+    #[must_use]
+    pub fn bounded(&self, cost: u64) -> u64 {
+        cost.min(self.quota() + 1)
+    }
+
     /// `q`: the burst, or the window's count.
     #[must_use]
     pub fn quota(&self) -> u64 {
@@ -113,6 +151,65 @@ impl Policy {
             Policy::TokenBucket(_) => "token_bucket",
             Policy::SlidingWindow(_) => "sliding_window",
             Policy::FixedWindow(_) => "fixed_window",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limit::Rate;
+
+    const NOW: Micros = Micros(1_700_000_000_000_000);
+    const LATER: Micros = Micros(NOW.0 + 1_000_000);
+
+    /// Five a minute, by each algorithm.
+    fn policies() -> [Policy; 3] {
+        let rate = Rate::new(5, Duration::from_secs(60)).expect("a rate");
+        [
+            Policy::TokenBucket(TokenBucket::new(rate, 5).expect("a bucket")),
+            Policy::SlidingWindow(SlidingWindow::new(rate)),
+            Policy::FixedWindow(FixedWindow::new(rate)),
+        ]
+    }
+
+    #[test]
+    fn a_clock_that_stepped_back_gives_nothing_back() {
+        for policy in policies() {
+            let spent = policy.owe(State::default(), NOW, 3);
+            assert_eq!(policy.give_back(spent, NOW, 3, LATER), spent);
+            assert_eq!(policy.give_back(spent, NOW, 3, NOW), State::default());
+        }
+    }
+
+    #[test]
+    fn a_state_that_is_drawn_in_gets_nothing_back() {
+        for policy in policies() {
+            let spent = policy.owe(State::default(), NOW, 5);
+            let hour_back = Micros(NOW.0 - 3_600_000_000);
+            let settled = policy.settle(spent, hour_back);
+            assert_ne!(settled, spent);
+            assert_eq!(policy.give_back(spent, hour_back, 5, hour_back), settled);
+        }
+    }
+
+    #[test]
+    fn an_absent_bucket_has_nothing_to_give_back() {
+        for policy in policies() {
+            let nothing = policy.give_back(State::default(), LATER, 3, NOW);
+            assert_eq!(nothing, State::default());
+        }
+    }
+
+    #[test]
+    fn whatever_is_owed_the_bucket_is_empty_at_most() {
+        for policy in policies() {
+            let empty = policy.owe(State::default(), NOW, policy.quota());
+            assert_eq!(policy.owe(State::default(), NOW, u64::MAX), empty);
+            assert_eq!(policy.owe(empty, NOW, u64::MAX), empty);
+            assert_eq!(policy.owe(empty, NOW, 0), empty);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::clock::Micros;
 const COUNT_BITS: u32 = 30;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     rate: Rate,
 }
@@ -82,6 +82,45 @@ impl SlidingWindow {
         Report { remaining, grows_at, full_at: Micros(full_at) }
     }
 
+    /// The settled state once the cost is charged, asked or not: at most `N` in this window.
+    #[must_use]
+    pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
+        let view = self.view(state, now);
+        let current = view.current.saturating_add(cost).min(self.rate.count());
+        self.pack(View { current, ..view })
+    }
+
+    /// A live state without a cost that was charged some time ago, in the state's last window or
+    /// the one before. What was charged earlier shows no more.
+    #[must_use]
+    pub(super) fn give_back(
+        &self,
+        state: State,
+        now: Micros,
+        cost: u64,
+        charged_at: Micros,
+    ) -> State {
+        let (mut older, mut last) = (older(state), last(state));
+        let shows_until = self.end(charged_at) + self.rate.period_us();
+        if shows_until == state.until.0 {
+            last = last.saturating_sub(cost);
+        } else if shows_until + self.rate.period_us() == state.until.0 && shows_until > now.0 {
+            older = older.saturating_sub(cost);
+        } else {
+            return state;
+        }
+        if (older, last) == (0, 0) {
+            return State::default();
+        }
+        self.state(state.until, older, last)
+    }
+
+    /// A state of this period, from its two counts.
+    #[must_use]
+    pub fn state(&self, until: Micros, older: u64, last: u64) -> State {
+        State { until, rest: self.mark() << (2 * COUNT_BITS) | older << COUNT_BITS | last }
+    }
+
     fn view(&self, state: State, now: Micros) -> View {
         let end = self.end(now);
         if state.until <= now {
@@ -89,8 +128,7 @@ impl SlidingWindow {
         }
         // Counts above N are from before it was lowered: the bucket is empty, not in debt.
         let most = self.rate.count();
-        let older = (state.rest >> COUNT_BITS) & COUNT_MASK;
-        let last = state.rest & COUNT_MASK;
+        let (older, last) = (older(state), last(state));
         if !self.knows(state, end) {
             View { previous: 0, current: (older + last).min(most), end }
         } else if state.until.0 == end {
@@ -102,8 +140,7 @@ impl SlidingWindow {
 
     fn pack(&self, view: View) -> State {
         let until = Micros(view.end + self.rate.period_us());
-        let counts = view.previous << COUNT_BITS | view.current;
-        State { until, rest: self.mark() << (2 * COUNT_BITS) | counts }
+        self.state(until, view.previous, view.current)
     }
 
     /// Whether the state is of this period, and of the window that ends at `end` or the previous.
@@ -116,7 +153,8 @@ impl SlidingWindow {
     /// to be this window's would pass for one that has almost faded. Four bits cannot tell all
     /// periods apart; the factor was searched for so that no two of the everyday ones that are
     /// within a factor of sixty of each other are alike.
-    fn mark(&self) -> u64 {
+    #[must_use]
+    pub fn mark(&self) -> u64 {
         self.rate.period_us().wrapping_mul(0x52b8_adee_c0cb_651f) >> (2 * COUNT_BITS)
     }
 
@@ -143,6 +181,16 @@ impl SlidingWindow {
         let before_end = product(room, self.rate.period_us()) / u128::from(fading);
         Micros(end - before_end as u64)
     }
+}
+
+/// The count of the window before the last charge's.
+fn older(state: State) -> u64 {
+    (state.rest >> COUNT_BITS) & COUNT_MASK
+}
+
+/// The count of the last charge's window.
+fn last(state: State) -> u64 {
+    state.rest & COUNT_MASK
 }
 
 fn product(a: u64, b: u64) -> u128 {

@@ -17,7 +17,7 @@ const CENTURY_US: u128 = 36_525 * 86_400 * 1_000_000;
 /// both exact in a double, which is all that Lua has.
 const FRACTION_BITS: u32 = 32;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     rate: Rate,
     burst: u64,
@@ -99,6 +99,41 @@ impl TokenBucket {
             grows_at: after(now, owed + next - self.empty),
             full_at: after(now, owed),
         }
+    }
+
+    /// The settled state once the cost is charged, asked or not: at most empty.
+    #[must_use]
+    pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
+        owing((owed(state, now) + u128::from(cost) * self.token).min(self.empty), now)
+    }
+
+    /// A live state without a cost that was charged some time ago. What has refilled since would
+    /// have refilled without the charge too, if the bucket was full or became so: giving it back
+    /// could leave more than there would have been.
+    #[must_use]
+    pub(super) fn give_back(
+        &self,
+        state: State,
+        now: Micros,
+        cost: u64,
+        charged_at: Micros,
+    ) -> State {
+        let refilled = u128::from(now.0 - charged_at.0) << FRACTION_BITS;
+        let given = (u128::from(cost) * self.token).saturating_sub(refilled);
+        match owed(state, now).saturating_sub(given) {
+            0 => State::default(),
+            owed => owing(owed, now),
+        }
+    }
+
+    /// In which times a cost and all tokens refill: spans as a state counts them, whole
+    /// microseconds and what rounding up to them added.
+    #[must_use]
+    pub fn spans(&self, cost: u64) -> [(u64, u64); 2] {
+        [u128::from(cost) * self.token, self.empty].map(|span| {
+            let State { until, rest } = owing(span, Micros(0));
+            (until.0, rest)
+        })
     }
 }
 

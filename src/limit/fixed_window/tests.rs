@@ -46,3 +46,21 @@ fn a_lowered_count_leaves_nothing_and_no_debt() {
     assert_eq!(window(10, 60).report(used, NOW).remaining, 0);
     assert_eq!(window(10, 60).evaluate(used, NOW, 0), Verdict::Admit(used));
 }
+
+#[test]
+fn a_window_gives_back_what_was_charged_in_it_and_no_more() {
+    let minute = window(10, 60);
+    let end = Micros(NOW.0 + 40_000_000);
+    let used = State { until: end, rest: 5 };
+    assert_eq!(minute.give_back(used, 2, NOW), State { until: end, rest: 3 });
+    assert_eq!(minute.give_back(used, 6, NOW), State::default());
+    let minute_before = Micros(NOW.0 - 60_000_000);
+    assert_eq!(minute.give_back(used, 2, minute_before), used);
+}
+
+#[test]
+fn a_window_owes_at_most_its_count() {
+    let end = Micros(NOW.0 + 40_000_000);
+    let owed = window(10, 60).owe(State { until: end, rest: 8 }, NOW, 5);
+    assert_eq!(owed, State { until: end, rest: 10 });
+}

@@ -126,3 +126,33 @@ fn the_largest_counts_fit() {
     assert!(matches!(year.evaluate(spent, Micros(retry.0 - 1), 1), Verdict::Refuse(_)));
     assert!(matches!(year.evaluate(spent, retry, 1), Verdict::Admit(_)));
 }
+
+#[test]
+fn what_is_given_back_comes_from_the_window_it_was_charged_in() {
+    let ten = window(10, 10);
+    let first = spend(&ten, State::default(), at(5), 4);
+    let both = spend(&ten, first, at(15), 3);
+    let given = ten.give_back(both, at(16), 2, at(15));
+    assert_eq!(given, ten.state(at(30), 4, 1));
+    assert_eq!(ten.give_back(both, at(16), 2, at(5)), ten.state(at(30), 2, 3));
+    // Nobody has charged since: the state still speaks of the earlier window.
+    assert_eq!(ten.give_back(first, at(16), 1, at(5)), ten.state(at(20), 0, 3));
+    assert_eq!(ten.give_back(first, at(16), 9, at(5)), State::default());
+}
+
+#[test]
+fn what_shows_no_more_is_not_given_back() {
+    let ten = window(10, 10);
+    let first = spend(&ten, State::default(), at(5), 4);
+    let both = spend(&ten, first, at(15), 3);
+    assert_eq!(ten.give_back(both, at(25), 4, at(5)), both);
+    let alone = spend(&ten, State::default(), at(15), 3);
+    assert_eq!(ten.give_back(alone, at(15), 3, at(1)), ten.state(at(30), 0, 3));
+}
+
+#[test]
+fn a_window_owes_at_most_its_count() {
+    let ten = window(10, 10);
+    let first = spend(&ten, State::default(), at(5), 4);
+    assert_eq!(ten.owe(first, at(15), 12), ten.state(at(30), 4, 10));
+}

@@ -94,3 +94,46 @@ fn a_slow_rate_with_a_large_burst_is_as_exact() {
     let before = Micros(at.0 - 1);
     assert!(matches!(century.evaluate(spent, before, 29_999_999), Verdict::Refuse(_)));
 }
+
+#[test]
+fn what_is_given_back_at_once_leaves_no_trace() {
+    let bucket = bucket(3, Duration::from_secs(1), 9);
+    let before = spend(&bucket, State::default(), NOW, 4);
+    let charged = spend(&bucket, before, NOW, 5);
+    assert_eq!(bucket.give_back(charged, NOW, 5, NOW), before);
+    assert_eq!(bucket.give_back(before, NOW, 4, NOW), State::default());
+    assert_eq!(bucket.give_back(before, NOW, 5, NOW), State::default());
+}
+
+/// Two tokens are spent, one refills, and another caller spends two: without the first charge the
+/// bucket would have been full then, so it may not look as if only one were spent.
+#[test]
+fn what_has_refilled_is_not_given_back_again() {
+    let bucket = bucket(1, Duration::from_secs(1), 9);
+    let charged = spend(&bucket, State::default(), NOW, 2);
+    let later = Micros(NOW.0 + 1_000_000);
+    let other = spend(&bucket, charged, later, 2);
+    let without = spend(&bucket, State::default(), later, 2);
+    assert_eq!(bucket.give_back(other, later, 2, NOW), without);
+    let too_late = Micros(NOW.0 + 2_000_000);
+    assert_eq!(bucket.give_back(other, too_late, 2, NOW), other);
+}
+
+#[test]
+fn a_bucket_owes_at_most_all_its_tokens() {
+    let bucket = bucket(3, Duration::from_secs(1), 9);
+    let spent = spend(&bucket, State::default(), NOW, 7);
+    assert_eq!(bucket.owe(spent, NOW, 2), spend(&bucket, spent, NOW, 2));
+    assert_eq!(bucket.owe(spent, NOW, 3), spend(&bucket, spent, NOW, 2));
+}
+
+#[test]
+fn a_span_is_split_as_a_state_is() {
+    let bucket = bucket(3, Duration::from_secs(1), 2);
+    let spent = spend(&bucket, State::default(), NOW, 1);
+    let [one, all] = bucket.spans(1);
+    assert_eq!((NOW.0 + one.0, one.1), (spent.until.0, spent.rest));
+    let spent = spend(&bucket, spent, NOW, 1);
+    assert_eq!((NOW.0 + all.0, all.1), (spent.until.0, spent.rest));
+    assert_eq!(bucket.spans(0)[0], (0, 0));
+}
