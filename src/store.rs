@@ -5,6 +5,7 @@
 
 pub mod bucket_id;
 pub mod memory;
+pub mod redis;
 
 use crate::clock::Micros;
 use crate::limit::{Policy, Retry, State};

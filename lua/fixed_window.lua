@@ -1,0 +1,58 @@
+-- fixed_window: the twin of src/limit/fixed_window.rs, and equal to it bit for bit.
+--
+-- A state is {ends, count}. A live one counts in the window that now lies in, whatever window it
+-- was written for.
+--
+-- terms: {3, cost, count, period in µs}
+-- text: "ends count"
+
+local fixed_window = { absent = { 0, 0 } }
+
+function fixed_window.parse(text)
+  local ends, count = string.match(text, '^(%d+) (%d+)$')
+  ends, count = below(EXACT, ends), below(COUNTS, count)
+  return ends and count and { ends, count } or fixed_window.absent
+end
+
+function fixed_window.text(state)
+  return string.format('%.0f %.0f', state[1], state[2])
+end
+
+function fixed_window.settle(terms, state)
+  local ends = window_end(now, terms[4])
+  if state[1] <= now or state[1] == ends then
+    return state
+  end
+  return { ends, state[2] }
+end
+
+local function count_and_cost(terms, state)
+  return (state[1] > now and state[2] or 0) + terms[2]
+end
+
+-- The settled state once the cost is charged, or nil if it does not pass.
+function fixed_window.charge(terms, state)
+  if terms[2] == 0 then
+    return state
+  end
+  local count = count_and_cost(terms, state)
+  if count > terms[3] then
+    return nil
+  end
+  return { window_end(now, terms[4]), count }
+end
+
+function fixed_window.owe(terms, state)
+  local count = math.min(count_and_cost(terms, state), terms[3])
+  return { window_end(now, terms[4]), count }
+end
+
+-- A window that has passed has given back by itself.
+function fixed_window.give_back(terms, state, charged_at)
+  if window_end(charged_at, terms[4]) ~= state[1] then
+    return state
+  end
+  local count = state[2] - terms[2]
+  return count > 0 and { state[1], count } or fixed_window.absent
+end
+

@@ -1,0 +1,55 @@
+-- What the steps share: the clock, reading buckets and writing them.
+--
+-- A bucket is one string of plain decimal numbers, so that redis-cli shows what it holds. A state
+-- is a table that is never changed in place: whether a bucket must be written is whether its table
+-- is still the one that was read. Its first number, `ends` (`until` is a word of Lua's), is the
+-- instant in µs from which the bucket is as good as absent, whatever Redis still keeps under the
+-- key: expiry only frees memory and decides nothing.
+--
+-- Numbers are doubles. All here are whole and below 2^53, where sums, differences and remainders
+-- are exact.
+
+local EXACT = 9007199254740992
+
+-- Counts of windows are at most 10^9.
+local COUNTS = 1073741824
+
+-- Redis expires keys by a clock of its own, coarser than TIME and standing still while a script
+-- runs. So much longer, in ms, is a key kept than its state says.
+local MARGIN = 1000
+
+-- As many values as `unpack` puts on the stack without a thought.
+local AT_ONCE = 1000
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- The number that some digits spell, or nil if it is not below a bound.
+local function below(bound, digits)
+  local number = tonumber(digits)
+  return number and number < bound and number or nil
+end
+
+-- The end of the window that an instant lies in. Windows are aligned to the epoch.
+local function window_end(instant, period)
+  return instant - instant % period + period
+end
+
+-- The texts under some keys; false for none. MGET and not GET: to it, a key of another type is
+-- one without a text, and the next write puts it right.
+local function read(keys)
+  local texts = {}
+  for first = 1, #keys, AT_ONCE do
+    local some = redis.call('MGET', unpack(keys, first, math.min(first + AT_ONCE - 1, #keys)))
+    for i = 1, #some do
+      texts[first + i - 1] = some[i]
+    end
+  end
+  return texts
+end
+
+local function write(key, algorithm, state)
+  local ttl = math.ceil((state[1] - now) / 1000) + MARGIN
+  redis.call('SET', key, algorithm.text(state), 'PX', string.format('%.0f', ttl))
+end
+

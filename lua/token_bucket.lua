@@ -1,0 +1,81 @@
+-- token_bucket: the twin of src/limit/token_bucket.rs, and equal to it bit for bit.
+--
+-- Spans of time are pairs: whole µs, rounded up, and the parts of 2^-32 µs that this added. In
+-- this form a state is the instant at which the bucket is full, {ends, rest}, and what it owes is
+-- the pair (ends - now, rest). Of two pairs the one with more whole µs is longer; of equals, the
+-- one with the smaller rest.
+--
+-- terms: {1, cost, its rest, empty, its rest}: the times in which the cost and all tokens refill.
+-- text: "ends rest"
+
+local UNIT = 4294967296
+
+local token_bucket = { absent = { 0, 0 } }
+
+function token_bucket.parse(text)
+  local ends, rest = string.match(text, '^(%d+) (%d+)$')
+  ends, rest = below(EXACT, ends), below(UNIT, rest)
+  return ends and rest and { ends, rest } or token_bucket.absent
+end
+
+function token_bucket.text(state)
+  return string.format('%.0f %.0f', state[1], state[2])
+end
+
+-- Whether a span is longer than an empty bucket owes.
+local function beyond_empty(terms, span, rest)
+  return span > terms[4] or span == terms[4] and rest < terms[5]
+end
+
+-- What the bucket owes with the cost on top.
+local function owed_and_cost(terms, state)
+  local span, rest = terms[2], terms[3]
+  if state[1] > now then
+    span, rest = span + state[1] - now, rest + state[2]
+    if rest >= UNIT then
+      span, rest = span - 1, rest - UNIT
+    end
+  end
+  return span, rest
+end
+
+function token_bucket.settle(terms, state)
+  if beyond_empty(terms, state[1] - now, state[2]) then
+    return { now + terms[4], terms[5] }
+  end
+  return state
+end
+
+-- The settled state once the cost is charged, or nil if it does not pass.
+function token_bucket.charge(terms, state)
+  if terms[2] == 0 then
+    return state
+  end
+  local span, rest = owed_and_cost(terms, state)
+  if beyond_empty(terms, span, rest) then
+    return nil
+  end
+  return { now + span, rest }
+end
+
+function token_bucket.owe(terms, state)
+  local span, rest = owed_and_cost(terms, state)
+  if beyond_empty(terms, span, rest) then
+    span, rest = terms[4], terms[5]
+  end
+  return { now + span, rest }
+end
+
+-- What has refilled since the charge would have refilled without it too.
+function token_bucket.give_back(terms, state, charged_at)
+  local given = terms[2] - (now - charged_at)
+  if given <= 0 then
+    return state
+  end
+  local span, rest = state[1] - now - given, state[2] - terms[3]
+  if rest < 0 then
+    span, rest = span + 1, rest + UNIT
+  end
+  return span > 0 and { now + span, rest } or token_bucket.absent
+end
+

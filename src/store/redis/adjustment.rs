@@ -1,0 +1,59 @@
+//! Corrections of buckets after the fact, as one script call.
+
+use redis::Cmd;
+
+use super::msgpack;
+use super::script::Script;
+use super::terms::Terms;
+use crate::clock::Micros;
+use crate::limit::Policy;
+
+/// One bucket to put right. Several of the same bucket are made one after another.
+#[derive(Debug, Clone, Copy)]
+pub struct Adjustment<'a> {
+    pub op: Op,
+    /// The bucket's key in Redis.
+    pub name: &'a [u8],
+    pub policy: &'a Policy,
+    pub cost: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// [`Policy::give_back`] of a cost that was charged at this instant of Redis's clock.
+    GiveBack { charged_at: Micros },
+    /// [`Policy::owe`].
+    Owe,
+}
+
+/// The call by the script's hash. All buckets must be of one slot.
+#[must_use]
+pub fn evalsha(adjustments: &[Adjustment<'_>], script: &Script) -> Cmd {
+    call("EVALSHA", script.hash(), adjustments)
+}
+
+/// The call that brings the script's text along.
+#[must_use]
+pub fn eval(adjustments: &[Adjustment<'_>], script: &Script) -> Cmd {
+    call("EVAL", script.text(), adjustments)
+}
+
+fn call(command: &str, script: &str, adjustments: &[Adjustment<'_>]) -> Cmd {
+    let mut cmd = Cmd::new();
+    cmd.arg(command).arg(script).arg(adjustments.len());
+    let mut argument = Vec::new();
+    msgpack::array(&mut argument, adjustments.len());
+    for Adjustment { op, name, policy, cost } in adjustments {
+        cmd.arg(*name);
+        msgpack::array(&mut argument, 3);
+        let (op, charged_at) = match op {
+            Op::GiveBack { charged_at } => (1, charged_at.0),
+            Op::Owe => (2, 0),
+        };
+        msgpack::number(&mut argument, op);
+        msgpack::number(&mut argument, charged_at);
+        Terms::new(policy, *cost).write(&mut argument);
+    }
+    cmd.arg(argument);
+    cmd
+}

@@ -1,0 +1,206 @@
+//! Many requests as one script call.
+//!
+//! Requests that wait at the same time go to Redis together: their buckets as KEYS, each once, and
+//! all else as one argument, with the pairs of policy and cost that they share said once. A batch
+//! is filled, sent, cleared and filled again, and keeps its memory.
+
+use hashbrown::{HashMap, HashTable};
+use redis::Cmd;
+
+use super::msgpack;
+use super::script::Script;
+use super::terms::Terms;
+use crate::limit::Policy;
+use crate::store::BucketId;
+
+/// One bucket to charge with one cost.
+#[derive(Debug, Clone, Copy)]
+pub struct Charge<'a> {
+    pub bucket: BucketId,
+    /// The bucket's key in Redis. The same bucket always has the same.
+    pub name: &'a [u8],
+    pub policy: &'a Policy,
+    pub cost: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The names of all keys, one after another.
+    names: Vec<u8>,
+    keys: Vec<Key>,
+    /// Places in `keys`.
+    key_places: HashTable<usize>,
+    terms: Vec<Terms>,
+    term_places: HashMap<Terms, usize>,
+    /// The requests as they are sent.
+    encoded: Vec<u8>,
+    pub(super) requests: Vec<Request>,
+    /// The terms of each check of each request.
+    checks: Vec<usize>,
+    /// For each charge that was pushed, which of its request's checks it is part of.
+    pub(super) parts: Vec<usize>,
+    /// How many numbers the reply has after its instant.
+    pub(super) reply_length: usize,
+    /// The checks of the request that is being pushed.
+    merged: Vec<Merged>,
+}
+
+#[derive(Debug)]
+struct Key {
+    bucket: BucketId,
+    /// Where the name ends.
+    end: usize,
+}
+
+/// Where a request ends in [`Batch::checks`] and in [`Batch::parts`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Request {
+    pub(super) checks: usize,
+    pub(super) parts: usize,
+}
+
+/// All charges of one request on the same bucket: they count as one.
+#[derive(Debug)]
+struct Merged {
+    key: usize,
+    policy: Policy,
+    cost: u64,
+}
+
+impl Batch {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets all requests, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.names.clear();
+        self.keys.clear();
+        self.key_places.clear();
+        self.terms.clear();
+        self.term_places.clear();
+        self.encoded.clear();
+        self.requests.clear();
+        self.checks.clear();
+        self.parts.clear();
+        self.reply_length = 0;
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// How many requests there are.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// How many buckets they touch.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Adds one request and returns its place.
+    pub fn push<'a>(&mut self, charges: impl Iterator<Item = Charge<'a>>) -> usize {
+        let mut merged = std::mem::take(&mut self.merged);
+        for charge in charges {
+            let key = self.key(&charge);
+            let part = merged.iter().position(|other: &Merged| other.key == key);
+            if let Some(part) = part {
+                merged[part].policy = *charge.policy;
+                merged[part].cost = merged[part].cost.saturating_add(charge.cost);
+            } else {
+                merged.push(Merged { key, policy: *charge.policy, cost: charge.cost });
+            }
+            self.parts.push(part.unwrap_or(merged.len() - 1));
+        }
+        self.reply_length += 1;
+        msgpack::array(&mut self.encoded, 2 * merged.len());
+        for check in merged.drain(..) {
+            let terms = self.terms(Terms::new(&check.policy, check.cost));
+            self.checks.push(terms);
+            self.reply_length += self.terms[terms].numbers();
+            // Lua counts from one.
+            msgpack::number(&mut self.encoded, check.key as u64 + 1);
+            msgpack::number(&mut self.encoded, terms as u64 + 1);
+        }
+        self.merged = merged;
+        self.requests.push(Request { checks: self.checks.len(), parts: self.parts.len() });
+        self.requests.len() - 1
+    }
+
+    /// The call by the script's hash, which fails with `NOSCRIPT` if Redis does not know it.
+    #[must_use]
+    pub fn evalsha(&self, script: &Script) -> Cmd {
+        self.call("EVALSHA", script.hash())
+    }
+
+    /// The call that brings the script's text along, after which Redis knows it.
+    #[must_use]
+    pub fn eval(&self, script: &Script) -> Cmd {
+        self.call("EVAL", script.text())
+    }
+
+    /// The terms of some checks.
+    pub(super) fn terms_of(&self, checks: std::ops::Range<usize>) -> impl Iterator<Item = &Terms> {
+        self.checks[checks].iter().map(|place| &self.terms[*place])
+    }
+
+    fn call(&self, command: &str, script: &str) -> Cmd {
+        let argument = self.argument();
+        let bytes = script.len() + self.names.len() + argument.len() + 32;
+        let mut cmd = Cmd::with_capacity(self.keys.len() + 4, bytes);
+        cmd.arg(command).arg(script).arg(self.keys.len());
+        let mut start = 0;
+        for key in &self.keys {
+            cmd.arg(&self.names[start..key.end]);
+            start = key.end;
+        }
+        cmd.arg(argument);
+        cmd
+    }
+
+    fn argument(&self) -> Vec<u8> {
+        /// Five numbers of nine bytes, and the head of their array.
+        const TERMS: usize = 46;
+        let bytes = self.encoded.len() + TERMS * self.terms.len() + 16;
+        let mut argument = Vec::with_capacity(bytes);
+        msgpack::array(&mut argument, 2);
+        msgpack::array(&mut argument, self.terms.len());
+        for terms in &self.terms {
+            terms.write(&mut argument);
+        }
+        msgpack::array(&mut argument, self.requests.len());
+        argument.extend_from_slice(&self.encoded);
+        argument
+    }
+
+    fn key(&mut self, charge: &Charge<'_>) -> usize {
+        // The name is a keyed hash already.
+        let hash = |bucket: BucketId| bucket.0 as u64;
+        let is_it = |place: &usize| self.keys[*place].bucket == charge.bucket;
+        if let Some(place) = self.key_places.find(hash(charge.bucket), is_it) {
+            return *place;
+        }
+        let place = self.keys.len();
+        self.names.extend_from_slice(charge.name);
+        self.keys.push(Key { bucket: charge.bucket, end: self.names.len() });
+        let keys = &self.keys;
+        self.key_places
+            .insert_unique(hash(charge.bucket), place, |place| hash(keys[*place].bucket));
+        place
+    }
+
+    fn terms(&mut self, terms: Terms) -> usize {
+        let next = self.terms.len();
+        let place = *self.term_places.entry(terms).or_insert(next);
+        if place == next {
+            self.terms.push(terms);
+        }
+        place
+    }
+}

@@ -1,0 +1,55 @@
+//! The scripts in `lua/`, as Redis gets them: an algorithm a file, and the step that is called.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+/// A script and the name that Redis knows it by.
+#[derive(Debug)]
+pub struct Script {
+    text: Cow<'static, str>,
+    hash: String,
+}
+
+impl Script {
+    pub fn new(text: impl Into<Cow<'static, str>>) -> Self {
+        let text = text.into();
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
+    }
+
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// SHA-1, in hexadecimal digits.
+    #[must_use]
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+}
+
+/// The algorithms, and a step that uses them.
+macro_rules! with_algorithms {
+    ($step:literal) => {
+        concat!(
+            include_str!("../../../lua/state.lua"),
+            include_str!("../../../lua/token_bucket.lua"),
+            include_str!("../../../lua/sliding_window.lua"),
+            include_str!("../../../lua/fixed_window.lua"),
+            include_str!($step),
+        )
+    };
+}
+
+/// Decides the requests of a [`Batch`](super::batch::Batch).
+pub static DECIDE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(with_algorithms!("../../../lua/decide.lua")));
+
+/// Makes [`Adjustment`](super::adjustment::Adjustment)s.
+pub static ADJUST: LazyLock<Script> =
+    LazyLock::new(|| Script::new(with_algorithms!("../../../lua/adjust.lua")));
+
+/// Counts the nodes that share a Redis.
+pub static HEARTBEAT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua")));
