@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use weir::clock::Micros;
 use weir::limit::{Policy, Rate, Retry};
 
-use crate::decider::{Decider, Embedded};
+use crate::decider::{Decider, Engine, on_every_engine};
 use crate::reference::{Model, rate_of};
 use crate::strategies::{bucket, magnitude, start, steps};
 
@@ -27,12 +27,11 @@ fn holds_everywhere(
     Ok(())
 }
 
-proptest! {
-    #[test]
-    fn no_interval_admits_more_than_burst_and_rate(
+fn no_interval_admits_more_than_burst_and_rate<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
         policy in bucket(), start in start(), steps in steps(),
-    ) {
-        let mut decider = Embedded::new(10);
+    )| {
+        let mut decider = engine.fresh();
         let (mut now, mut promised, mut history) = (start, None, Vec::new());
         for step in steps {
             let cost;
@@ -47,15 +46,16 @@ proptest! {
             };
         }
         holds_everywhere(&history, rate_of(&policy), policy.quota())?;
-    }
+    });
+}
 
-    /// Where a refusal leaves less than its cost in the exact bucket, nothing was lost; rounding
-    /// may lose a millionth of what was admitted before.
-    #[test]
-    fn a_refusal_is_never_for_want_of_more_than_rounding_took(
+/// Where a refusal leaves less than its cost in the exact bucket, nothing was lost; rounding
+/// may lose a millionth of what was admitted before.
+fn a_refusal_is_never_for_want_of_more_than_rounding_took<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
         policy in bucket(), start in start(), steps in steps(),
-    ) {
-        let mut decider = Embedded::new(10);
+    )| {
+        let mut decider = engine.fresh();
         let mut exact = Model::new(&policy);
         let period = u128::from(rate_of(&policy).period_us());
         let (mut now, mut promised, mut admitted) = (start, None, 0);
@@ -77,17 +77,18 @@ proptest! {
                 }
             };
         }
-    }
+    });
+}
 
-    /// Takes single tokens until refused, then waits as told, again and again.
-    #[test]
-    fn greed_gets_all_but_one_token(
+/// Takes single tokens until refused, then waits as told, again and again.
+fn greed_gets_all_but_one_token<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
         count in magnitude(1_000_000), burst in 1..50_u64, start in start(), rounds in 1..40_u32,
-    ) {
+    )| {
         let rate = Rate::new(count, std::time::Duration::from_secs(60)).expect("a rate");
         let bucket = weir::limit::token_bucket::TokenBucket::new(rate, burst).expect("a bucket");
         let policy = Policy::TokenBucket(bucket);
-        let mut decider = Embedded::new(10);
+        let mut decider = engine.fresh();
         let (mut now, mut history) = (start, Vec::new());
         for _ in 0..rounds {
             let retry = loop {
@@ -103,5 +104,11 @@ proptest! {
             now = at;
         }
         holds_everywhere(&history, rate, burst)?;
-    }
+    });
+}
+
+on_every_engine! {
+    no_interval_admits_more_than_burst_and_rate
+    a_refusal_is_never_for_want_of_more_than_rounding_took
+    greed_gets_all_but_one_token
 }

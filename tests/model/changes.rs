@@ -5,12 +5,12 @@ use proptest::prelude::*;
 use weir::clock::Micros;
 use weir::limit::{Policy, Retry};
 
-use crate::decider::{Decider, Embedded};
+use crate::decider::{Decider, Engine, on_every_engine};
 use crate::reference::rate_of;
 use crate::strategies::{bucket, start, window};
 
 /// Two policies of one algorithm.
-fn change() -> impl Strategy<Value = (Policy, Policy)> {
+pub(crate) fn change() -> impl Strategy<Value = (Policy, Policy)> {
     prop_oneof![
         (bucket(), bucket()),
         (window(), window())
@@ -18,10 +18,9 @@ fn change() -> impl Strategy<Value = (Policy, Policy)> {
     ]
 }
 
-proptest! {
-    #[test]
-    fn a_spent_bucket_is_not_fresh_under_new_numbers((old, new) in change(), start in start()) {
-        let mut decider = Embedded::new(10);
+fn a_spent_bucket_is_not_fresh_under_new_numbers<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |((old, new) in change(), start in start())| {
+        let mut decider = engine.fresh();
         let spent = decider.ask(start, &old, old.quota());
         prop_assert_eq!(spent.refused, None);
         let left = decider.ask(start, &new, 0).report.remaining;
@@ -31,13 +30,12 @@ proptest! {
         if !matches!(new, Policy::TokenBucket(_)) {
             prop_assert_eq!(left, new.quota().saturating_sub(old.quota()));
         }
-    }
+    });
+}
 
-    #[test]
-    fn a_spent_bucket_refills_under_new_numbers_as_an_empty_one_does(
-        (old, new) in change(), start in start(),
-    ) {
-        let mut decider = Embedded::new(10);
+fn a_spent_bucket_refills_under_new_numbers_as_an_empty_one_does<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |((old, new) in change(), start in start())| {
+        let mut decider = engine.fresh();
         prop_assert_eq!(decider.ask(start, &old, old.quota()).refused, None);
         let all = decider.ask(start, &new, new.quota());
         let Some(Retry::At(at)) = all.refused else {
@@ -57,13 +55,14 @@ proptest! {
         let early = decider.ask(Micros(at.0 - 1), &new, new.quota()).refused;
         prop_assert_eq!(early, Some(Retry::At(at)));
         prop_assert_eq!(decider.ask(at, &new, new.quota()).refused, None);
-    }
+    });
+}
 
-    #[test]
-    fn a_clock_that_steps_back_neither_fills_nor_locks_out(
+fn a_clock_that_steps_back_neither_fills_nor_locks_out<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
         policy in prop_oneof![bucket(), window()], start in start(), back in 0..4_000_000_000_u64,
-    ) {
-        let mut decider = Embedded::new(10);
+    )| {
+        let mut decider = engine.fresh();
         prop_assert_eq!(decider.ask(start, &policy, policy.quota()).refused, None);
         let earlier = Micros(start.0 - back);
         let Some(Retry::At(at)) = decider.ask(earlier, &policy, 1).refused else {
@@ -72,16 +71,22 @@ proptest! {
         let wait = u128::from(at.0 - earlier.0);
         prop_assert!(wait <= 2 * u128::from(rate_of(&policy).period_us()));
         prop_assert_eq!(decider.ask(at, &policy, 1).refused, None);
-    }
+    });
 }
 
-#[test]
-fn another_algorithm_starts_afresh() {
+fn another_algorithm_starts_afresh(engine: &impl Engine) {
     let rate = weir::limit::Rate::new(5, std::time::Duration::from_secs(60)).expect("a rate");
     let fixed = Policy::FixedWindow(weir::limit::fixed_window::FixedWindow::new(rate));
     let sliding = Policy::SlidingWindow(weir::limit::sliding_window::SlidingWindow::new(rate));
-    let mut decider = Embedded::new(10);
+    let mut decider = engine.fresh();
     let now = Micros(1_700_000_000_000_000);
     assert_eq!(decider.ask(now, &fixed, 5).report.remaining, 0);
     assert_eq!(decider.ask(now, &sliding, 0).report.remaining, 5);
+}
+
+on_every_engine! {
+    a_spent_bucket_is_not_fresh_under_new_numbers
+    a_spent_bucket_refills_under_new_numbers_as_an_empty_one_does
+    a_clock_that_steps_back_neither_fills_nor_locks_out
+    another_algorithm_starts_afresh
 }

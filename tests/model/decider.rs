@@ -1,7 +1,7 @@
 //! Something that decides, and the embedded store as such.
 
 use weir::clock::{Clock, Micros};
-use weir::limit::{Policy, Report, Retry};
+use weir::limit::{Policy, Report, Retry, State};
 use weir::store::{BucketHasher, Check, MemoryStore};
 
 /// One check: the key stands for a bucket of its own.
@@ -17,6 +17,15 @@ pub(crate) struct Ask<'a> {
 pub(crate) struct Answer {
     pub(crate) refused: Option<Retry>,
     pub(crate) report: Report,
+    /// The bucket after the decision. One that is full again is as good as none.
+    pub(crate) state: State,
+}
+
+impl Answer {
+    pub(crate) fn new(policy: &Policy, at: Micros, state: State, refused: Option<Retry>) -> Self {
+        let report = policy.report(state, at);
+        Self { refused, report, state: if state.until > at { state } else { State::default() } }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +42,44 @@ pub(crate) trait Decider {
     /// Decides one ask.
     fn ask(&mut self, at: Micros, policy: &Policy, cost: u64) -> Answer {
         self.decide(at, &[Ask { policy, key: 0, cost }]).answers[0]
+    }
+}
+
+/// Where deciders come from.
+pub(crate) trait Engine {
+    type Decider<'a>: Decider
+    where
+        Self: 'a;
+
+    /// How many random histories are worth their time.
+    const CASES: u32;
+
+    /// A decider that knows no bucket.
+    fn fresh(&self) -> Self::Decider<'_>;
+}
+
+/// Makes a test of each claim for each engine.
+macro_rules! on_every_engine {
+    ($($claim:ident)*) => {
+        mod embedded {
+            $(#[test] fn $claim() { super::$claim(&crate::decider::Memory); })*
+        }
+        mod redis {
+            $(#[test] fn $claim() { super::$claim(&crate::lua::Redis::start()); })*
+        }
+    };
+}
+pub(crate) use on_every_engine;
+
+/// The embedded store, with room for every key.
+pub(crate) struct Memory;
+
+impl Engine for Memory {
+    type Decider<'a> = Embedded;
+    const CASES: u32 = 256;
+
+    fn fresh(&self) -> Embedded {
+        Embedded::new(100)
     }
 }
 
@@ -55,10 +102,7 @@ impl Decider for Embedded {
         let mut checks: Vec<Check<'_>> = asks.iter().map(|ask| self.names.check(ask)).collect();
         let decision = self.store.decide_now(&mut checks);
         assert_eq!(decision.now, at);
-        let answer = |check: &Check<'_>| Answer {
-            refused: check.refused,
-            report: check.policy.report(check.state, at),
-        };
+        let answer = |check: &Check<'_>| Answer::new(check.policy, at, check.state, check.refused);
         Outcome { admitted: decision.admitted, answers: checks.iter().map(answer).collect() }
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use weir::clock::Micros;
 use weir::limit::{Policy, Retry};
 
-use crate::decider::{Ask, Decider, Embedded};
+use crate::decider::{Ask, Decider, Engine, on_every_engine};
 use crate::reference::Model;
 use crate::strategies::{Step, even_bucket, policy, rounds, start, steps, window};
 
@@ -34,26 +34,27 @@ fn agrees(
     Ok(())
 }
 
-proptest! {
-    #[test]
-    fn token_buckets_that_need_no_rounding_agree_with_the_model(
+fn token_buckets_that_need_no_rounding_agree_with_the_model<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
         policy in even_bucket(), start in start(), steps in steps(),
-    ) {
-        agrees(&mut Embedded::new(10), &policy, start, &steps)?;
-    }
+    )| {
+        agrees(&mut engine.fresh(), &policy, start, &steps)?;
+    });
+}
 
-    #[test]
-    fn windows_agree_with_the_model(
+fn windows_agree_with_the_model<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
         policy in window(), start in start(), steps in steps(),
-    ) {
-        agrees(&mut Embedded::new(10), &policy, start, &steps)?;
-    }
+    )| {
+        agrees(&mut engine.fresh(), &policy, start, &steps)?;
+    });
+}
 
-    #[test]
-    fn what_is_refused_passes_at_the_promised_instant_and_not_before(
+fn what_is_refused_passes_at_the_promised_instant_and_not_before<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
         policy in policy(), start in start(), steps in steps(),
-    ) {
-        let mut decider = Embedded::new(10);
+    )| {
+        let mut decider = engine.fresh();
         let (mut now, mut promised) = (start, None);
         for step in steps {
             let cost;
@@ -72,16 +73,17 @@ proptest! {
                 }
             }
         }
-    }
+    });
+}
 
-    /// A decision over several buckets is the same as asking each model and charging all or none.
-    #[test]
-    fn several_checks_are_charged_together_or_not_at_all(
+/// A decision over several buckets is the same as asking each model and charging all or none.
+fn several_checks_are_charged_together_or_not_at_all<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
         policies in prop::collection::vec(prop_oneof![even_bucket(), window()], 2..6),
         start in start(),
         rounds in rounds(),
-    ) {
-        let mut decider = Embedded::new(100);
+    )| {
+        let mut decider = engine.fresh();
         let mut models: Vec<Model> = policies.iter().map(Model::new).collect();
         let mut now = start;
         for round in rounds {
@@ -108,5 +110,12 @@ proptest! {
                 prop_assert_eq!(answer.report, models[ask.key as usize].report(now));
             }
         }
-    }
+    });
+}
+
+on_every_engine! {
+    token_buckets_that_need_no_rounding_agree_with_the_model
+    windows_agree_with_the_model
+    what_is_refused_passes_at_the_promised_instant_and_not_before
+    several_checks_are_charged_together_or_not_at_all
 }

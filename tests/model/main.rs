@@ -3,8 +3,16 @@
 //! Whatever decides implements [`decider::Decider`]; what it should say comes from the naive
 //! models in [`reference`], which share no code with the engine.
 
+#[path = "../support/scratch.rs"]
+#[allow(dead_code, clippy::unwrap_used, reason = "made for the black-box tests")]
+mod scratch;
+
 /// What is under test, behind one face.
 mod decider;
+/// The Lua scripts on a Redis of the test's own, as such.
+mod lua;
+/// The policies on a plain map, as such.
+mod plain;
 /// The semantics once more, written to be obvious and not to be fast.
 mod reference;
 /// Random limits, costs and times.
@@ -18,11 +26,19 @@ mod changes;
 mod concurrency;
 /// A table that is full.
 mod full_table;
+/// Charges that are given back.
+mod give_back;
 /// Random histories, step by step against the models.
 mod histories;
+/// What is under a key in Redis: expiry, wrong types, garbage.
+mod keys;
+/// Counting the nodes that share a Redis.
+mod nodes;
 /// Shared buckets, while many threads want them and time goes on.
 mod overflow;
 /// Random histories of a table with hardly a place.
 mod small_table;
+/// Rust and Lua, step by step and bit for bit.
+mod twins;
 /// Fixed histories from `vectors.toml`.
 mod vectors;

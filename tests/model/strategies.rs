@@ -102,7 +102,7 @@ pub(crate) fn rounds() -> impl Strategy<Value = Vec<Round>> {
 }
 
 /// In which time a spent limit recovers, or its window passes.
-fn span(policy: &Policy) -> u64 {
+pub(crate) fn span(policy: &Policy) -> u64 {
     let rate = rate_of(policy);
     match policy {
         Policy::TokenBucket(it) => {
@@ -114,7 +114,7 @@ fn span(policy: &Policy) -> u64 {
 }
 
 /// Shares are counted in 2^-16.
-fn share(share: u64, of: u64) -> u64 {
+pub(crate) fn share(share: u64, of: u64) -> u64 {
     ((u128::from(share) * u128::from(of)) >> 16) as u64
 }
 

@@ -9,7 +9,7 @@ use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate, Retry};
 
-use crate::decider::{Decider, Embedded};
+use crate::decider::{Decider, Engine, on_every_engine};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -98,14 +98,11 @@ impl Vector {
 }
 
 /// Every vector starts from an empty store.
-pub(crate) fn run_all<D: Decider>(mut fresh: impl FnMut() -> D) {
+fn every_vector_comes_out_as_written(engine: &impl Engine) {
     let vectors: Vectors = toml::from_str(include_str!("vectors.toml")).expect("valid vectors");
     for vector in &vectors.vector {
-        vector.run(&mut fresh());
+        vector.run(&mut engine.fresh());
     }
 }
 
-#[test]
-fn the_embedded_store_agrees_with_every_vector() {
-    run_all(|| Embedded::new(100));
-}
+on_every_engine! { every_vector_comes_out_as_written }

@@ -1,0 +1,181 @@
+//! The Lua scripts as something that decides, on a real Redis of the test's own.
+//!
+//! The scripts are the product's but for two places: the time is the test's, and keys are kept so
+//! long that no expiry comes between. Commands and replies are the product's own.
+
+use std::cell::RefCell;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis::Connection;
+use weir::clock::Micros;
+use weir::limit::{State, Verdict};
+use weir::store::redis::adjustment::{self, Adjustment, Op};
+use weir::store::redis::batch::{Batch, Charge};
+use weir::store::redis::reply::Reply;
+use weir::store::redis::script::{self, Script};
+
+use crate::decider::{Answer, Ask, Decider, Engine, Names, Outcome};
+use crate::scratch::Scratch;
+
+/// Far more than it ever takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Redis {
+    process: Child,
+    connection: RefCell<Connection>,
+    decide: Script,
+    adjust: Script,
+    _directory: Scratch,
+}
+
+impl Redis {
+    pub(crate) fn start() -> Self {
+        let directory = Scratch::new();
+        let socket = directory.path().join("redis");
+        let process = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(&socket)
+            .current_dir(directory.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server");
+        let url = format!("unix://{}", socket.display());
+        let client = redis::Client::open(url).expect("a client");
+        let deadline = Instant::now() + PATIENCE;
+        let connection = loop {
+            match client.get_connection() {
+                Ok(connection) => break connection,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let (decide, adjust) = (altered(&script::DECIDE), altered(&script::ADJUST));
+        let redis = Self {
+            process,
+            connection: RefCell::new(connection),
+            decide,
+            adjust,
+            _directory: directory,
+        };
+        for script in [&redis.decide, &redis.adjust, &*script::DECIDE, &*script::ADJUST] {
+            let hash: String = redis.ask(redis::cmd("SCRIPT").arg("LOAD").arg(script.text()));
+            assert_eq!(hash, script.hash());
+        }
+        redis
+    }
+
+    pub(crate) fn ask<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> T {
+        command.query(&mut *self.connection.borrow_mut()).expect("an answer")
+    }
+
+    pub(crate) fn ask_all<T: redis::FromRedisValue>(&self, commands: &redis::Pipeline) -> T {
+        commands.query(&mut *self.connection.borrow_mut()).expect("answers")
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Engine for Redis {
+    type Decider<'a> = Lua<'a>;
+    const CASES: u32 = 128;
+
+    fn fresh(&self) -> Lua<'_> {
+        self.ask::<()>(&redis::cmd("FLUSHDB"));
+        Lua { redis: self, batch: Batch::new(), names: Names::new() }
+    }
+}
+
+/// The script with its time from further arguments.
+fn altered(script: &Script) -> Script {
+    let changes = [
+        ("redis.call('TIME')", "{ ARGV[2], ARGV[3] }"),
+        ("local MARGIN = 1000\n", "local MARGIN = 1000000000000000\n"),
+    ];
+    Script::new(changes.iter().fold(script.text().to_owned(), |text, (from, to)| {
+        assert_eq!(text.matches(from).count(), 1, "{from}");
+        text.replace(from, to)
+    }))
+}
+
+pub(crate) struct Lua<'a> {
+    redis: &'a Redis,
+    /// One for all calls, as the product uses it.
+    batch: Batch,
+    names: Names,
+}
+
+impl Lua<'_> {
+    /// Decides all requests in one call.
+    pub(crate) fn decide_all(&mut self, at: Micros, requests: &[Vec<Ask<'_>>]) -> Vec<Outcome> {
+        self.batch.clear();
+        for (place, asks) in requests.iter().enumerate() {
+            let names: Vec<[u8; 16]> = asks.iter().map(|ask| self.name(ask)).collect();
+            let charges = asks.iter().zip(&names).map(|(ask, name)| Charge {
+                bucket: self.names.check(ask).bucket,
+                name,
+                policy: ask.policy,
+                cost: ask.cost,
+            });
+            assert_eq!(self.batch.push(charges), place);
+        }
+        let mut command = self.batch.evalsha(&self.redis.decide);
+        let bytes: Vec<u8> = self.redis.ask(timed(&mut command, at));
+        let reply = Reply::parse(&bytes, &self.batch).expect("a reply");
+        assert_eq!(reply.now(), at);
+        let outcome = |(place, asks): (usize, &Vec<Ask<'_>>)| {
+            let admitted = reply.admitted(place);
+            assert_eq!(reply.states(place).len(), asks.len());
+            let states = reply.states(place).enumerate();
+            let answers: Vec<Answer> = states
+                .map(|(i, state)| {
+                    let refused = if admitted { None } else { refusal(at, &asks[..=i], state) };
+                    Answer::new(asks[i].policy, at, state, refused)
+                })
+                .collect();
+            assert_eq!(admitted, answers.iter().all(|answer| answer.refused.is_none()));
+            Outcome { admitted, answers }
+        };
+        requests.iter().enumerate().map(outcome).collect()
+    }
+
+    pub(crate) fn adjust(&self, at: Micros, ask: &Ask<'_>, op: Op) {
+        let name = self.name(ask);
+        let adjustment = Adjustment { op, name: &name, policy: ask.policy, cost: ask.cost };
+        let mut command = adjustment::evalsha(&[adjustment], &self.redis.adjust);
+        let now: u64 = self.redis.ask(timed(&mut command, at));
+        assert_eq!(now, at.0);
+    }
+
+    /// The bucket's key in Redis.
+    pub(crate) fn name(&self, ask: &Ask<'_>) -> [u8; 16] {
+        self.names.check(ask).bucket.0.to_be_bytes()
+    }
+}
+
+impl Decider for Lua<'_> {
+    fn decide(&mut self, at: Micros, asks: &[Ask<'_>]) -> Outcome {
+        self.decide_all(at, &[asks.to_vec()]).remove(0)
+    }
+}
+
+fn timed(command: &mut redis::Cmd, at: Micros) -> &redis::Cmd {
+    command.arg(at.0 / 1_000_000).arg(at.0 % 1_000_000)
+}
+
+/// What the last ask of a refused request is told: all asks of its bucket up to it are one.
+fn refusal(at: Micros, asks: &[Ask<'_>], state: State) -> Option<weir::limit::Retry> {
+    let last = asks.last().expect("an ask");
+    let same =
+        |ask: &&Ask<'_>| (ask.key, ask.policy.algorithm()) == (last.key, last.policy.algorithm());
+    let cost = asks.iter().filter(same).fold(0, |sum: u64, ask| sum.saturating_add(ask.cost));
+    match last.policy.evaluate(state, at, cost) {
+        Verdict::Admit(_) => None,
+        Verdict::Refuse(retry) => Some(retry),
+    }
+}
