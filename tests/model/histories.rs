@@ -6,7 +6,7 @@ use weir::limit::{Policy, Retry};
 
 use crate::decider::{Ask, Decider, Engine, on_every_engine};
 use crate::reference::Model;
-use crate::strategies::{Step, even_bucket, policy, rounds, start, steps, window};
+use crate::strategies::{LATEST, Step, even_bucket, policy, rounds, start, steps, window};
 
 fn agrees(
     decider: &mut impl Decider,
@@ -19,6 +19,9 @@ fn agrees(
     for step in steps {
         let cost;
         (now, cost) = step.place(policy, now, promised);
+        if now > LATEST {
+            break;
+        }
         let refused = model.refusal(now, cost);
         if refused.is_none() {
             model.charge(now, cost);
@@ -59,6 +62,9 @@ fn what_is_refused_passes_at_the_promised_instant_and_not_before<E: Engine>(engi
         for step in steps {
             let cost;
             (now, cost) = step.place(&policy, now, promised);
+            if now > LATEST {
+                break;
+            }
             promised = None;
             match decider.ask(now, &policy, cost).refused {
                 None => {}
@@ -88,6 +94,9 @@ fn several_checks_are_charged_together_or_not_at_all<E: Engine>(engine: &E) {
         let mut now = start;
         for round in rounds {
             now = round.after(&policies, now);
+            if now > LATEST {
+                break;
+            }
             let asks: Vec<Ask<'_>> = round.picks.iter().map(|pick| {
                 let (key, policy) = pick.of(&policies);
                 Ask { policy, key: key as u64, cost: pick.cost(policy) }

@@ -173,7 +173,7 @@ fn garbage_under_a_key_is_put_right_by_the_next_charge() {
         for text in &garbage {
             let mut lua = redis.fresh();
             let ask = Ask { policy, key: 0, cost: 3 };
-            redis.ask::<()>(redis::cmd("SET").arg(&lua.name(&ask)).arg(text));
+            lua.put(&ask, text);
             starts_afresh(&mut lua, &ask);
         }
     }

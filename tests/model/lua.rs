@@ -152,6 +152,11 @@ impl Lua<'_> {
         assert_eq!(now, at.0);
     }
 
+    /// Puts a text under the bucket's key.
+    pub(crate) fn put(&self, ask: &Ask<'_>, text: &str) {
+        self.redis.ask::<()>(redis::cmd("SET").arg(&self.name(ask)).arg(text));
+    }
+
     /// The bucket's key in Redis.
     pub(crate) fn name(&self, ask: &Ask<'_>) -> [u8; 16] {
         self.names.check(ask).bucket.0.to_be_bytes()

@@ -14,6 +14,11 @@ use crate::reference::rate_of;
 
 const YEAR_US: u64 = 366 * 86_400 * 1_000_000;
 
+/// Lua has doubles only, which hold the microseconds until the year 2255, and a bucket may take a
+/// century to refill. So histories end in 2052: then there is time to empty a bucket, wait until
+/// it is full, and empty it again.
+pub(crate) const LATEST: Micros = Micros(2_600_000_000_000_000);
+
 /// Where the random time of one step lies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Gap {
