@@ -9,6 +9,7 @@ mod diagnostic;
 mod error;
 mod file;
 mod locate;
+mod mask;
 mod planned;
 pub mod settings;
 mod suggest;
@@ -19,6 +20,7 @@ pub mod watch;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -38,7 +40,7 @@ pub const DEFAULT: &str = include_str!("../config/config.toml");
 const LARGEST: u64 = 16 << 20;
 
 /// A configuration that may be served.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Loaded {
     pub settings: Settings,
     /// What is allowed but probably not meant.
@@ -46,6 +48,18 @@ pub struct Loaded {
     /// What messages call the file: its path, or `built-in`.
     pub name: String,
     pub text: Arc<str>,
+}
+
+/// Without the text, which may hold a password.
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Loaded { settings, warnings, name, text: _ } = self;
+        f.debug_struct("Loaded")
+            .field("settings", settings)
+            .field("warnings", warnings)
+            .field("name", name)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Reads and checks a file.

@@ -3,11 +3,14 @@
 //! A [`Fault`] is one thing that is wrong, with its place and a way out. [`Diagnostics`] are all
 //! faults of one text, in the order of their places.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Level as Heading, Renderer, Snippet};
+
+use super::mask::Mask;
 
 /// More would scroll the first one, which often explains the rest, off the screen.
 const MOST_SHOWN: usize = 100;
@@ -68,6 +71,7 @@ impl Fault {
 #[derive(Debug, Clone)]
 pub struct Diagnostics {
     name: String,
+    /// Without its passwords, and so are the places of the faults.
     text: Arc<str>,
     faults: Vec<Fault>,
 }
@@ -75,6 +79,15 @@ pub struct Diagnostics {
 impl Diagnostics {
     pub(super) fn new(name: &str, text: Arc<str>, mut faults: Vec<Fault>) -> Self {
         faults.sort_by_key(|fault| fault.span.start);
+        let mask = Mask::of(&text);
+        let text = match mask.apply(&text) {
+            Cow::Borrowed(_) => text,
+            Cow::Owned(masked) => Arc::from(masked),
+        };
+        for fault in &mut faults {
+            fault.span = mask.shift(&fault.span);
+            fault.also = fault.also.take().map(|(span, label)| (mask.shift(&span), label));
+        }
         Diagnostics { name: name.to_owned(), text, faults }
     }
 

@@ -1,5 +1,7 @@
 //! What the author of a wrong word probably meant, and how words are shown in messages.
 
+use super::mask::mask;
+
 /// Longer words are no misspellings, and comparing them takes time.
 const LONGEST: usize = 64;
 /// How much of a word a message repeats.
@@ -35,8 +37,9 @@ pub(super) fn quote(word: &str) -> String {
     format!("`{}`", shown(word))
 }
 
-/// A word from the file without control characters and not too long.
+/// A word from the file without passwords and control characters, and not too long.
 pub(super) fn shown(word: &str) -> String {
+    let word = mask(word);
     let mut shown: String = word.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     if word.chars().nth(SHOWN).is_some() {
         shown.push('…');

@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Notes, Section};
 use crate::config::diagnostic::{Fault, Lines};
+use crate::config::mask::{HIDDEN, Mask};
 use crate::config::suggest::quote;
 
 /// A parsed text.
@@ -26,12 +27,17 @@ pub(in crate::config) struct File<'a> {
 impl<'a> File<'a> {
     pub(in crate::config) fn parse(text: &'a str) -> Self {
         let (root, errors) = DeTable::parse_recoverable(text);
+        let mask = Mask::of(text);
         let mut faults = Vec::new();
         let mut unclosed: Vec<Range<usize>> = Vec::new();
         for error in &errors {
             let at = error.span().unwrap_or(0..0);
             let Some(what) = Open::told_by(error.message()) else {
-                let written = text.get(at.clone()).unwrap_or_default();
+                // What the parser stumbles over may be a piece of a password.
+                let written = match text.get(at.clone()) {
+                    Some(_) if mask.touches(&at) => HIDDEN,
+                    written => written.unwrap_or_default(),
+                };
                 faults.push(describe(error.message(), written, at));
                 continue;
             };

@@ -200,3 +200,35 @@ limits
 ";
     assert_eq!(summary(&good(text)), expected);
 }
+
+/// Where a password can stand, in files that are faulty in every way.
+const SECRETIVE: [&str; 8] = [
+    "[store]\nulr = \"redis://me:s3cret@host/0\" # s\n",
+    "[store]\nurl = \"redis://me:s3cret@host\n",
+    "[store]\nurl = redis://me:s3cret@host\n",
+    "[store]\nurl = redis://me:s3cret#s3cret@host\n",
+    "[store]\nurl = \"redis://me:s3cret@host\" extra\n",
+    "store = { url = \"redis://me:s3cret@host\", kinf = 1 }\n",
+    "[store]\nkind = \"redis://me:s3cret@host\"\n",
+    "[store]\npassword = \"s3cret\"\n",
+];
+
+#[test]
+fn passwords_are_not_shown_whatever_is_wrong_with_a_file() {
+    for text in SECRETIVE {
+        let error = parse("config.toml", text).expect_err("faulty");
+        for shown in [error.render(true), error.lines().join("\n"), format!("{error:?}")] {
+            assert!(!shown.contains("s3cret"), "{text}\n{shown}");
+        }
+        assert!(error.render(false).contains("***"), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn what_is_shown_around_a_password_keeps_its_place() {
+    let error = parse("config.toml", SECRETIVE[5]).expect_err("faulty").to_string();
+    let expected = r#"
+1 | store = { url = "redis://me:***@host", kinf = 1 }
+  |                                        ^^^^"#;
+    assert!(error.contains(expected), "{error}");
+}

@@ -1,0 +1,204 @@
+//! What is never shown of a file: passwords.
+//!
+//! Messages repeat words of a file and show its lines. This looks at text, not at values: a line
+//! that is no TOML is shown as well, and a password that cannot be parsed is still one. In doubt
+//! it hides too much.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// What stands in for a password, whatever its length.
+pub(super) const HIDDEN: &str = "***";
+
+/// The passwords of a text.
+pub(super) struct Mask {
+    hidden: Vec<Hidden>,
+}
+
+struct Hidden {
+    span: Range<usize>,
+    /// Where it starts once this one and all before it are hidden.
+    start: usize,
+}
+
+/// A text without its passwords.
+pub(super) fn mask(text: &str) -> Cow<'_, str> {
+    Mask::of(text).apply(text)
+}
+
+impl Mask {
+    pub(super) fn of(text: &str) -> Self {
+        let mut spans = Vec::new();
+        let mut start = 0;
+        for line in text.split_inclusive('\n') {
+            in_line(line.trim_end_matches(['\n', '\r']), start, &mut spans);
+            start += line.len();
+        }
+        let mut hidden = Vec::with_capacity(spans.len());
+        let (mut written, mut read) = (0, 0);
+        for span in spans {
+            written += span.start - read;
+            read = span.end;
+            hidden.push(Hidden { span, start: written });
+            written += HIDDEN.len();
+        }
+        Mask { hidden }
+    }
+
+    pub(super) fn apply<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if self.hidden.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut shown = String::with_capacity(text.len());
+        let mut read = 0;
+        for Hidden { span, .. } in &self.hidden {
+            shown.extend([&text[read..span.start], HIDDEN]);
+            read = span.end;
+        }
+        Cow::Owned(shown + &text[read..])
+    }
+
+    /// Where a span of the text is once the passwords are hidden.
+    pub(super) fn shift(&self, span: &Range<usize>) -> Range<usize> {
+        let start = self.place(span.start, 0);
+        start..self.place(span.end, HIDDEN.len()).max(start)
+    }
+
+    /// `within` is where something in the midst of a password goes.
+    fn place(&self, at: usize, within: usize) -> usize {
+        let before = self.hidden.partition_point(|it| it.span.start < at);
+        match self.hidden[..before].last() {
+            None => at,
+            Some(it) if at < it.span.end => it.start + within,
+            Some(it) => it.start + HIDDEN.len() + (at - it.span.end),
+        }
+    }
+
+    /// Whether a span shows any of a password.
+    pub(super) fn touches(&self, span: &Range<usize>) -> bool {
+        let after = self.hidden.partition_point(|it| it.span.end <= span.start);
+        self.hidden.get(after).is_some_and(|it| it.span.start < span.end)
+    }
+}
+
+/// Finds the passwords of a line, which starts at `offset`.
+fn in_line(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
+    // A key of that name is unknown, and whoever writes it means it.
+    let end = assigned(line).map_or(line.len(), |value| value.start);
+    if line[..end].contains('@') {
+        credentials(&line[..end], offset, spans);
+    }
+    if let Some(value) = assigned(line).filter(|value| !value.is_empty()) {
+        spans.push(offset + value.start..offset + value.end);
+    }
+}
+
+/// What follows `password =`, up to the end of the line.
+fn assigned(line: &str) -> Option<Range<usize>> {
+    let quotes = [' ', '\t', '"', '\''];
+    line.match_indices("password").find_map(|(at, word)| {
+        let rest = line[at + word.len()..].trim_start_matches(quotes).strip_prefix('=')?;
+        let value = rest.trim_start_matches(quotes);
+        let start = line.len() - value.len();
+        Some(start..start + value.trim_end_matches(quotes).len())
+    })
+}
+
+/// What stands before an `@`: `scheme://user:password@`, `user:password@`, or `scheme://token@`.
+/// Several URLs in a line are told apart by what comes before their schemes.
+fn credentials(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
+    let mut push = |span: Range<usize>| {
+        if !span.is_empty() {
+            spans.push(offset + span.start..offset + span.end);
+        }
+    };
+    let urls = line.match_indices("://").filter(|(at, _)| begins_word(&line[..*at]));
+    let starts: Vec<usize> = urls.map(|(at, mark)| at + mark.len()).collect();
+    let first = starts.first().copied().unwrap_or(line.len());
+    if let Some(at) = line[..first].rfind('@') {
+        let start = line[..at].find(['"', '\'']).map_or(0, |quote| quote + 1);
+        if let Some(colon) = line[start..at].find(':') {
+            push(start + colon + 1..at);
+        }
+    }
+    let mut start = first;
+    for end in starts.iter().skip(1).copied().chain([line.len()]) {
+        // Without an `@` so far, what looks like another URL may be part of a password.
+        let Some(at) = line[start..end].rfind('@').map(|at| start + at) else { continue };
+        let user = line[start..at].find(':').map_or(0, |colon| colon + 1);
+        push(start + user..at);
+        start = end;
+    }
+}
+
+/// Whether a text ends in the scheme of a URL that begins there.
+fn begins_word(before: &str) -> bool {
+    let scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let before = before.trim_end_matches(scheme);
+    before.is_empty() || before.ends_with([' ', '\t', '"', '\'', '`', '[', ',', '=', '#', '('])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_hidden_and_the_rest_is_not() {
+        for (written, shown) in [
+            (r#"url = "redis://me:secret@host:1/0""#, r#"url = "redis://me:***@host:1/0""#),
+            (r#"url = "redis://:secret@host""#, r#"url = "redis://:***@host""#),
+            (r#"url = "redis://secret@host""#, r#"url = "redis://***@host""#),
+            (r#"url = "rediss://me:se/c?r#e:t@@host""#, r#"url = "rediss://me:***@host""#),
+            (r#"url = "redis://me:it's "secret"@host"#, r#"url = "redis://me:***@host"#),
+            (r#"url = "redis://me:s://cret@host""#, r#"url = "redis://me:***@host""#),
+            (r#"url = "redis://me:s@://cret@host""#, r#"url = "redis://me:***@host""#),
+            (r#"url = redis://me:secret@host"#, r#"url = redis://me:***@host"#),
+            (r#"url = "me:secret@host""#, r#"url = "me:***@host""#),
+            (r#"url = "redis:/me:secret@host""#, r#"url = "redis:***@host""#),
+            (
+                r#"url = ["redis://a:secret@b", "redis://c:secret@d"] # redis://e:secret@f"#,
+                r#"url = ["redis://a:***@b", "redis://c:***@d"] # redis://e:***@f"#,
+            ),
+            (r#"password = "secret""#, r#"password = "***""#),
+            (r#"{ url = "x://a:secret@b", "password"='secret' }"#, {
+                r#"{ url = "x://a:***@b", "password"='***"#
+            }),
+        ] {
+            assert_eq!(mask(written), shown);
+            assert!(!mask(written).contains("secret"));
+        }
+        for same in [
+            "",
+            r#"url = "redis://host:6379/0""#,
+            r#"path = "/@me/*""#,
+            r#"password_env = "NAME""#,
+            r#"password = """#,
+            "# the password",
+            "redis://@host",
+        ] {
+            assert_eq!(mask(same), same);
+        }
+    }
+
+    #[test]
+    fn spans_follow_what_they_point_at() {
+        let text =
+            "a = 1\nurl = \"redis://me:secret@host\" # ü\nlist = [\"x://u:pw@h\", 5]\nb = 2\n";
+        let mask = Mask::of(text);
+        let shown = mask.apply(text).into_owned();
+        let span = |text: &str, word: &str| {
+            let start = text.find(word).expect("it is there");
+            start..start + word.len()
+        };
+        for word in ["a = 1", "url", "@host", "# ü", "5", "b = 2", "x://u:"] {
+            assert_eq!(mask.shift(&span(text, word)), span(&shown, word), "{word}");
+            assert!(!mask.touches(&span(text, word)), "{word}");
+        }
+        // What points into a password points at what stands in for it.
+        let start = shown.find(HIDDEN).expect("one is hidden");
+        assert_eq!(mask.shift(&span(text, "ecre")), start..start + HIDDEN.len());
+        assert!(mask.touches(&span(text, "ecre")) && mask.touches(&span(text, ":s")));
+        let end = text.len()..text.len();
+        assert_eq!(mask.shift(&end), shown.len()..shown.len());
+    }
+}
