@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 use crate::admin::{self, Status};
 use crate::clock::Clock;
+use crate::config::settings::{self, StoreKind};
 use crate::config::watch::Watch;
-use crate::config::{Loaded, Source};
+use crate::config::{Loaded, Source, store_summary};
 use crate::gateway::{Compiled, Gateway};
 use crate::listen::acceptor::{self, Room};
 use crate::listen::worker::Worker;
@@ -33,6 +34,8 @@ pub enum AppError {
     Bind { address: SocketAddr, key: &'static str, source: io::Error },
     #[error("cannot open the access log: {0}")]
     AccessLog(#[source] io::Error),
+    #[error("this build cannot serve `store.kind = \"redis\"` yet; write `kind = \"memory\"`")]
+    NoRedis,
     #[error("the system gives no randomness: {0}")]
     Randomness(getrandom::Error),
     #[error("cannot start: {0}")]
@@ -65,8 +68,7 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
     let metrics = Metrics::new();
     let hasher = BucketHasher::random().map_err(AppError::Randomness)?;
     let clock = Clock::system();
-    let memory = MemoryStore::new(settings.store.max_keys, clock.clone());
-    let store = Arc::new(AnyStore::Memory(memory));
+    let store = Arc::new(open_store(&settings.store, &clock)?);
     let opened = AccessLog::open(&settings.telemetry.access_log).map_err(AppError::AccessLog)?;
     let (access_log, log_guard) = opened.unzip();
     let compiled = Compiled::new(settings.clone(), &hasher, &metrics, access_log.clone());
@@ -91,9 +93,8 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         tracing::info!("admin on http://{}", admin.local_addr()?);
         let admin = admin::start(admin, status.clone())?;
         tracing::info!(
-            "store memory, at most {} keys; {} workers, at most {max_connections} connections; \
-             configuration {source}",
-            settings.store.max_keys,
+            "store {}; {} workers, at most {max_connections} connections; configuration {source}",
+            store_summary(&settings.store),
             workers.len(),
         );
         let access_log = (access_log, log_guard);
@@ -142,6 +143,13 @@ async fn serve(signals: &mut Signals, reloader: &mut Reloader, mut watch: Option
 
 fn bind(address: SocketAddr, key: &'static str) -> Result<TcpListener, AppError> {
     acceptor::bind(address).map_err(|source| AppError::Bind { address, key, source })
+}
+
+fn open_store(store: &settings::Store, clock: &Clock) -> Result<AnyStore, AppError> {
+    match store.kind {
+        StoreKind::Memory => Ok(AnyStore::Memory(MemoryStore::new(store.max_keys, clock.clone()))),
+        StoreKind::Redis(_) => Err(AppError::NoRedis),
+    }
 }
 
 fn start_workers(

@@ -42,3 +42,17 @@ pub enum OnError {
     /// The request is answered with 503.
     Deny,
 }
+
+impl OnError {
+    pub const ALL: [OnError; 3] = [OnError::Local, OnError::Allow, OnError::Deny];
+
+    /// As the configuration and the logs call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            OnError::Local => "local",
+            OnError::Allow => "allow",
+            OnError::Deny => "deny",
+        }
+    }
+}

@@ -137,7 +137,8 @@ fn fixed_changes(old: &Settings, new: &Settings) -> Vec<&'static str> {
         ("server.drain", old.server.drain != new.server.drain),
         ("server.max_connections", old.server.max_connections != new.server.max_connections),
         ("admin", old.admin != new.admin),
-        ("store", old.store != new.store),
+        // `on_error` has become part of the limits.
+        ("store", old.store.kind != new.store.kind || old.store.max_keys != new.store.max_keys),
     ];
     changes.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
 }

@@ -14,6 +14,7 @@ mod path;
 mod rate;
 mod routes;
 mod server;
+mod store;
 mod upstreams;
 
 use super::file::{File, Notes};
@@ -23,12 +24,12 @@ pub(super) use limits::always_there;
 pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
     let mut root = file.root(notes);
     let (server, admin) = server::listeners(root.section("server"), root.section("admin"));
-    let store = server::store(root.section("store"));
+    let (store, failing) = store::store(root.section("store"));
     let respond = server::respond(root.section("respond"));
     let identity = server::identity(root.section("identity"));
     let telemetry = server::telemetry(root.section("telemetry"));
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
-    let (limits, limit_names) = limits::limits(&mut root);
+    let (limits, limit_names) = limits::limits(&mut root, failing);
     let routes = routes::routes(&mut root, &upstream_names, &limit_names);
     Settings { server, admin, store, respond, identity, telemetry, upstreams, limits, routes }
 }

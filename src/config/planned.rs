@@ -11,19 +11,7 @@ const KEYS: [(&str, &[&str]); 9] = [
     ("", &["access", "guards", "tenants", "trust"]),
     ("server", &["http2", "proxy_protocol", "tls"]),
     ("admin", &["token_env"]),
-    (
-        "store",
-        &[
-            "cluster",
-            "on_error",
-            "prefix",
-            "sentinel",
-            "snapshot",
-            "sync_interval",
-            "timeout",
-            "url",
-        ],
-    ),
+    ("store", &["snapshot", "sync_interval"]),
     ("respond", &["retry_jitter"]),
     ("identity", &["client", "jwt", "plan", "tenant", "user"]),
     ("upstreams.NAME", &["health", "http2", "tls", "weights"]),
@@ -40,7 +28,6 @@ const KEYS: [(&str, &[&str]); 9] = [
             "max_wait",
             "message",
             "mode",
-            "on_error",
             "plans",
             "refill",
             "status",
@@ -51,8 +38,8 @@ const KEYS: [(&str, &[&str]); 9] = [
     ("routes[]", &["cost", "degrade", "guards", "rewrite"]),
 ];
 
-/// Values of keys that this version has: of `algorithm`, and of `balance`.
-const WORDS: [&str; 4] = ["concurrency", "leaky_bucket", "sliding_log", "hash"];
+/// Values of keys that this version has: of `algorithm`, of `balance`, and of the store's `kind`.
+const WORDS: [&str; 5] = ["concurrency", "leaky_bucket", "sliding_log", "hash", "hybrid"];
 
 /// Whether a section is to have a key one day.
 pub(super) fn key(section: &str, key: &str) -> bool {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
-use crate::limit::Limit;
+use crate::limit::{Limit, OnError};
 
 /// A whole configuration, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub struct Admin {
 pub struct Store {
     pub kind: StoreKind,
     pub max_keys: usize,
+    /// What holds for limits that say nothing themselves; each [`Limit`] carries what does.
+    pub on_error: OnError,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! What a configuration says, in a few lines: for `weir check` and the log at start.
 
+mod store;
+
 use std::fmt::Write as _;
 
 use http::Method;
@@ -10,7 +12,8 @@ use super::settings::{
     Balance, HostPattern, Origin, PathPattern, Route, Segment, Settings, Target, Upstream,
 };
 use super::units::show_rate;
-use crate::limit::{Key, Limit, Missing, Policy, Source};
+use crate::limit::{Key, Limit, Missing, OnError, Policy, Source};
+pub use store::store;
 
 /// Routes, upstreams and limits in aligned columns.
 #[must_use]
@@ -26,6 +29,7 @@ pub fn summary(loaded: &Loaded) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{}: {}", loaded.name, counts.join(", "));
     let _ = writeln!(text, "listen {}, admin {}", listen.join(", "), settings.admin.listen);
+    let _ = writeln!(text, "store {}", store(&settings.store));
     let routes = settings.routes.iter().map(|route| route_row(route, settings));
     let _ = write!(text, "\nroutes\n{}", table(routes.collect()));
     if !settings.upstreams.is_empty() {
@@ -33,8 +37,9 @@ pub fn summary(loaded: &Loaded) -> String {
         let _ = write!(text, "\nupstreams\n{}", table(rows));
     }
     if !settings.limits.is_empty() {
-        let _ =
-            write!(text, "\nlimits\n{}", table(settings.limits.iter().map(limit_row).collect()));
+        let on_error = settings.store.on_error;
+        let rows = settings.limits.iter().map(|limit| limit_row(limit, on_error)).collect();
+        let _ = write!(text, "\nlimits\n{}", table(rows));
     }
     text
 }
@@ -67,21 +72,19 @@ fn upstream_row(upstream: &Upstream) -> Vec<String> {
         Balance::LeastRequests => "least_requests",
         Balance::Random => "random",
     };
-    let servers: Vec<String> = upstream.servers.iter().map(origin).collect();
+    let servers: Vec<String> =
+        upstream.servers.iter().map(|it| format!("http://{}", origin(it))).collect();
     vec![upstream.name.clone(), balance.to_owned(), servers.join(", ")]
 }
 
 fn origin(origin: &Origin) -> String {
     let Origin { host, port } = origin;
-    // Only an IPv6 address has colons, and a URL wants brackets around it.
-    if host.contains(':') {
-        format!("http://[{host}]:{port}")
-    } else {
-        format!("http://{host}:{port}")
-    }
+    // Only an IPv6 address has colons, and a port wants brackets around it.
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-fn limit_row(limit: &Limit) -> Vec<String> {
+/// `on_error` is told only where it is not the store's.
+fn limit_row(limit: &Limit, on_error: OnError) -> Vec<String> {
     let (rate, burst) = match &limit.policy {
         Policy::TokenBucket(it) => (it.rate(), format!("burst {}", it.burst())),
         Policy::SlidingWindow(it) => (it.rate(), String::new()),
@@ -94,6 +97,10 @@ fn limit_row(limit: &Limit) -> Vec<String> {
         Missing::Deny => "missing deny",
         Missing::Shared => "missing shared",
     };
+    let on_error = match limit.on_error {
+        same if same == on_error => String::new(),
+        other => format!("on error {}", other.name()),
+    };
     vec![
         limit.name.clone(),
         key(&limit.key),
@@ -102,6 +109,7 @@ fn limit_row(limit: &Limit) -> Vec<String> {
         burst,
         format!("cost {}", limit.cost),
         missing.to_owned(),
+        on_error,
         if limit.response_headers { String::new() } else { "hidden".to_owned() },
     ]
 }

@@ -5,6 +5,8 @@ mod meaning;
 mod reference;
 mod rendering;
 mod robustness;
+mod secrets;
+mod store;
 
 use super::{Loaded, parse};
 
@@ -34,6 +36,11 @@ fn limit(keys: &str) -> String {
 /// A route named `r` to echo, with more keys.
 fn route(keys: &str) -> String {
     format!("[[routes]]\nname = \"r\"\nupstream = \"echo\"\n{keys}")
+}
+
+/// A route to echo and a `[store]` of the kind redis, with more keys.
+fn redis(keys: &str) -> String {
+    with_route(&format!("[store]\nkind = \"redis\"\n{keys}"))
 }
 
 /// Any text below a route that is fine.

@@ -57,16 +57,19 @@ fn parse(text: &str) -> Result<Origin, (String, String)> {
         .ok_or_else(|| wrong(&format!("is not the address of a server: {}", quote(authority))))?;
     let port = match port {
         None => 80,
-        Some(port) => match port.parse::<u16>() {
-            Ok(number) if number > 0 && !port.starts_with('+') => number,
-            _ => return Err(wrong(&format!("has a bad port: {}", quote(port)))),
-        },
+        Some(text) => {
+            self::port(text).ok_or_else(|| wrong(&format!("has a bad port: {}", quote(text))))?
+        }
     };
     Ok(Origin { host, port })
 }
 
+pub(super) fn port(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|number| *number > 0 && !text.starts_with('+'))
+}
+
 /// Host, without brackets, and port.
-fn split(authority: &str) -> Option<(String, Option<&str>)> {
+pub(super) fn split(authority: &str) -> Option<(String, Option<&str>)> {
     if let Some(rest) = authority.strip_prefix('[') {
         let (address, rest) = rest.split_once(']')?;
         let address: Ipv6Addr = address.parse().ok()?;

@@ -1,5 +1,5 @@
-//! The sections of which there is one each: `[server]`, `[admin]`, `[store]`, `[respond]`,
-//! `[identity]` and `[telemetry]`.
+//! The sections of which there is one each: `[server]`, `[admin]`, `[respond]`, `[identity]` and
+//! `[telemetry]`.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use super::address;
 use crate::config::file::{Section, Unique, Value};
-use crate::config::settings::{
-    AccessLog, Admin, Identity, Respond, Server, Store, StoreKind, Telemetry,
-};
+use crate::config::settings::{AccessLog, Admin, Identity, Respond, Server, Telemetry};
 use crate::config::suggest::quote;
 use crate::config::units::LONGEST;
 
@@ -58,22 +56,6 @@ pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Ser
     let listen =
         admin_listen.unwrap_or_else(|| taken.claim_default("admin.listen", ADMIN, admin.notes()));
     (data, Admin { listen })
-}
-
-pub(super) fn store(mut section: Section<'_>) -> Store {
-    let kind = section.get("kind").and_then(|value| match value.text("memory")? {
-        other @ ("redis" | "hybrid") => {
-            value.wrong(
-                &format!("cannot be `{other}`: this version keeps its buckets in memory only"),
-                "write `\"memory\"`",
-            );
-            None
-        }
-        _ => value.choice(&[("memory", ())]).map(|()| StoreKind::Memory),
-    });
-    let max_keys =
-        read(&mut section, "max_keys", 1_000_000, |it| it.integer(1..=1_000_000_000)) as usize;
-    Store { kind: kind.unwrap_or(StoreKind::Memory), max_keys }
 }
 
 pub(super) fn respond(mut section: Section<'_>) -> Respond {

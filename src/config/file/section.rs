@@ -160,6 +160,23 @@ impl<'a> Section<'a> {
         values
     }
 
+    /// Whether the file has it, as a table.
+    pub(in crate::config) fn is_there(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Notes that the section is wrong. The message goes on where its name ends.
+    pub(in crate::config) fn wrong(&self, message: &str, help: &str) {
+        let message = format!("{} {message}", self.title);
+        self.notes.fault(Fault::error(self.span.clone(), message).help(help));
+    }
+
+    /// Notes that it is allowed and probably not meant.
+    pub(in crate::config) fn doubtful(&self, message: &str, help: &str) {
+        let message = format!("{} {message}", self.title);
+        self.notes.fault(Fault::warning(self.span.clone(), message).help(help));
+    }
+
     pub(in crate::config) fn notes(&self) -> &'a Notes {
         self.notes
     }

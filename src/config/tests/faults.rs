@@ -45,7 +45,7 @@ fn server_faults_say_what_to_write() {
 #[test]
 fn faults_of_the_other_sections_say_what_to_write() {
     each(&[
-        (with_route("[store]\nkind = \"redis\""), "in memory only; write `\"memory\"`"),
+        (with_route("[store]\nkind = \"hybrid\""), "not in this version: write `memory` or"),
         (with_route("[store]\nkind = \"memroy\""), "did you mean `memory`?"),
         (with_route("[store]\nmax_keys = 0"), "write a number from 1 to"),
         (with_route("[respond]\nheaders = [\"drfat\"]"), "did you mean `draft`?"),
@@ -168,7 +168,7 @@ fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
         (with_route("[server]\nhttp2 = true"), later),
         (with_route("[server]\nproxy_protocol = true"), later),
         (with_route("[admin]\ntoken_env = \"T\""), later),
-        (with_route("[store]\nurl = \"redis://a\""), later),
+        (with_route("[store]\nsync_interval = \"1s\""), later),
         (with_route("[store]\nsnapshot = \"a\""), later),
         (with_route("[guards.flood]\nkey = \"ip\""), later),
         (with_route("[tenants.a]\nrate = \"1/second\""), later),

@@ -186,6 +186,7 @@ upstream = "echo"
     let expected = "\
 config.toml: 2 routes, 2 limits, 1 upstream
 listen 0.0.0.0:80, [::]:80, admin 127.0.0.1:9090
+store memory, at most 1000000 keys
 
 routes
   users  *.example.com  /users/{id}  GET PUT     → api   per-key, all

@@ -62,6 +62,8 @@ fn change() -> impl Strategy<Value = Change> {
         "1979-05-27",
         "limits",
         "echo",
+        "redis://",
+        "@",
         " ",
     ]);
     prop_oneof![
@@ -92,7 +94,8 @@ fn apply(text: &mut String, change: &Change) {
 /// The reference without its comments, so that most changes hit something that means something.
 fn bare() -> String {
     let lines = REFERENCE.lines().filter(|line| !line.starts_with("# ") && *line != "#");
-    lines.flat_map(|line| [line.trim_start_matches('#'), "\n"]).collect()
+    let text: String = lines.flat_map(|line| [line.trim_start_matches('#'), "\n"]).collect();
+    text.replace("kind = \"memory\"", "kind = \"redis\"")
 }
 
 proptest! {
@@ -129,6 +132,9 @@ fn messages_stay_short_and_plain_whatever_strings_hold() {
         format!("/:{}", long("a")),
         format!("http://{}/", long("a/")),
         format!("header:{}", long("a")),
+        format!("redis://{}/", long("a/")),
+        format!("redis://{}@a", long("%6c:")),
+        format!("unix:///{}", long("a/")),
         format!("1/{}", long("s")),
         format!("0.0.0.0:{}", long("0")),
     ];

@@ -1,0 +1,99 @@
+//! Passwords and certificates, which stand in the environment or in files of their own.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::config::file::Value;
+use crate::config::settings::Secret;
+use crate::config::suggest::{quote, shown};
+
+/// What is larger was named by mistake.
+const LARGEST: u64 = 1 << 20;
+
+/// What an environment variable holds.
+pub(super) fn variable(value: &Value<'_>) -> Option<Secret> {
+    let name = value.text("REDIS_PASSWORD")?;
+    let fault = match std::env::var(name) {
+        Ok(secret) if !secret.is_empty() => return Some(Secret(secret)),
+        Ok(_) => "is empty",
+        Err(std::env::VarError::NotPresent) => "is not set",
+        Err(std::env::VarError::NotUnicode(_)) => "is not valid UTF-8",
+    };
+    value.wrong(
+        &format!("names the environment variable {}, which {fault}", quote(name)),
+        "set it before Weir starts",
+    );
+    None
+}
+
+/// What a file holds, without the line break at its end.
+pub(super) fn file(value: &Value<'_>) -> Option<Secret> {
+    let (path, bytes) = contents(value, "/etc/weir/redis-password")?;
+    let text = String::from_utf8(bytes).ok();
+    let secret = text.as_deref().map(|it| it.strip_suffix('\n').unwrap_or(it));
+    let secret = secret.map(|it| it.strip_suffix('\r').unwrap_or(it));
+    match secret.filter(|it| !it.is_empty()) {
+        Some(secret) => Some(Secret(secret.to_owned())),
+        None => {
+            value.wrong(
+                &format!("names a file without a password: {}", quote(path)),
+                "write the password into it, as UTF-8 and on one line",
+            );
+            None
+        }
+    }
+}
+
+/// A file of one certificate or several.
+pub(super) fn certificates(value: &Value<'_>) -> Option<Vec<u8>> {
+    let (path, bytes) = contents(value, "/etc/weir/redis-ca.pem")?;
+    let mut found = CertificateDer::pem_slice_iter(&bytes).peekable();
+    let good = found.peek().is_some() && found.all(|it| it.is_ok());
+    if !good {
+        value.wrong(
+            &format!("names a file that is no PEM certificate: {}", quote(path)),
+            "name one that has `-----BEGIN CERTIFICATE-----` in it",
+        );
+    }
+    good.then_some(bytes)
+}
+
+/// A file of a private key.
+pub(super) fn key(value: &Value<'_>) -> Option<Secret> {
+    let (path, bytes) = contents(value, "/etc/weir/redis.key")?;
+    let good = PrivateKeyDer::from_pem_slice(&bytes).is_ok();
+    let text = String::from_utf8(bytes).ok().filter(|_| good);
+    if text.is_none() {
+        value.wrong(
+            &format!("names a file that is no PEM private key: {}", quote(path)),
+            "name one that has `-----BEGIN PRIVATE KEY-----` in it",
+        );
+    }
+    text.map(Secret)
+}
+
+fn contents<'a>(value: &Value<'a>, example: &str) -> Option<(&'a str, Vec<u8>)> {
+    let path = value.text(example)?;
+    match read(path) {
+        Ok(bytes) => Some((path, bytes)),
+        Err(error) => {
+            value.wrong(
+                &format!("names a file that cannot be read: {}: {error}", quote(path)),
+                format!("see that it is there and may be read, such as `\"{}\"`", shown(example)),
+            );
+            None
+        }
+    }
+}
+
+fn read(path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::other("it is larger than 1MiB"));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,50 @@
+//! `tls = { ca, cert, key }`: files for `rediss://`.
+
+use super::secret;
+use crate::config::file::{Section, Value};
+use crate::config::settings::RedisTls;
+
+/// As written, if it is.
+pub(super) struct Keys<'a> {
+    section: Section<'a>,
+    ca: Option<Value<'a>>,
+    cert: Option<Value<'a>>,
+    key: Option<Value<'a>>,
+}
+
+impl<'a> Keys<'a> {
+    pub(super) fn of(mut section: Section<'a>) -> Self {
+        let (ca, cert, key) = (section.get("ca"), section.get("cert"), section.get("key"));
+        Keys { section, ca, cert, key }
+    }
+
+    pub(super) fn section(&self) -> &Section<'a> {
+        &self.section
+    }
+
+    /// `None` if there is something wrong, `Some(None)` if the URL wants no TLS.
+    pub(super) fn read(&self, wanted: bool) -> Option<Option<RedisTls>> {
+        if self.section.is_there() && !wanted {
+            self.section.wrong(
+                "goes with a `rediss://` URL only",
+                "write `rediss://` in `url`, or leave it out",
+            );
+            return None;
+        }
+        let ca = self.ca.as_ref().map_or(Some(None), |it| secret::certificates(it).map(Some));
+        let client = match (&self.cert, &self.key) {
+            (None, None) => Some(None),
+            (Some(cert), Some(key)) => secret::certificates(cert).zip(secret::key(key)).map(Some),
+            (Some(alone), None) => {
+                alone.wrong("stands without its key", "add `key`, the file of its private key");
+                None
+            }
+            (None, Some(alone)) => {
+                alone.wrong("stands without its certificate", "add `cert`, the file of it");
+                None
+            }
+        };
+        let (ca, client) = (ca?, client?);
+        Some(wanted.then_some(RedisTls { ca, client }))
+    }
+}

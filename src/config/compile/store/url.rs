@@ -1,0 +1,262 @@
+//! `redis://[user[:password]@]host[:port][/database]`, `rediss://…` for TLS, and
+//! `unix:///path[?db=N]` or `redis+unix:///path[?db=N]` for a socket.
+//!
+//! Everything up to the last `@` may be a password, so no message repeats any of it.
+
+use std::path::PathBuf;
+
+use super::super::origin;
+use crate::config::settings::{Origin, Secret};
+use crate::config::suggest::quote;
+
+const PORT: u16 = 6379;
+const FORM: &str = "write a URL such as `\"redis://127.0.0.1:6379/0\"`, `\"rediss://…\"` for TLS, \
+                    or `\"unix:///run/redis.sock\"`";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Url {
+    pub(super) tls: bool,
+    pub(super) place: Place,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<Secret>,
+    pub(super) database: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    Tcp(Origin),
+    Unix(PathBuf),
+    /// The URL names no host, which is fine if somebody else does.
+    Unnamed,
+}
+
+impl Default for Url {
+    fn default() -> Self {
+        let place = Place::Tcp(Origin { host: "127.0.0.1".to_owned(), port: PORT });
+        Url { tls: false, place, username: None, password: None, database: 0 }
+    }
+}
+
+/// What is wrong with a URL, and what to write instead.
+pub(super) type Wrong = (String, String);
+
+fn wrong(what: impl Into<String>, help: impl Into<String>) -> Wrong {
+    (what.into(), help.into())
+}
+
+pub(super) fn parse(text: &str) -> Result<Url, Wrong> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let parts = text.split_once("://").filter(|(scheme, _)| scheme.chars().all(plain));
+    let Some((scheme, rest)) = parts.filter(|(scheme, _)| !scheme.is_empty()) else {
+        return Err(wrong("has no scheme", FORM));
+    };
+    match scheme.to_ascii_lowercase().as_str() {
+        "redis" => tcp(rest, false),
+        "rediss" => tcp(rest, true),
+        "unix" | "redis+unix" => unix(rest),
+        _ => Err(wrong(format!("has an unknown scheme: {}", quote(scheme)), FORM)),
+    }
+}
+
+fn tcp(rest: &str, tls: bool) -> Result<Url, Wrong> {
+    let (login, rest) = match rest.rsplit_once('@') {
+        Some((login, rest)) => (Some(login), rest),
+        None => (None, rest),
+    };
+    let (username, password) = login.map_or(Ok((None, None)), self::login)?;
+    if let Some(at) = rest.find(['?', '#']) {
+        return Err(wrong(
+            format!("has a query or a fragment: {}", quote(&rest[at..])),
+            "end it with the number of the database, such as `/0`",
+        ));
+    }
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let database = database(path, "path")?;
+    let place = if authority.is_empty() { Place::Unnamed } else { server(authority)? };
+    Ok(Url { tls, place, username, password, database })
+}
+
+fn server(authority: &str) -> Result<Place, Wrong> {
+    if authority.starts_with(':') {
+        return Err(wrong("has a port and no host", FORM));
+    }
+    match address(authority, PORT) {
+        Some(origin) => Ok(Place::Tcp(origin)),
+        None => Err(wrong(
+            "does not name a host, or a host and a port from 1 to 65535",
+            "write a name or an address, an IPv6 address in brackets, and a port if it is not 6379",
+        )),
+    }
+}
+
+/// `host` or `host:port`.
+pub(super) fn address(text: &str, default: u16) -> Option<Origin> {
+    let (host, port) = origin::split(text)?;
+    let port = port.map_or(Some(default), origin::port)?;
+    Some(Origin { host: host.to_ascii_lowercase(), port })
+}
+
+/// What stands before the `@`.
+fn login(text: &str) -> Result<(Option<String>, Option<Secret>), Wrong> {
+    const ENCODE: &str = "percent-encode what is not a letter or a digit, such as `%40` for `@`, \
+                          or write `username` and `password_env` in place of it";
+    if text.contains(['/', '?', '#']) {
+        return Err(wrong("has a `/`, `?` or `#` before its `@`", ENCODE));
+    }
+    let (user, password) = match text.split_once(':') {
+        Some((user, password)) => (user, Some(password)),
+        None => (text, None),
+    };
+    if password == Some("") || text.is_empty() {
+        return Err(wrong("has no password before its `@`", "add it, or leave out the `@`"));
+    }
+    let decode = |part| decode(part).ok_or_else(|| wrong("has a bad user or password", ENCODE));
+    let user = Some(decode(user)?).filter(|it| !it.is_empty());
+    Ok((user, password.map(decode).transpose()?.map(Secret)))
+}
+
+fn unix(rest: &str) -> Result<Url, Wrong> {
+    const PATH: &str = "write an absolute path after the scheme, such as \
+                        `\"unix:///run/redis.sock\"`; users and passwords go into keys of their own";
+    if !rest.starts_with('/') {
+        return Err(wrong("does not name a socket", PATH));
+    }
+    let (path, query) = match rest.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (rest, None),
+    };
+    let path = decode(path).filter(|it| !it.ends_with('/') && !it.contains('#'));
+    let path = path.ok_or_else(|| wrong("does not name a socket", PATH))?;
+    let database = match query {
+        None => 0,
+        Some(query) => match query.strip_prefix("db=") {
+            Some(number) if !number.is_empty() => database(number, "query")?,
+            _ => return Err(wrong("has a query other than `?db=N`", "leave it out")),
+        },
+    };
+    Ok(Url { place: Place::Unix(PathBuf::from(path)), database, ..Url::default() })
+}
+
+fn database(text: &str, part: &str) -> Result<u32, Wrong> {
+    match text {
+        "" => Ok(0),
+        _ if text.bytes().all(|byte| byte.is_ascii_digit()) => text
+            .parse()
+            .map_err(|_| wrong(format!("has a database out of range: {}", quote(text)), ZERO)),
+        _ => Err(wrong(format!("has a {part} that is no database: {}", quote(text)), ZERO)),
+    }
+}
+
+const ZERO: &str = "write the number of a database; 0 is the usual one";
+
+/// Percent-decoded, if that gives a text without control characters.
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let (byte, after) = match (first, after) {
+            (b'%', [high, low, after @ ..]) => (hex(*high)? << 4 | hex(*low)?, after),
+            (b'%', _) => return None,
+            _ => (*first, after),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok().filter(|it| !it.chars().any(char::is_control))
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|it| u8::try_from(it).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Url {
+        Url { place: Place::Tcp(Origin { host: host.to_owned(), port }), ..Url::default() }
+    }
+
+    #[test]
+    fn urls_are_a_scheme_a_login_a_place_and_a_database() {
+        let good = |text| parse(text).expect(text);
+        assert_eq!(good("redis://127.0.0.1:6379/0"), Url::default());
+        assert_eq!(good("redis://Redis.Internal"), tcp("redis.internal", 6379));
+        assert_eq!(good("REDIS://a/"), tcp("a", 6379));
+        assert_eq!(good("redis://[::1]:7000/15"), Url { database: 15, ..tcp("::1", 7000) });
+        assert_eq!(good("rediss://a"), Url { tls: true, ..tcp("a", 6379) });
+        let user = |it: &str| Some(it.to_owned());
+        let password = |it: &str| Some(Secret(it.to_owned()));
+        assert_eq!(
+            good("redis://me:p%40%3a%2F%25@a"),
+            Url { username: user("me"), password: password("p@:/%"), ..tcp("a", 6379) }
+        );
+        assert_eq!(good("redis://:a:b@c@a"), Url { password: password("a:b@c"), ..tcp("a", 6379) });
+        assert_eq!(good("redis://me@a"), Url { username: user("me"), ..tcp("a", 6379) });
+        assert_eq!(
+            good("rediss://:x@/3"),
+            Url {
+                tls: true,
+                place: Place::Unnamed,
+                password: password("x"),
+                database: 3,
+                ..tcp("", 0)
+            }
+        );
+        let socket = |path: &str, database| Url {
+            place: Place::Unix(PathBuf::from(path)),
+            database,
+            ..Url::default()
+        };
+        assert_eq!(good("unix:///run/redis.sock"), socket("/run/redis.sock", 0));
+        assert_eq!(good("redis+unix:///run/a%20b@c?db=7"), socket("/run/a b@c", 7));
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_without_their_passwords() {
+        for text in [
+            "",
+            "a:6379",
+            "://a",
+            "me:s3cret@a",
+            "http://me:s3cret@a",
+            "redis:/me:s3cret@a",
+            "me:s3cret@x://a",
+            "redis://:6379",
+            "redis://me:s3cret@:6379",
+            "redis://a:0",
+            "redis://a:+1",
+            "redis://a:s3cret",
+            "redis://a:65536",
+            "redis://a b",
+            "redis://[::1",
+            "redis://1.2.3",
+            "redis://a/x",
+            "redis://a/-1",
+            "redis://a/+1",
+            "redis://a/0/",
+            "redis://a/4294967296",
+            "redis://a/0?x=1",
+            "redis://a#0",
+            "redis://me:s3cret/s3cret@a",
+            "redis://me:s3cret?s3cret@a",
+            "redis://me:s3cret#@a",
+            "redis://me:s3cret%4@a",
+            "redis://me:s3cret%zz@a",
+            "redis://me:s3cret%00@a",
+            "redis://me:s3cret%ff@a",
+            "redis://me:@a",
+            "redis://@a",
+            "unix://run/redis.sock",
+            "unix://me:s3cret@/run/redis.sock",
+            "unix:///",
+            "unix:///run/redis.sock?db=",
+            "unix:///run/redis.sock?db=x",
+            "unix:///run/redis.sock?database=1",
+            "unix:///run/redis.sock#1",
+        ] {
+            let (message, help) = parse(text).expect_err(text);
+            assert!(!message.contains("s3cret") && !help.contains("s3cret"), "{message}; {help}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Where buckets live, in one line.
+
+use super::origin;
+use crate::config::settings::{Origin, Redis, RedisAddress, RedisServers, Store, StoreKind};
+use crate::config::units::show_duration;
+
+/// `memory, at most 1000000 keys`, or `redis at 127.0.0.1:6379, database 0, …`.
+#[must_use]
+pub fn store(store: &Store) -> String {
+    let room = format!("at most {} keys", store.max_keys);
+    match &store.kind {
+        StoreKind::Memory => format!("memory, {room}"),
+        StoreKind::Redis(redis) => {
+            let mut parts = self::redis(redis);
+            parts.push(format!("on error {}", store.on_error.name()));
+            parts.push(format!("{room} here"));
+            format!("redis {}", parts.join(", "))
+        }
+    }
+}
+
+fn redis(redis: &Redis) -> Vec<String> {
+    let mut parts = vec![servers(&redis.servers)];
+    if !matches!(redis.servers, RedisServers::Cluster(_)) {
+        parts.push(format!("database {}", redis.database));
+    }
+    match (&redis.username, &redis.password) {
+        (Some(name), _) => parts.push(format!("user {name}")),
+        (None, Some(_)) => parts.push("with a password".to_owned()),
+        (None, None) => {}
+    }
+    parts.push(format!("keys {}:…", redis.prefix));
+    if let Some(tls) = &redis.tls {
+        let client = if tls.client.is_some() { " with a certificate" } else { "" };
+        parts.push(format!("TLS{client}"));
+    }
+    parts.push(format!("within {}", show_duration(redis.timeout)));
+    parts
+}
+
+fn servers(servers: &RedisServers) -> String {
+    match servers {
+        RedisServers::Single(RedisAddress::Tcp(server)) => format!("at {}", origin(server)),
+        RedisServers::Single(RedisAddress::Unix(path)) => format!("at {}", path.display()),
+        RedisServers::Sentinel { master, nodes, .. } => {
+            format!("master {master} of sentinels {}", all(nodes))
+        }
+        RedisServers::Cluster(nodes) => format!("cluster at {}", all(nodes)),
+    }
+}
+
+fn all(nodes: &[Origin]) -> String {
+    nodes.iter().map(origin).collect::<Vec<_>>().join(" ")
+}
