@@ -20,7 +20,7 @@ use crate::listen::acceptor::{self, Room};
 use crate::listen::worker::Worker;
 use crate::shutdown::{Signal, Signals};
 use crate::store::{AnyStore, BucketHasher, MemoryStore};
-use crate::telemetry::{AccessLog, Metrics};
+use crate::telemetry::{Lines, Metrics};
 use reload::Reloader;
 
 /// File descriptors kept for everything that is not a connection.
@@ -69,7 +69,7 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
     let hasher = BucketHasher::random().map_err(AppError::Randomness)?;
     let clock = Clock::system();
     let store = Arc::new(open_store(&settings.store, &clock)?);
-    let opened = AccessLog::open(&settings.telemetry.access_log).map_err(AppError::AccessLog)?;
+    let opened = Lines::open(&settings.telemetry.access_log).map_err(AppError::AccessLog)?;
     let (access_log, log_guard) = opened.unzip();
     let compiled = Compiled::new(settings.clone(), &hasher, &metrics, access_log.clone());
     let compiled = Arc::new(compiled);

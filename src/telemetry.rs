@@ -1,10 +1,12 @@
 //! What can be known about the gateway from outside: metrics, the access log, its own log.
 
 pub mod access_log;
+pub mod lines;
 pub mod log;
 pub mod meter;
 pub mod metrics;
 
-pub use access_log::{AccessLog, Entry};
+pub use access_log::Entry;
+pub use lines::Lines;
 pub use meter::{LimitMeter, Meter, RouteMeter};
 pub use metrics::Metrics;

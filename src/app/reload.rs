@@ -10,7 +10,7 @@ use crate::config::{Loaded, Source};
 use crate::gateway::Compiled;
 use crate::listen::worker::Worker;
 use crate::store::BucketHasher;
-use crate::telemetry::{AccessLog, Metrics};
+use crate::telemetry::{Lines, Metrics};
 
 #[derive(Debug)]
 pub struct Reloader {
@@ -21,7 +21,7 @@ pub struct Reloader {
     workers: Arc<Vec<Worker>>,
     hasher: BucketHasher,
     metrics: Metrics,
-    access_log: Option<AccessLog>,
+    access_log: Option<Lines>,
     /// Requests under way may still write to a log that was replaced, so all of them are kept.
     /// There is one for each time that `access_log` named another target.
     log_guards: Vec<WorkerGuard>,
@@ -35,7 +35,7 @@ impl Reloader {
         workers: Arc<Vec<Worker>>,
         hasher: BucketHasher,
         metrics: Metrics,
-        (access_log, log_guard): (Option<AccessLog>, Option<WorkerGuard>),
+        (access_log, log_guard): (Option<Lines>, Option<WorkerGuard>),
     ) -> Self {
         let log_guards = log_guard.into_iter().collect();
         Reloader {
@@ -114,10 +114,10 @@ impl Reloader {
     fn renew_access_log(&mut self, settings: &Settings) -> io::Result<()> {
         let target = &settings.telemetry.access_log;
         if *target == self.current.settings.telemetry.access_log {
-            self.access_log.iter().for_each(AccessLog::reopen);
+            self.access_log.iter().for_each(Lines::reopen);
             return Ok(());
         }
-        let (log, guard) = AccessLog::open(target)?.unzip();
+        let (log, guard) = Lines::open(target)?.unzip();
         self.access_log = log;
         self.log_guards.extend(guard);
         Ok(())

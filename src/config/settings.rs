@@ -145,11 +145,12 @@ pub struct Identity {
 /// `[telemetry]`: logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Telemetry {
-    pub access_log: AccessLog,
+    pub access_log: LogTarget,
 }
 
+/// Where the lines of a log go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AccessLog {
+pub enum LogTarget {
     Off,
     Stdout,
     Stderr,

@@ -11,7 +11,7 @@ use crate::respond::rate_headers::PolicyText;
 use crate::respond::refusal::RefusalText;
 use crate::route::Table;
 use crate::store::BucketHasher;
-use crate::telemetry::{AccessLog, Metrics};
+use crate::telemetry::{Lines, Metrics};
 
 /// What all workers share of one configuration.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Compiled {
     /// Whether the host is one of them.
     pub counts_host: bool,
     pub metrics: Metrics,
-    pub access_log: Option<AccessLog>,
+    pub access_log: Option<Lines>,
 }
 
 /// A limit with everything a request needs of it.
@@ -48,7 +48,7 @@ impl Compiled {
         settings: Arc<Settings>,
         hasher: &BucketHasher,
         metrics: &Metrics,
-        access_log: Option<AccessLog>,
+        access_log: Option<Lines>,
     ) -> Self {
         let limits = settings.limits.iter().enumerate();
         let limits = limits.map(|(index, limit)| Rule::new(index, limit, hasher)).collect();

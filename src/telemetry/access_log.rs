@@ -1,98 +1,25 @@
-//! One JSON line for each request, written by a thread of its own.
+//! One JSON line for each request.
 //!
 //! Off by default. When it is on, a request costs an entry on the heap; the line is made when the
-//! answer has ended and handed over without waiting. If the disk cannot keep up, lines are
-//! dropped and the gateway is not.
-
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+//! answer has ended and handed over without waiting.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{StatusCode, request};
 use serde::Serialize;
-use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
+use super::lines::{self, Lines};
 use crate::caller::Peer;
-use crate::config::settings;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Lines that may wait for the disk, and what of a path is told in each: together they bound the
-/// memory that a stalled disk can take.
-const WAITING_LINES: usize = 16 * 1024;
+/// What of a path is told in a line: with the number of lines that may wait for the disk, it bounds
+/// the memory that a stalled one can take.
 const MAX_PATH: usize = 2 * 1024;
-
-/// Where entries go.
-#[derive(Debug, Clone)]
-pub struct AccessLog {
-    writer: NonBlocking,
-    reopen: Arc<AtomicBool>,
-}
-
-impl AccessLog {
-    /// Opens the log; `None` if it is off. The guard writes out what is left when it is dropped,
-    /// and nothing is written after that.
-    ///
-    /// # Errors
-    /// If the file cannot be opened for appending.
-    pub fn open(log: &settings::AccessLog) -> io::Result<Option<(AccessLog, WorkerGuard)>> {
-        let reopen = Arc::new(AtomicBool::new(false));
-        let target: Box<dyn Write + Send> = match log {
-            settings::AccessLog::Off => return Ok(None),
-            settings::AccessLog::Stdout => Box::new(io::stdout()),
-            settings::AccessLog::Stderr => Box::new(io::stderr()),
-            settings::AccessLog::File(path) => Box::new(LogFile {
-                file: append(path)?,
-                path: path.clone(),
-                reopen: reopen.clone(),
-            }),
-        };
-        let builder = NonBlockingBuilder::default().buffered_lines_limit(WAITING_LINES);
-        let (writer, guard) = builder.finish(target);
-        Ok(Some((AccessLog { writer, reopen }, guard)))
-    }
-
-    /// Has the file opened anew before the next line: the old one may have been moved away.
-    pub fn reopen(&self) {
-        self.reopen.store(true, Ordering::Release);
-    }
-}
-
-/// A file that can be replaced while it is written to.
-struct LogFile {
-    file: File,
-    path: PathBuf,
-    reopen: Arc<AtomicBool>,
-}
-
-fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
-}
-
-impl Write for LogFile {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.reopen.swap(false, Ordering::AcqRel) {
-            match append(&self.path) {
-                Ok(file) => self.file = file,
-                Err(error) => tracing::error!(%error, "cannot reopen {}", self.path.display()),
-            }
-        }
-        self.file.write(line)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
 
 /// What is known of a request before its answer has ended.
 #[derive(Debug)]
 pub struct Entry {
-    log: AccessLog,
+    log: Lines,
     request_id: String,
     /// The caller's address, as far as it is known.
     pub client: String,
@@ -122,7 +49,7 @@ struct Line<'a> {
 impl Entry {
     /// Starts an entry and gives the request an id: its own, if that is harmless, or a new one.
     #[must_use]
-    pub fn begin(log: &AccessLog, peer: &Peer, parts: &mut request::Parts) -> Box<Self> {
+    pub fn begin(log: &Lines, peer: &Peer, parts: &mut request::Parts) -> Box<Self> {
         let said = parts.headers.get(&X_REQUEST_ID).and_then(|id| id.to_str().ok());
         let request_id = said.filter(|id| is_harmless(id)).map_or_else(new_id, str::to_owned);
         set_id(&mut parts.headers, &request_id);
@@ -141,7 +68,7 @@ impl Entry {
 
     /// An entry for a request that could not be read.
     #[must_use]
-    pub fn unread(log: &AccessLog, peer: &Peer) -> Box<Self> {
+    pub fn unread(log: &Lines, peer: &Peer) -> Box<Self> {
         Box::new(Entry {
             log: log.clone(),
             request_id: new_id(),
@@ -159,9 +86,8 @@ impl Entry {
     }
 
     pub(super) fn write(&mut self, route: &str, status: StatusCode, seconds: f64, bytes: u64) {
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let line = Line {
-            time: (time.as_secs_f64() * 1e3).round() / 1e3,
+        self.log.write(&Line {
+            time: lines::now(),
             request_id: &self.request_id,
             client: &self.client,
             method: &self.method,
@@ -172,12 +98,7 @@ impl Entry {
             seconds: (seconds * 1e6).round() / 1e6,
             bytes,
             limit: self.limit.as_deref(),
-        };
-        if let Ok(mut text) = serde_json::to_vec(&line) {
-            text.push(b'\n');
-            // Lossy on purpose: a full disk must not hold up traffic.
-            let _ = self.log.writer.write(&text);
-        }
+        });
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::address;
 use crate::config::file::{Section, Unique, Value};
-use crate::config::settings::{AccessLog, Admin, Identity, Respond, Server, Telemetry};
+use crate::config::settings::{Admin, Identity, LogTarget, Respond, Server, Telemetry};
 use crate::config::suggest::quote;
 use crate::config::units::LONGEST;
 
@@ -87,15 +87,15 @@ pub(super) fn identity(mut section: Section<'_>) -> Identity {
 }
 
 pub(super) fn telemetry(mut section: Section<'_>) -> Telemetry {
-    Telemetry { access_log: read(&mut section, "access_log", AccessLog::Off, access_log) }
+    Telemetry { access_log: read(&mut section, "access_log", LogTarget::Off, log_target) }
 }
 
 /// A file is known by a `/` in it or a `.log` behind it, so that a misspelled word is not one.
-fn access_log(value: &Value<'_>) -> Option<AccessLog> {
+fn log_target(value: &Value<'_>) -> Option<LogTarget> {
     match value.text("stdout")? {
-        "off" => Some(AccessLog::Off),
-        "stdout" => Some(AccessLog::Stdout),
-        "stderr" => Some(AccessLog::Stderr),
+        "off" => Some(LogTarget::Off),
+        "stdout" => Some(LogTarget::Stdout),
+        "stderr" => Some(LogTarget::Stderr),
         path if path.contains('\0') || path.ends_with('/') => {
             value.wrong(&format!("is not the path of a file: {}", quote(path)), LOG_FORM);
             None
@@ -109,7 +109,7 @@ fn access_log(value: &Value<'_>) -> Option<AccessLog> {
 }
 
 /// The file is made if it is not there; its folder is not, since a misspelled one would be.
-fn log_file(path: &str, value: &Value<'_>) -> Option<AccessLog> {
+fn log_file(path: &str, value: &Value<'_>) -> Option<LogTarget> {
     let file = PathBuf::from(path);
     let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
     // Whatever else is in the way shows when the file is opened.
@@ -128,7 +128,7 @@ fn log_file(path: &str, value: &Value<'_>) -> Option<AccessLog> {
         );
         return None;
     }
-    Some(AccessLog::File(file))
+    Some(LogTarget::File(file))
 }
 
 const LOG_FORM: &str =

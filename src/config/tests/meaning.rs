@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::{good, limit, route, with_route};
-use crate::config::settings::{AccessLog, Balance, HostPattern, Origin, Segment, Target};
+use crate::config::settings::{Balance, HostPattern, LogTarget, Origin, Segment, Target};
 use crate::limit::{Key, Missing, Policy, Source};
 
 #[test]
@@ -42,11 +42,11 @@ fn access_log_is_a_stream_or_a_file() {
         let text = with_route(&format!("[telemetry]\naccess_log = \"{to}\""));
         good(&text).settings.telemetry.access_log
     };
-    assert_eq!(log("off"), AccessLog::Off);
-    assert_eq!(log("stdout"), AccessLog::Stdout);
-    assert_eq!(log("stderr"), AccessLog::Stderr);
-    assert_eq!(log("access.log"), AccessLog::File(PathBuf::from("access.log")));
-    assert_eq!(log("./stdout"), AccessLog::File(PathBuf::from("./stdout")));
+    assert_eq!(log("off"), LogTarget::Off);
+    assert_eq!(log("stdout"), LogTarget::Stdout);
+    assert_eq!(log("stderr"), LogTarget::Stderr);
+    assert_eq!(log("access.log"), LogTarget::File(PathBuf::from("access.log")));
+    assert_eq!(log("./stdout"), LogTarget::File(PathBuf::from("./stdout")));
 }
 
 #[test]
