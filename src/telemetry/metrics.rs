@@ -17,6 +17,10 @@ pub struct Metrics {
     pub decision_seconds: HistogramVec,
     pub request_seconds: HistogramVec,
     pub upstream_seconds: HistogramVec,
+    /// By [`STORE_ERRORS`].
+    pub store_errors: IntCounterVec,
+    pub store_calls: IntCounter,
+    pub store_nodes: IntGauge,
     pub store_degraded: IntGauge,
     pub buckets: IntGauge,
     pub buckets_overflow: IntGauge,
@@ -24,6 +28,21 @@ pub struct Metrics {
     pub turned_away: IntCounter,
     pub reloads: IntCounterVec,
 }
+
+/// Why a call to the store failed; `denied` is a login or a permission.
+pub const STORE_ERRORS: [&str; 11] = [
+    "timeout",
+    "connection",
+    "loading",
+    "readonly",
+    "busy",
+    "oom",
+    "cluster",
+    "script",
+    "reply",
+    "denied",
+    "other",
+];
 
 /// From what a decision in memory takes to what one over a network may.
 const DECISION_BUCKETS: &[f64] =
@@ -71,6 +90,22 @@ impl Metrics {
                 "upstream",
                 REQUEST_BUCKETS,
             ),
+            store_errors: counters(
+                &registry,
+                "weir_store_errors_total",
+                "Calls to the store that failed.",
+                &["reason"],
+            ),
+            store_calls: counter(
+                &registry,
+                "weir_store_calls_total",
+                "Script calls sent to the store.",
+            ),
+            store_nodes: gauge(
+                &registry,
+                "weir_store_nodes",
+                "Gateways that share the store, as last heard of.",
+            ),
             store_degraded: gauge(
                 &registry,
                 "weir_store_degraded",
@@ -98,6 +133,10 @@ impl Metrics {
         };
         for result in ["ok", "failed"] {
             metrics.reloads.with_label_values(&[result]);
+        }
+        // A series that starts at its first error cannot be alerted on.
+        for reason in STORE_ERRORS {
+            metrics.store_errors.with_label_values(&[reason]);
         }
         metrics
     }

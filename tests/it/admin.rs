@@ -110,6 +110,31 @@ fn log_lines(weir: &Weir) -> Vec<Value> {
 }
 
 #[test]
+fn every_reason_for_which_a_store_may_fail_is_there_from_the_start() {
+    let weir = Weir::start(&Config::echo());
+    let metrics = weir.metrics();
+    for reason in [
+        "timeout",
+        "connection",
+        "loading",
+        "readonly",
+        "busy",
+        "oom",
+        "cluster",
+        "script",
+        "reply",
+        "denied",
+        "other",
+    ] {
+        let labels = [("reason", reason)];
+        assert_eq!(metrics.value("weir_store_errors_total", &labels), Some(0.0), "{reason}");
+    }
+    for name in ["weir_store_calls_total", "weir_store_nodes", "weir_store_degraded"] {
+        assert_eq!(metrics.value(name, &[]), Some(0.0), "{name}");
+    }
+}
+
+#[test]
 fn the_access_log_has_one_json_line_a_request() {
     let upstream = Upstream::ok();
     let limit = "key = \"ip\"\nrate = \"1/hour\"\nburst = 2";
