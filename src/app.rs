@@ -1,5 +1,6 @@
 //! Assembly: from a checked configuration to a running gateway, through its reloads, to its end.
 
+pub mod logs;
 pub mod reload;
 
 use std::io;
@@ -20,7 +21,8 @@ use crate::listen::acceptor::{self, Room};
 use crate::listen::worker::Worker;
 use crate::shutdown::{Signal, Signals};
 use crate::store::{AnyStore, BucketHasher, MemoryStore};
-use crate::telemetry::{Lines, Metrics};
+use crate::telemetry::Metrics;
+use logs::{LogError, Logs};
 use reload::Reloader;
 
 /// File descriptors kept for everything that is not a connection.
@@ -32,8 +34,8 @@ const FEW_CONNECTIONS: usize = 512;
 pub enum AppError {
     #[error("cannot listen on {address} ({key}): {source}; {}", advice(.source))]
     Bind { address: SocketAddr, key: &'static str, source: io::Error },
-    #[error("cannot open the access log: {0}")]
-    AccessLog(#[source] io::Error),
+    #[error(transparent)]
+    Log(#[from] LogError),
     #[error("this build cannot serve `store.kind = \"redis\"` yet; write `kind = \"memory\"`")]
     NoRedis,
     #[error("the system gives no randomness: {0}")]
@@ -68,10 +70,9 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
     let metrics = Metrics::new();
     let hasher = BucketHasher::random().map_err(AppError::Randomness)?;
     let clock = Clock::system();
+    let logs = Logs::open(&settings.telemetry)?;
     let store = Arc::new(open_store(&settings.store, &clock)?);
-    let opened = Lines::open(&settings.telemetry.access_log).map_err(AppError::AccessLog)?;
-    let (access_log, log_guard) = opened.unzip();
-    let compiled = Compiled::new(settings.clone(), &hasher, &metrics, access_log.clone());
+    let compiled = Compiled::new(settings.clone(), &hasher, &metrics, logs.access.clone());
     let compiled = Arc::new(compiled);
     let workers = Arc::new(start_workers(&store, &hasher, &clock, &compiled)?);
 
@@ -97,9 +98,8 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
             store_summary(&settings.store),
             workers.len(),
         );
-        let access_log = (access_log, log_guard);
         let mut reloader =
-            Reloader::new(source.clone(), loaded, workers.clone(), hasher, metrics, access_log);
+            Reloader::new(source.clone(), loaded, workers.clone(), hasher, metrics, logs);
         serve(&mut signals, &mut reloader, watch).await;
 
         status.drain();

@@ -17,7 +17,7 @@
 //! | [`respond`] | refusals, faults, rate headers |
 //! | [`forward`] | headers, retries, tunnels, the echo |
 //! | [`upstream`] | servers, connections, balance |
-//! | [`telemetry`] | metrics, access log, log |
+//! | [`telemetry`] | metrics, access log, audit log, log |
 //! | [`admin`] | `/metrics`, `/healthz`, `/readyz` |
 //! | [`app`] | assembly, reload, drain |
 

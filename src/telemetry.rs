@@ -1,12 +1,15 @@
-//! What can be known about the gateway from outside: metrics, the access log, its own log.
+//! What can be known about the gateway from outside: metrics, the access log, the audit log, its
+//! own log.
 
 pub mod access_log;
+pub mod audit;
 pub mod lines;
 pub mod log;
 pub mod meter;
 pub mod metrics;
 
 pub use access_log::Entry;
+pub use audit::{Audit, Event};
 pub use lines::Lines;
 pub use meter::{LimitMeter, Meter, RouteMeter};
 pub use metrics::Metrics;

@@ -1,16 +1,14 @@
 //! A changed configuration: checked whole, then served from the next request on.
 
-use std::io;
 use std::sync::Arc;
 
-use tracing_appender::non_blocking::WorkerGuard;
-
+use super::logs::Logs;
 use crate::config::settings::Settings;
 use crate::config::{Loaded, Source};
 use crate::gateway::Compiled;
 use crate::listen::worker::Worker;
 use crate::store::BucketHasher;
-use crate::telemetry::{Lines, Metrics};
+use crate::telemetry::{Event, Metrics};
 
 #[derive(Debug)]
 pub struct Reloader {
@@ -21,10 +19,7 @@ pub struct Reloader {
     workers: Arc<Vec<Worker>>,
     hasher: BucketHasher,
     metrics: Metrics,
-    access_log: Option<Lines>,
-    /// Requests under way may still write to a log that was replaced, so all of them are kept.
-    /// There is one for each time that `access_log` named another target.
-    log_guards: Vec<WorkerGuard>,
+    logs: Logs,
 }
 
 impl Reloader {
@@ -35,22 +30,12 @@ impl Reloader {
         workers: Arc<Vec<Worker>>,
         hasher: BucketHasher,
         metrics: Metrics,
-        (access_log, log_guard): (Option<Lines>, Option<WorkerGuard>),
+        logs: Logs,
     ) -> Self {
-        let log_guards = log_guard.into_iter().collect();
-        Reloader {
-            source,
-            current,
-            refused: None,
-            workers,
-            hasher,
-            metrics,
-            access_log,
-            log_guards,
-        }
+        Reloader { source, current, refused: None, workers, hasher, metrics, logs }
     }
 
-    /// Loads the file, whether it changed or not: this also opens the access log anew.
+    /// Loads the file, whether it changed or not: this also opens the logs anew.
     pub fn reload(&mut self) {
         self.refused = None;
         self.attempt(true);
@@ -90,37 +75,23 @@ impl Reloader {
             tracing::warn!("{line}");
         }
         let settings = Arc::new(loaded.settings.clone());
-        if let Err(error) = self.renew_access_log(&settings) {
-            tracing::error!(%error, "cannot open the access log");
-            return self.fail("the access log cannot be opened");
+        let telemetry = &self.current.settings.telemetry;
+        if let Err(error) = self.logs.renew(telemetry, &settings.telemetry) {
+            return self.fail(&error.to_string());
         }
         for key in fixed_changes(&self.current.settings, &settings) {
             tracing::warn!("{key} has changed; that takes a restart");
         }
-        let access_log = self.access_log.clone();
+        let access_log = self.logs.access.clone();
         let compiled = Compiled::new(settings, &self.hasher, &self.metrics, access_log);
         let compiled = Arc::new(compiled);
         self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
         self.current = loaded;
         self.refused = None;
         self.metrics.reloads.with_label_values(&["ok"]).inc();
-        tracing::info!(
-            routes = compiled.settings.routes.len(),
-            limits = compiled.settings.limits.len(),
-            "configuration reloaded",
-        );
-    }
-
-    fn renew_access_log(&mut self, settings: &Settings) -> io::Result<()> {
-        let target = &settings.telemetry.access_log;
-        if *target == self.current.settings.telemetry.access_log {
-            self.access_log.iter().for_each(Lines::reopen);
-            return Ok(());
-        }
-        let (log, guard) = Lines::open(target)?.unzip();
-        self.access_log = log;
-        self.log_guards.extend(guard);
-        Ok(())
+        let (routes, limits) = (compiled.settings.routes.len(), compiled.settings.limits.len());
+        self.logs.audit.record(Event::ConfigUpdated { routes, limits });
+        tracing::info!(routes, limits, "configuration reloaded");
     }
 
     fn fail(&self, why: &str) {

@@ -145,7 +145,10 @@ pub struct Identity {
 /// `[telemetry]`: logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Telemetry {
+    /// A line for each request.
     pub access_log: LogTarget,
+    /// A line for each event that an operator may have to account for.
+    pub audit_log: LogTarget,
 }
 
 /// Where the lines of a log go.

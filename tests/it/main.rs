@@ -33,6 +33,7 @@ mod curl;
 
 // Running it.
 mod admin;
+mod audit;
 mod cli;
 mod lifecycle;
 mod reload;

@@ -87,7 +87,10 @@ pub(super) fn identity(mut section: Section<'_>) -> Identity {
 }
 
 pub(super) fn telemetry(mut section: Section<'_>) -> Telemetry {
-    Telemetry { access_log: read(&mut section, "access_log", LogTarget::Off, log_target) }
+    Telemetry {
+        access_log: read(&mut section, "access_log", LogTarget::Off, log_target),
+        audit_log: read(&mut section, "audit_log", LogTarget::Stderr, log_target),
+    }
 }
 
 /// A file is known by a `/` in it or a `.log` behind it, so that a misspelled word is not one.

@@ -184,7 +184,7 @@ fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
         (route("path = \"/*\"\nguards = [\"flood\"]"), later),
         // Only where it belongs: elsewhere it is a key like any other.
         (with_route("[respond]\nheader = []\n"), "did you mean `headers`?"),
-        (with_route("[telemetry]\ntls = 1\n"), "known here: `access_log`"),
+        (with_route("[telemetry]\ntls = 1\n"), "known here: `access_log`, `audit_log`"),
     ]);
 }
 

@@ -37,7 +37,7 @@ fn server_keys_have_units() {
 }
 
 #[test]
-fn access_log_is_a_stream_or_a_file() {
+fn logs_are_a_stream_or_a_file() {
     let log = |to: &str| {
         let text = with_route(&format!("[telemetry]\naccess_log = \"{to}\""));
         good(&text).settings.telemetry.access_log
@@ -47,6 +47,11 @@ fn access_log_is_a_stream_or_a_file() {
     assert_eq!(log("stderr"), LogTarget::Stderr);
     assert_eq!(log("access.log"), LogTarget::File(PathBuf::from("access.log")));
     assert_eq!(log("./stdout"), LogTarget::File(PathBuf::from("./stdout")));
+    let audit = |text: &str| good(&with_route(text)).settings.telemetry.audit_log;
+    assert_eq!(audit(""), LogTarget::Stderr);
+    assert_eq!(audit("[telemetry]\naudit_log = \"off\""), LogTarget::Off);
+    let file = LogTarget::File(PathBuf::from("audit.log"));
+    assert_eq!(audit("[telemetry]\naudit_log = \"audit.log\""), file);
 }
 
 #[test]

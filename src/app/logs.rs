@@ -1,0 +1,71 @@
+//! The logs that a configuration names: opened at the start, renewed by reloads.
+
+use std::io;
+
+use tracing_appender::non_blocking::WorkerGuard;
+
+use crate::config::settings::{LogTarget, Telemetry};
+use crate::telemetry::{Audit, Lines};
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("cannot open the access log: {0}")]
+    Access(#[source] io::Error),
+    #[error("cannot open the audit log: {0}")]
+    Audit(#[source] io::Error),
+}
+
+#[derive(Debug)]
+pub struct Logs {
+    pub access: Option<Lines>,
+    pub audit: Audit,
+    /// Requests under way may still write to a log that was replaced, so all of them are kept.
+    /// There is one for each time that a log had another target.
+    guards: Vec<WorkerGuard>,
+}
+
+impl Logs {
+    /// # Errors
+    /// If one of them cannot be opened.
+    pub fn open(telemetry: &Telemetry) -> Result<Logs, LogError> {
+        let access = Lines::open(&telemetry.access_log).map_err(LogError::Access)?;
+        let (audit, audit_guard) = Audit::open(&telemetry.audit_log).map_err(LogError::Audit)?;
+        let (access, access_guard) = access.unzip();
+        let guards = access_guard.into_iter().chain(audit_guard).collect();
+        Ok(Logs { access, audit, guards })
+    }
+
+    /// Opens what has another target now, and has files opened anew that have the same.
+    ///
+    /// # Errors
+    /// If one of them cannot be opened; then all stay as they are.
+    pub fn renew(&mut self, old: &Telemetry, new: &Telemetry) -> Result<(), LogError> {
+        let access = changed(&old.access_log, &new.access_log).map_err(LogError::Access)?;
+        let audit = changed(&old.audit_log, &new.audit_log).map_err(LogError::Audit)?;
+        match access {
+            Some(opened) => self.access = self.keep(opened),
+            None => self.access.iter().for_each(Lines::reopen),
+        }
+        match audit {
+            Some(opened) => {
+                let lines = self.keep(opened);
+                self.audit.redirect(lines);
+            }
+            None => self.audit.reopen(),
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, opened: Opened) -> Option<Lines> {
+        let (lines, guard) = opened.unzip();
+        self.guards.extend(guard);
+        lines
+    }
+}
+
+type Opened = Option<(Lines, WorkerGuard)>;
+
+/// `None` if the target is the same.
+fn changed(old: &LogTarget, new: &LogTarget) -> io::Result<Option<Opened>> {
+    if old == new { Ok(None) } else { Lines::open(new).map(Some) }
+}

@@ -1,0 +1,140 @@
+//! One JSON line for each event that an operator may have to account for.
+//!
+//! To standard error unless told otherwise. A clone writes where all others do, also after a
+//! reload has named another target.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tracing_appender::non_blocking::WorkerGuard;
+
+use super::lines::{self, Lines};
+use crate::config::settings::LogTarget;
+use crate::limit::OnError;
+
+/// What is told of an error: servers may answer with anything.
+const MAX_DETAIL: usize = 1024;
+
+/// Where events are recorded.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    /// `None`: nowhere.
+    lines: Arc<Mutex<Option<Lines>>>,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event<'a> {
+    /// The store fails, and limits do what their `on_error` says.
+    StoreDegraded {
+        /// One of [`STORE_ERRORS`](super::metrics::STORE_ERRORS).
+        reason: &'static str,
+        detail: &'a str,
+        /// What limits do that say nothing themselves.
+        on_error: OnError,
+    },
+    /// It decides again.
+    StoreRecovered {
+        /// How long it did not.
+        seconds: f64,
+    },
+    /// A reload has put another configuration in force, or the same one again.
+    ConfigUpdated { routes: usize, limits: usize },
+}
+
+/// An event as it is written.
+#[derive(Serialize)]
+struct Line<'a> {
+    time: f64,
+    #[serde(flatten)]
+    event: Written<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Written<'a> {
+    StoreDegraded { reason: &'a str, detail: &'a str, on_error: &'a str },
+    StoreRecovered { seconds: f64 },
+    RateLimitConfigUpdated { routes: usize, limits: usize },
+}
+
+impl Audit {
+    /// The guard writes out what is left when it is dropped.
+    ///
+    /// # Errors
+    /// If the file cannot be opened for appending.
+    pub fn open(target: &LogTarget) -> io::Result<(Audit, Option<WorkerGuard>)> {
+        let (lines, guard) = Lines::open(target)?.unzip();
+        Ok((Audit { lines: Arc::new(Mutex::new(lines)) }, guard))
+    }
+
+    /// Writes one line, without waiting for it.
+    pub fn record(&self, event: Event<'_>) {
+        if let Some(lines) = &mut *self.lines.lock() {
+            lines.write(&Line { time: lines::now(), event: written(&event) });
+        }
+    }
+
+    /// As [`Lines::reopen`].
+    pub fn reopen(&self) {
+        self.lines.lock().iter().for_each(Lines::reopen);
+    }
+
+    /// Has all clones write elsewhere from now on.
+    pub fn redirect(&self, lines: Option<Lines>) {
+        *self.lines.lock() = lines;
+    }
+}
+
+fn written<'a>(event: &Event<'a>) -> Written<'a> {
+    match *event {
+        Event::StoreDegraded { reason, detail, on_error } => Written::StoreDegraded {
+            reason,
+            detail: &detail[..detail.floor_char_boundary(MAX_DETAIL)],
+            on_error: on_error.name(),
+        },
+        Event::StoreRecovered { seconds } => {
+            Written::StoreRecovered { seconds: (seconds * 1e3).round() / 1e3 }
+        }
+        Event::ConfigUpdated { routes, limits } => {
+            Written::RateLimitConfigUpdated { routes, limits }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(event: Event<'_>) -> String {
+        serde_json::to_string(&Line { time: 1.5, event: written(&event) }).unwrap()
+    }
+
+    #[test]
+    fn events_are_objects_with_a_time_and_a_name() {
+        let detail = "no \"answer\"\n";
+        let on_error = OnError::Local;
+        assert_eq!(
+            line(Event::StoreDegraded { reason: "timeout", detail, on_error }),
+            r#"{"time":1.5,"event":"store_degraded","reason":"timeout","detail":"no \"answer\"\n","on_error":"local"}"#
+        );
+        assert_eq!(
+            line(Event::StoreRecovered { seconds: 2.000_4 }),
+            r#"{"time":1.5,"event":"store_recovered","seconds":2.0}"#
+        );
+        assert_eq!(
+            line(Event::ConfigUpdated { routes: 2, limits: 3 }),
+            r#"{"time":1.5,"event":"rate_limit_config_updated","routes":2,"limits":3}"#
+        );
+    }
+
+    #[test]
+    fn details_are_not_longer_than_a_person_would_read() {
+        let detail = "ü".repeat(MAX_DETAIL);
+        let on_error = OnError::Deny;
+        let line = line(Event::StoreDegraded { reason: "other", detail: &detail, on_error });
+        assert_eq!(line.matches('ü').count(), MAX_DETAIL / 2);
+    }
+}
