@@ -1,11 +1,12 @@
 -- Decides many requests, one after another, each with all its checks at once: a request is
 -- charged in all its buckets, or in none.
 --
--- KEYS     the buckets of all requests, without doubles
--- ARGV[1]  msgpack [terms, requests]
+-- KEYS     the buckets of all requests, without doubles, and the caller's fence if it has one
+-- ARGV[1]  msgpack [terms, requests, call]
 --            terms     an array for each distinct pair of policy and cost: see the algorithms
 --            requests  for each a flat array [key, terms, key, terms, ...]: places in KEYS and in
 --                      terms, counted from 1; no key comes twice in a request
+--            call      the number of this call, if the caller has a fence: see fence.lua
 -- reply    msgpack [now, admitted, state..., admitted, state..., ...]: for each request 1 or 0,
 --          then the state of each of its checks, charged if it was admitted and else as it was:
 --          ends and rest (token_bucket), ends and count (fixed_window), or ends, previous and
@@ -23,6 +24,14 @@ local algorithms = { token_bucket, sliding_window, fixed_window }
 local asked = cmsgpack.unpack(ARGV[1])
 local terms, requests = asked[1], asked[2]
 local texts = read(KEYS)
+local call, buckets = asked[3], #KEYS
+if call then
+  local fence = below(EXACT, string.match(texts[buckets] or '', '^%d+ (%d+)$'))
+  if fence and call <= fence then
+    return redis.error_reply('FENCED this call has been given up')
+  end
+  buckets = buckets - 1
+end
 local states, changed, charged = {}, {}, {}
 local reply, length = { now }, 1
 
@@ -62,10 +71,15 @@ for r = 1, #requests do
   end
 end
 
-for key = 1, #KEYS do
+local wrote = false
+for key = 1, buckets do
   if changed[key] then
     write(KEYS[key], changed[key], states[key])
+    wrote = true
   end
+end
+if call and wrote then
+  redis.call('SET', KEYS[buckets + 1], string.format('%.0f %.0f', call, call), 'PX', FENCE)
 end
 
 return cmsgpack.pack(reply)

@@ -18,6 +18,9 @@ local COUNTS = 1073741824
 -- runs. So much longer, in ms, is a key kept than its state says.
 local MARGIN = 1000
 
+-- How long a fence stands, in ms: longer than any call can be on its way.
+local FENCE = 600000
+
 -- As many values as `unpack` puts on the stack without a thought.
 local AT_ONCE = 1000
 

@@ -24,7 +24,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt};
 
 use crate::listen::worker::Worker;
-use crate::store::AnyStore;
+use crate::store;
 use crate::telemetry::Metrics;
 
 type Answer = Response<Full<Bytes>>;
@@ -38,14 +38,14 @@ const FLUSH: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Status {
     metrics: Metrics,
-    store: Arc<AnyStore>,
+    store: store::Shared,
     workers: Arc<Vec<Worker>>,
     draining: AtomicBool,
 }
 
 impl Status {
     #[must_use]
-    pub fn new(metrics: Metrics, store: Arc<AnyStore>, workers: Arc<Vec<Worker>>) -> Self {
+    pub fn new(metrics: Metrics, store: store::Shared, workers: Arc<Vec<Worker>>) -> Self {
         Status { metrics, store, workers, draining: AtomicBool::new(false) }
     }
 
@@ -66,12 +66,22 @@ impl Status {
         }
         match path {
             "/metrics" => self.metrics().await,
-            "/readyz" if self.draining.load(Ordering::Acquire) => {
-                json(StatusCode::SERVICE_UNAVAILABLE, r#"{"status":"draining","store":"memory"}"#)
-            }
-            "/readyz" => json(StatusCode::OK, r#"{"status":"ready","store":"memory"}"#),
+            "/readyz" => self.ready(),
             _ => json(StatusCode::OK, r#"{"status":"ok"}"#),
         }
+    }
+
+    /// A gateway that serves by `on_error` is ready: all of them do, when the store fails.
+    fn ready(&self) -> Answer {
+        let (code, status) = if self.draining.load(Ordering::Acquire) {
+            (StatusCode::SERVICE_UNAVAILABLE, "draining")
+        } else if self.store.is_degraded() {
+            (StatusCode::OK, "degraded")
+        } else {
+            (StatusCode::OK, "ready")
+        };
+        let text = format!(r#"{{"status":"{status}","store":"{}"}}"#, self.store.kind());
+        answer(code, "application/json", text.into())
     }
 
     async fn metrics(&self) -> Answer {
@@ -79,8 +89,7 @@ impl Status {
             // One that has no time for it is counted a scrape later.
             let _ = tokio::time::timeout(FLUSH, flushed).await;
         }
-        let AnyStore::Memory(memory) = &*self.store;
-        let buckets = memory.buckets();
+        let buckets = self.store.memory().buckets();
         self.metrics.buckets.set(gauge(buckets.own + buckets.overflow));
         self.metrics.buckets_overflow.set(gauge(buckets.overflow));
         self.metrics.connections.set(gauge(self.workers.iter().map(Worker::load).sum()));

@@ -20,8 +20,8 @@ use crate::gateway::{Compiled, Gateway};
 use crate::listen::acceptor::{self, Room};
 use crate::listen::worker::Worker;
 use crate::shutdown::{Signal, Signals};
-use crate::store::{AnyStore, BucketHasher, MemoryStore};
-use crate::telemetry::Metrics;
+use crate::store::{self, BucketHasher, MemoryStore};
+use crate::telemetry::{Audit, Metrics};
 use logs::{LogError, Logs};
 use reload::Reloader;
 
@@ -36,8 +36,6 @@ pub enum AppError {
     Bind { address: SocketAddr, key: &'static str, source: io::Error },
     #[error(transparent)]
     Log(#[from] LogError),
-    #[error("this build cannot serve `store.kind = \"redis\"` yet; write `kind = \"memory\"`")]
-    NoRedis,
     #[error("the system gives no randomness: {0}")]
     Randomness(getrandom::Error),
     #[error("cannot start: {0}")]
@@ -69,12 +67,20 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
 
     let metrics = Metrics::new();
     let hasher = BucketHasher::random().map_err(AppError::Randomness)?;
-    let clock = Clock::system();
+    // A name of its own, so that a loop is told from two gateways in a row, and that others who
+    // share the store can count this one.
+    let mut id = [0; 4];
+    getrandom::fill(&mut id).map_err(AppError::Randomness)?;
+    let node = format!("weir-{:08x}", u32::from_ne_bytes(id));
+    let count = match settings.server.workers {
+        0 => std::thread::available_parallelism()?.get(),
+        count => count,
+    };
     let logs = Logs::open(&settings.telemetry)?;
-    let store = Arc::new(open_store(&settings.store, &clock)?);
+    let store = open_store(&settings.store, count, &node, &metrics, &logs.audit);
     let compiled = Compiled::new(settings.clone(), &hasher, &metrics, logs.access.clone());
     let compiled = Arc::new(compiled);
-    let workers = Arc::new(start_workers(&store, &hasher, &clock, &compiled)?);
+    let workers = Arc::new(start_workers(count, &store, &hasher, &node, &compiled)?);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -83,6 +89,8 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         let (stop, stopping) = watch::channel(false);
         let status = Arc::new(Status::new(metrics.clone(), store.clone(), workers.clone()));
         let max_connections = connection_limit(settings.server.max_connections);
+        // Before the first request comes: it is to find the store in use, if there is one.
+        store.begin().await;
         let mut acceptors = tokio::task::JoinSet::new();
         for listener in data {
             tracing::info!("listening on http://{}", listener.local_addr()?);
@@ -94,8 +102,9 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         tracing::info!("admin on http://{}", admin.local_addr()?);
         let admin = admin::start(admin, status.clone())?;
         tracing::info!(
-            "store {}; {} workers, at most {max_connections} connections; configuration {source}",
+            "store {}{}; {} workers, at most {max_connections} connections; configuration {source}",
             store_summary(&settings.store),
+            if store.is_degraded() { ", out of reach" } else { "" },
             workers.len(),
         );
         let mut reloader =
@@ -115,6 +124,7 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
             () = ended(&workers) => tracing::info!("drained"),
             () = stop_again(&mut signals) => tracing::warn!("ended before everything was drained"),
         }
+        store.leave().await;
         admin.stop().await;
         Ok(())
     })
@@ -145,32 +155,40 @@ fn bind(address: SocketAddr, key: &'static str) -> Result<TcpListener, AppError>
     acceptor::bind(address).map_err(|source| AppError::Bind { address, key, source })
 }
 
-fn open_store(store: &settings::Store, clock: &Clock) -> Result<AnyStore, AppError> {
-    match store.kind {
-        StoreKind::Memory => Ok(AnyStore::Memory(MemoryStore::new(store.max_keys, clock.clone()))),
-        StoreKind::Redis(_) => Err(AppError::NoRedis),
+fn open_store(
+    settings: &settings::Store,
+    workers: usize,
+    node: &str,
+    metrics: &Metrics,
+    audit: &Audit,
+) -> store::Shared {
+    match &settings.kind {
+        StoreKind::Memory => {
+            let memory = MemoryStore::new(settings.max_keys, Clock::system());
+            store::Shared::Memory(Arc::new(memory))
+        }
+        StoreKind::Redis(redis) => {
+            // Fails if somebody has chosen already, which is as good.
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+            let (node, audit) = (node.to_owned(), audit.clone());
+            let shared = store::redis::Shared::new(redis, settings, workers, node, metrics, audit);
+            store::Shared::Redis(Arc::new(shared))
+        }
     }
 }
 
 fn start_workers(
-    store: &Arc<AnyStore>,
+    count: usize,
+    store: &store::Shared,
     hasher: &BucketHasher,
-    clock: &Clock,
+    node: &str,
     compiled: &Arc<Compiled>,
 ) -> Result<Vec<Worker>, AppError> {
-    let mut id = [0; 4];
-    getrandom::fill(&mut id).map_err(AppError::Randomness)?;
-    // A name of its own, so that a loop is told from two gateways in a row.
-    let via: Arc<str> = format!("weir-{:08x}", u32::from_ne_bytes(id)).into();
-    let count = match compiled.settings.server.workers {
-        0 => std::thread::available_parallelism()?.get(),
-        count => count,
-    };
+    let via: Arc<str> = node.into();
     let start = |index| {
-        let (store, hasher, clock, via) =
-            (store.clone(), hasher.clone(), clock.clone(), via.clone());
+        let (store, hasher, via) = (store.clone(), hasher.clone(), via.clone());
         let for_gateway = compiled.clone();
-        let gateway = move || Gateway::new(store, hasher, clock, via, for_gateway);
+        let gateway = move || Gateway::new(&store, hasher, via, for_gateway);
         Ok(Worker::start(index, gateway, compiled.clone())?)
     };
     (0..count).map(start).collect()

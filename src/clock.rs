@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
@@ -48,16 +48,50 @@ pub struct Clock(Source);
 
 #[derive(Debug, Clone)]
 enum Source {
-    System { start: Instant, wall: u64 },
+    System(Anchor),
+    Steered(Anchor, Arc<AtomicI64>),
     Manual(Arc<AtomicU64>),
+}
+
+/// A moment on the monotonic clock, and what the wall clock showed.
+#[derive(Debug, Clone, Copy)]
+struct Anchor {
+    start: Instant,
+    wall: u64,
+}
+
+impl Anchor {
+    fn new() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Anchor { start: Instant::now(), wall: wall.as_micros() as u64 }
+    }
+
+    fn at(&self, instant: Instant) -> u64 {
+        self.wall + instant.saturating_duration_since(self.start).as_micros() as u64
+    }
 }
 
 impl Clock {
     /// The monotonic clock, anchored to the wall clock now.
     #[must_use]
     pub fn system() -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock(Source::System { start: Instant::now(), wall: wall.as_micros() as u64 })
+        Clock(Source::System(Anchor::new()))
+    }
+
+    /// A clock that shows the time of another machine, as far as [`Clock::steer`] has heard of it.
+    /// Clones are steered together.
+    #[must_use]
+    pub fn steered() -> Self {
+        Clock(Source::Steered(Anchor::new(), Arc::default()))
+    }
+
+    /// Takes over the time that the other machine's clock showed shortly before `instant`. Time
+    /// may run back by that, which costs callers tokens and never gives them any.
+    pub fn steer(&self, time: Micros, instant: Instant) {
+        if let Source::Steered(anchor, shift) = &self.0 {
+            let here = anchor.at(instant);
+            shift.store(time.0.wrapping_sub(here).cast_signed(), Ordering::Relaxed);
+        }
     }
 
     /// A clock that stands at `start` until [`Clock::advance`] or [`Clock::set`] moves it. Clones share their time.
@@ -69,13 +103,17 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> Micros {
         match &self.0 {
-            Source::System { start, wall } => Micros(wall + (look() - *start).as_micros() as u64),
+            Source::System(anchor) => Micros(anchor.at(look())),
+            Source::Steered(anchor, shift) => {
+                let shift = shift.load(Ordering::Relaxed);
+                Micros(anchor.at(look()).saturating_add_signed(shift))
+            }
             Source::Manual(at) => Micros(at.load(Ordering::Acquire)),
         }
     }
 
-    /// How far the wall clock has been moved since the start, in microseconds. A drift of less than
-    /// half a second is none.
+    /// How far the wall clock is ahead of this one, in microseconds: it was moved since the start,
+    /// or this one shows another machine's time. Less than half a second is none.
     #[must_use]
     pub fn wall_step(&self) -> i64 {
         const DRIFT: u64 = 500_000;
@@ -106,7 +144,7 @@ impl Clock {
 
     fn hand(&self) -> &AtomicU64 {
         match &self.0 {
-            Source::System { .. } => panic!("the system clock cannot be moved"),
+            Source::System(_) | Source::Steered(..) => panic!("the system clock cannot be moved"),
             Source::Manual(at) => at,
         }
     }
@@ -133,6 +171,16 @@ mod tests {
         let first = clock.now();
         assert!(u128::from(first.0) >= before.as_micros());
         assert!(clock.now() >= first);
+    }
+
+    #[test]
+    fn a_steered_clock_shows_the_other_machines_time() {
+        let clock = Clock::steered();
+        let (other, earlier) = (clock.clone(), Micros(5_000_000));
+        clock.steer(earlier, Instant::now());
+        let shown = other.now();
+        assert!(shown >= earlier && shown.since(earlier) < Duration::from_secs(60), "{shown:?}");
+        assert!(clock.wall_step() > 0);
     }
 
     #[test]

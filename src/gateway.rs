@@ -25,8 +25,8 @@ use crate::clock::{self, Clock, Micros};
 use crate::forward::headers::{self, Outbound};
 use crate::forward::{Passage, echo};
 use crate::respond::{Answer, Fault, Fields, RateHeaders};
-use crate::store::{AnyStore, BucketHasher, Decision, Store};
-use crate::telemetry::{Entry, Meter};
+use crate::store::{self, AnyStore, BucketHasher, Decision, Store, StoreError};
+use crate::telemetry::{Entry, Meter, Outcome};
 use crate::upstream::Servers;
 use checks::Checks;
 pub use compiled::Compiled;
@@ -36,7 +36,7 @@ use way::Way;
 /// One worker's gateway.
 #[derive(Debug)]
 pub struct Gateway {
-    store: Arc<AnyStore>,
+    store: AnyStore,
     hasher: BucketHasher,
     /// This process's name in `Via`.
     via: Arc<str>,
@@ -61,14 +61,14 @@ struct Visit<'a> {
 impl Gateway {
     #[must_use]
     pub fn new(
-        store: Arc<AnyStore>,
+        store: &store::Shared,
         hasher: BucketHasher,
-        clock: Clock,
         via: Arc<str>,
         compiled: Arc<Compiled>,
     ) -> Self {
         let servers = Servers::default();
         let live = RefCell::new(Rc::new(Live::new(compiled, &servers)));
+        let (clock, store) = (store.clock(), store.for_worker());
         Gateway { store, hasher, via, servers, live, clock, wall: Cell::new((None, 0)) }
     }
 
@@ -151,7 +151,7 @@ impl Gateway {
         }
         let mut checks = Checks::default();
         checks.collect(&self.hasher, shared, way, &caller, parts, &headers)?;
-        let (decision, decided) = self.decide(visit, &mut checks).await;
+        let (decision, decided) = self.decide(visit, &mut checks).await?;
         let rate = RateHeaders::new(shared.settings.respond, decision.now, self.wall_step(decided));
         if !decision.admitted {
             if let Some(entry) = meter.entry() {
@@ -184,22 +184,31 @@ impl Gateway {
     }
 
     /// One decision for all checks, counted for each limit, and when it was there.
-    async fn decide(&self, visit: &Visit<'_>, checks: &mut Checks<'_>) -> (Decision, Instant) {
+    async fn decide(
+        &self,
+        visit: &Visit<'_>,
+        checks: &mut Checks<'_>,
+    ) -> Result<(Decision, Instant), StoreError> {
         let Visit { live, started, .. } = *visit;
         if checks.checks.is_empty() {
-            return (Decision { now: Micros::default(), admitted: true }, started);
+            let nothing = Decision { now: Micros::default(), admitted: true, alone: false };
+            return Ok((nothing, started));
         }
-        let decision = match self.store.decide(&mut checks.checks).await {
-            Ok(decision) => decision,
-            Err(never) => match never {},
-        };
+        let decision = self.store.decide(&mut checks.checks, &checks.names).await;
+        for (rule, check) in checks.rules.iter().zip(&checks.checks) {
+            let outcome = match check.refused {
+                _ if !check.decided => Outcome::Unchecked,
+                Some(_) => Outcome::Refused,
+                None => Outcome::Allowed,
+            };
+            live.limit_meters[rule.index].count(outcome);
+        }
+        let decision = decision?;
         // The store has looked at the clock to decide.
         let decided = clock::recent();
-        live.decision_seconds.observe((decided - started).as_secs_f64());
-        for (rule, check) in checks.rules.iter().zip(&checks.checks) {
-            live.limit_meters[rule.index].count(check.refused.is_some());
-        }
-        (decision, decided)
+        let seconds = if decision.alone { &live.alone_seconds } else { &live.decision_seconds };
+        seconds.observe((decided - started).as_secs_f64());
+        Ok((decision, decided))
     }
 
     async fn forward(

@@ -5,13 +5,18 @@
 
 pub mod bucket_id;
 pub mod memory;
+pub mod names;
 pub mod redis;
 
-use crate::clock::Micros;
-use crate::limit::{Policy, Retry, State};
+use std::sync::Arc;
 
+use crate::clock::{Clock, Micros};
+use crate::limit::{OnError, Policy, Retry, State};
+
+pub use self::redis::RedisStore;
 pub use bucket_id::{BucketHasher, BucketId, BucketName};
 pub use memory::MemoryStore;
+pub use names::{Name, Names};
 
 /// One bucket to charge with one cost, and what came of it.
 #[derive(Debug, Clone, Copy)]
@@ -20,18 +25,36 @@ pub struct Check<'a> {
     /// What all buckets of the limit start from: [`BucketHasher::limit_prefix`].
     pub limit: u64,
     pub bucket: BucketId,
+    /// What the bucket is called where many gateways share it; empty where none do.
+    pub name: Name,
     pub cost: u64,
+    pub on_error: OnError,
     /// The bucket after the decision: charged if the whole request was admitted, else as it was.
     pub state: State,
+    /// The instant at which it was evaluated, on the clock of whoever keeps the bucket.
+    pub now: Micros,
     /// `None`: this check admits.
     pub refused: Option<Retry>,
+    /// False if the store could not be asked, and nobody stood in for it.
+    pub decided: bool,
 }
 
 impl<'a> Check<'a> {
     /// A check that is yet to be decided.
     #[must_use]
     pub fn new(policy: &'a Policy, limit: u64, bucket: BucketId, cost: u64) -> Self {
-        Self { policy, limit, bucket, cost, state: State::default(), refused: None }
+        Self {
+            policy,
+            limit,
+            bucket,
+            name: Name::default(),
+            cost,
+            on_error: OnError::default(),
+            state: State::default(),
+            now: Micros::default(),
+            refused: None,
+            decided: true,
+        }
     }
 }
 
@@ -41,11 +64,17 @@ pub struct Decision {
     /// The instant at which the checks were evaluated, on the store's clock.
     pub now: Micros,
     pub admitted: bool,
+    /// This node decided alone, because the shared store could not be asked.
+    pub alone: bool,
 }
 
 /// Why a store could not decide.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {}
+pub enum StoreError {
+    /// The store fails, and a limit says that nobody passes then.
+    #[error("the limits of this request cannot be checked at the moment")]
+    Unavailable,
+}
 
 /// One behaviour, whatever keeps the buckets.
 pub trait Store {
@@ -53,19 +82,95 @@ pub trait Store {
     fn decide(
         &self,
         checks: &mut [Check<'_>],
+        names: &Names,
     ) -> impl Future<Output = Result<Decision, StoreError>>;
 }
 
-/// The store that the configuration names.
+/// The store that the configuration names, as one worker holds it.
 #[derive(Debug)]
 pub enum AnyStore {
-    Memory(MemoryStore),
+    Memory(Arc<MemoryStore>),
+    Redis(RedisStore),
 }
 
 impl Store for AnyStore {
-    async fn decide(&self, checks: &mut [Check<'_>]) -> Result<Decision, StoreError> {
+    async fn decide(
+        &self,
+        checks: &mut [Check<'_>],
+        names: &Names,
+    ) -> Result<Decision, StoreError> {
         match self {
-            AnyStore::Memory(store) => store.decide(checks).await,
+            AnyStore::Memory(store) => store.decide(checks, names).await,
+            AnyStore::Redis(store) => store.decide(checks, names).await,
+        }
+    }
+}
+
+/// What all workers share of the store.
+#[derive(Debug, Clone)]
+pub enum Shared {
+    Memory(Arc<MemoryStore>),
+    Redis(Arc<redis::Shared>),
+}
+
+impl Shared {
+    /// One worker's hold on the store. Has to be called on the worker's runtime.
+    #[must_use]
+    pub fn for_worker(&self) -> AnyStore {
+        match self {
+            Shared::Memory(store) => AnyStore::Memory(store.clone()),
+            Shared::Redis(shared) => AnyStore::Redis(RedisStore::start(shared.clone())),
+        }
+    }
+
+    /// The buckets in this process: all there are, or what is known of those elsewhere.
+    #[must_use]
+    pub fn memory(&self) -> &MemoryStore {
+        match self {
+            Shared::Memory(store) => store,
+            Shared::Redis(shared) => shared.local(),
+        }
+    }
+
+    /// The clock that decisions are made by.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.memory().clock()
+    }
+
+    /// The name that metrics and health go by.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Shared::Memory(_) => "memory",
+            Shared::Redis(_) => "redis",
+        }
+    }
+
+    /// Whether limits are being served without the store they live in.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        match self {
+            Shared::Memory(_) => false,
+            Shared::Redis(shared) => shared.health().is_open(),
+        }
+    }
+
+    /// Brings the store into use, or finds out that it is not there, and sees to it from then on.
+    pub async fn begin(&self) {
+        if let Shared::Redis(shared) = self {
+            let mut keeper = shared.keeper();
+            keeper.begin().await;
+            tokio::spawn(keeper.keep());
+        }
+    }
+
+    /// Tells others who share the store that this node goes.
+    pub async fn leave(&self) {
+        if let Shared::Redis(shared) = self
+            && !self.is_degraded()
+        {
+            shared.leave().await;
         }
     }
 }

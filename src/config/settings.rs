@@ -114,7 +114,7 @@ pub struct RedisTls {
 }
 
 /// Something that is never printed.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(pub String);
 
 impl fmt::Debug for Secret {

@@ -13,13 +13,15 @@ use crate::respond::rate_headers::retry_at;
 use crate::respond::refusal::Refusal;
 use crate::respond::{Answer, Applied, Fault, RateHeaders};
 use crate::route::bare_host;
-use crate::store::{BucketHasher, Check, Decision};
+use crate::store::redis::name;
+use crate::store::{BucketHasher, Check, Decision, Name, Names};
 
 /// Side by side, so that the store sees nothing but checks. A few need no allocation.
 #[derive(Debug, Default)]
 pub struct Checks<'a> {
     pub rules: SmallVec<[&'a Rule; 4]>,
     pub checks: SmallVec<[Check<'a>; 4]>,
+    pub names: Names,
 }
 
 impl<'a> Checks<'a> {
@@ -47,24 +49,37 @@ impl<'a> Checks<'a> {
         for &index in &way.settings.limits {
             let rule = &shared.limits[index];
             let limit = &rule.limit;
-            let mut name = hasher.start(rule.prefix);
-            let parts = limit.key.parts(&subject, limit.missing, |kind, bytes| {
-                name.part(kind as u8, bytes);
-            });
-            match parts {
-                Ok(()) => {}
+            let mut bucket = hasher.start(rule.prefix);
+            let name = match &rule.shared_prefix {
+                None => limit
+                    .key
+                    .parts(&subject, limit.missing, |kind, bytes| {
+                        bucket.part(kind as u8, bytes);
+                    })
+                    .map(|()| Name::default()),
+                Some(prefix) => self.names.write(|name| {
+                    name.extend_from_slice(prefix);
+                    limit.key.parts(&subject, limit.missing, |kind, bytes| {
+                        bucket.part(kind as u8, bytes);
+                        name::part(name, kind, bytes);
+                    })
+                }),
+            };
+            let name = match name {
+                Ok(name) => name,
                 Err(KeyError::Skipped) => continue,
                 Err(error) => return Err(error.into()),
-            }
+            };
+            let check = Check::new(&limit.policy, rule.prefix, bucket.finish(), limit.cost);
             self.rules.push(rule);
-            self.checks.push(Check::new(&limit.policy, rule.prefix, name.finish(), limit.cost));
+            self.checks.push(Check { name, on_error: limit.on_error, ..check });
         }
         Ok(())
     }
 
     /// What rate headers are made of.
     pub fn applied(&self) -> impl Iterator<Item = Applied<'_>> + Clone {
-        let pairs = self.rules.iter().zip(&self.checks);
+        let pairs = self.rules.iter().zip(&self.checks).filter(|(_, check)| check.decided);
         pairs.map(|(rule, check)| Applied { text: &rule.policy_text, check })
     }
 
@@ -81,7 +96,7 @@ impl<'a> Checks<'a> {
     #[must_use]
     pub fn refuse(&self, rate: RateHeaders, decision: Decision, headers: HeaderMap) -> Answer {
         let limits: SmallVec<[_; 4]> = self.refusing().map(|rule| &rule.refusal_text).collect();
-        let retry_at = retry_at(self.checks.iter());
+        let retry_at = retry_at(self.checks.iter(), decision.now);
         let refusal = Refusal { limits: &limits, now: decision.now, retry_at };
         let rate = rate.refusing(retry_at);
         let mut answer = refusal.into_answer(headers);

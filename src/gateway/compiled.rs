@@ -6,11 +6,13 @@ use http::{HeaderName, header};
 
 use crate::caller::Addresses;
 use crate::config::Settings;
+use crate::config::settings::StoreKind;
 use crate::limit::{Limit, Source};
 use crate::respond::rate_headers::PolicyText;
 use crate::respond::refusal::RefusalText;
 use crate::route::Table;
 use crate::store::BucketHasher;
+use crate::store::redis::name;
 use crate::telemetry::{Lines, Metrics};
 
 /// What all workers share of one configuration.
@@ -38,6 +40,8 @@ pub struct Rule {
     pub limit: Limit,
     /// What the names of its buckets start from.
     pub prefix: u64,
+    /// The same in a store that is shared with other gateways.
+    pub shared_prefix: Option<Vec<u8>>,
     pub policy_text: PolicyText,
     pub refusal_text: RefusalText,
 }
@@ -51,7 +55,11 @@ impl Compiled {
         access_log: Option<Lines>,
     ) -> Self {
         let limits = settings.limits.iter().enumerate();
-        let limits = limits.map(|(index, limit)| Rule::new(index, limit, hasher)).collect();
+        let shared = match &settings.store.kind {
+            StoreKind::Memory => None,
+            StoreKind::Redis(redis) => Some(redis.prefix.as_str()),
+        };
+        let limits = limits.map(|(index, limit)| Rule::new(index, limit, hasher, shared)).collect();
         let sources = settings.limits.iter().flat_map(|limit| &limit.key.0);
         let counted = sources.filter_map(|source| match source {
             Source::Header(name) => Some(name.clone()),
@@ -77,12 +85,13 @@ impl Compiled {
 }
 
 impl Rule {
-    fn new(index: usize, limit: &Limit, hasher: &BucketHasher) -> Self {
+    fn new(index: usize, limit: &Limit, hasher: &BucketHasher, shared: Option<&str>) -> Self {
         // A limit that counts by something else, or in another way, starts afresh.
         let kind = format!("{} {}", limit.policy.algorithm(), limit.key);
         Rule {
             index,
             prefix: hasher.limit_prefix(&limit.name, &kind),
+            shared_prefix: shared.map(|prefix| name::prefix(prefix, &limit.name, &kind)),
             policy_text: PolicyText::new(limit),
             refusal_text: RefusalText::new(limit),
             limit: limit.clone(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::local::LocalHistogram;
 
 use super::compiled::Compiled;
-use crate::config::settings::{self, Target};
+use crate::config::settings::{self, StoreKind, Target};
 use crate::telemetry::{LimitMeter, RouteMeter};
 use crate::upstream::{Servers, Upstream};
 
@@ -19,6 +19,8 @@ pub struct Live {
     /// One for each limit of the configuration.
     pub limit_meters: Vec<LimitMeter>,
     pub decision_seconds: LocalHistogram,
+    /// Decisions that this node took alone.
+    pub alone_seconds: LocalHistogram,
     /// Counts requests that match no route.
     pub unrouted: Rc<RouteMeter>,
 }
@@ -57,13 +59,19 @@ impl Live {
             meter: Rc::new(RouteMeter::new(&route.name, &metrics)),
             stripped: route.strip_prefix.as_ref().map_or(0, |prefix| prefix.matches('/').count()),
         };
+        let kind = match settings.store.kind {
+            StoreKind::Memory => "memory",
+            StoreKind::Redis(_) => "redis",
+        };
+        let decisions = |kind| metrics.decision_seconds.with_label_values(&[kind]).local();
         let upstreams = settings.upstreams.iter();
         let limits = settings.limits.iter();
         Live {
             routes: settings.routes.iter().map(live).collect(),
             upstreams: upstreams.map(|it| Upstream::new(it, servers, &metrics)).collect(),
             limit_meters: limits.map(|it| LimitMeter::new(&it.name, &metrics)).collect(),
-            decision_seconds: metrics.decision_seconds.with_label_values(&["memory"]).local(),
+            decision_seconds: decisions(kind),
+            alone_seconds: decisions("local"),
             unrouted: Rc::new(RouteMeter::new(NO_ROUTE, &metrics)),
             shared: shared.clone(),
         }
@@ -73,6 +81,7 @@ impl Live {
     pub fn flush_meters(&self) {
         self.unrouted.flush();
         self.decision_seconds.flush();
+        self.alone_seconds.flush();
         self.limit_meters.iter().for_each(LimitMeter::flush);
         self.routes.iter().for_each(|route| route.meter.flush());
         self.upstreams.iter().for_each(|upstream| upstream.seconds.flush());

@@ -77,6 +77,21 @@ impl Policy {
         }
     }
 
+    /// How one of `nodes` that cannot agree decides on its own: by this policy and this cost, on
+    /// the same states. A token bucket is divided; in a window everything costs more, since the
+    /// others spend as well. No share is so small that the cost never fits.
+    #[must_use]
+    pub fn share(&self, nodes: u64, cost: u64) -> (Policy, u64) {
+        match self {
+            Policy::TokenBucket(it) => (Policy::TokenBucket(it.share(nodes, cost)), cost),
+            Policy::SlidingWindow(_) | Policy::FixedWindow(_) => {
+                let quota = self.quota();
+                let dearer = if cost > quota { cost } else { (cost * nodes).min(quota) };
+                (*self, dearer)
+            }
+        }
+    }
+
     #[must_use]
     pub fn report(&self, state: State, now: Micros) -> Report {
         match self {

@@ -61,6 +61,17 @@ impl TokenBucket {
         self.burst
     }
 
+    /// One node's part of this bucket while `nodes` of them cannot agree: it refills that many
+    /// times more slowly and holds as much less, but a `cost` that fits into the whole fits into
+    /// the part. What a state owes is counted in time, so it means the same share of both.
+    #[must_use]
+    pub fn share(&self, nodes: u64, cost: u64) -> Self {
+        let whole = if cost <= self.burst { cost } else { 0 };
+        let burst = (self.burst / nodes).max(whole).max(1);
+        let token = self.token * u128::from(nodes);
+        Self { rate: self.rate, burst, token, empty: token * u128::from(burst) }
+    }
+
     /// From the rate as written: the rounding of one token must not show as a second more.
     #[must_use]
     pub fn refill_seconds(&self) -> u64 {

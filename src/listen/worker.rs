@@ -44,7 +44,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker. `gateway` is made on its thread, where it stays.
+    /// Starts a worker. `gateway` is made on its runtime, where it stays.
     ///
     /// # Errors
     /// If the thread or its runtime cannot be had.
@@ -65,14 +65,16 @@ impl Worker {
                 {
                     Ok(runtime) => {
                         let _ = ready.send(Ok(()));
-                        let crew = Crew {
-                            gateway: Rc::new(gateway()),
-                            settings: Rc::new(RefCell::new(server_settings(&compiled))),
-                            next_id: 0,
-                            connections: counter,
-                            controls: Rc::default(),
-                        };
-                        runtime.block_on(crew.work(received));
+                        runtime.block_on(async {
+                            let crew = Crew {
+                                gateway: Rc::new(gateway()),
+                                settings: Rc::new(RefCell::new(server_settings(&compiled))),
+                                next_id: 0,
+                                connections: counter,
+                                controls: Rc::default(),
+                            };
+                            crew.work(received).await;
+                        });
                     }
                     Err(error) => {
                         let _ = ready.send(Err(error));

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
@@ -10,10 +10,13 @@ use crate::body::Body;
 use crate::http1::{BodyError, FramingError, HeadError};
 use crate::limit::key::KeyError;
 use crate::route::PathError;
+use crate::store::StoreError;
 use crate::upstream::{ConnectError, ExchangeError};
 
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// Why a request gets an answer from Weir instead of one from its upstream.
@@ -43,6 +46,8 @@ pub enum Fault {
     Exchange(ExchangeError),
     #[error("the request came back to the gateway that forwarded it")]
     Loop,
+    #[error("{0}")]
+    Store(#[from] StoreError),
     #[error("the gateway failed while it handled the request")]
     Internal,
 }
@@ -78,6 +83,7 @@ impl Fault {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => StatusCode::BAD_GATEWAY,
+            Fault::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
             Fault::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -96,6 +102,7 @@ impl Fault {
                 "upstream_timeout"
             }
             Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => "upstream_unavailable",
+            Fault::Store(_) => "store_unavailable",
             Fault::Internal => "internal_error",
         }
     }
@@ -124,7 +131,10 @@ impl Fault {
     pub fn into_response(self) -> Response<Body> {
         let status = self.status();
         let body = Problem {
-            kind: "about:blank",
+            kind: match self {
+                Fault::Store(_) => REDUCED_CAPACITY,
+                _ => "about:blank",
+            },
             title: status.canonical_reason().unwrap_or_default(),
             status: status.as_u16(),
             error: self.error(),
@@ -138,6 +148,10 @@ impl Fault {
         headers.insert(CACHE_CONTROL, NO_STORE);
         if let Some(value) = self.proxy_status() {
             headers.insert(PROXY_STATUS, HeaderValue::from_static(value));
+        }
+        if let Fault::Store(_) = self {
+            // Recovery is probed several times a second.
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if let Fault::Method(allowed) = &self {
             let names: Vec<_> = allowed.iter().map(Method::as_str).collect();

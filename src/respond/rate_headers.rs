@@ -58,6 +58,25 @@ pub struct Applied<'a> {
     pub check: &'a Check<'a>,
 }
 
+impl Applied<'_> {
+    /// What the bucket holds, its instants told by the clock that shows `now`. A cluster keeps
+    /// buckets by several clocks.
+    fn report(&self, now: Micros) -> Report {
+        let here = self.check.now;
+        let report = self.check.policy.report(self.check.state, here);
+        Report {
+            grows_at: translate(report.grows_at, here, now),
+            full_at: translate(report.full_at, here, now),
+            ..report
+        }
+    }
+}
+
+/// What one clock shows in an instant that another calls `instant`.
+fn translate(instant: Micros, from: Micros, to: Micros) -> Micros {
+    Micros((instant.0 + to.0).saturating_sub(from.0))
+}
+
 /// The rate headers of one answer.
 #[derive(Debug, Clone, Copy)]
 pub struct RateHeaders {
@@ -102,7 +121,7 @@ impl RateHeaders {
         if self.forms.draft {
             let mut first = open_list(fields, headers, "RateLimit", &RATELIMIT);
             for applied in visible.clone() {
-                let report = applied.check.policy.report(applied.check.state, self.now);
+                let report = applied.report(self.now);
                 separate(fields, &mut first).text(applied.text.name.as_bytes()).text(b";r=");
                 fields.number(report.remaining).text(b";t=");
                 fields.number(seconds_until(report.grows_at, self.now));
@@ -116,7 +135,7 @@ impl RateHeaders {
             fields.close();
         } else {
             for applied in visible {
-                let report = applied.check.policy.report(applied.check.state, self.now);
+                let report = applied.report(self.now);
                 Closest::consider(&mut nearest, &applied, report);
             }
         }
@@ -174,14 +193,16 @@ impl<'a> Closest<'a> {
     }
 }
 
-/// The latest instant at which all refusing checks would admit; `None` if one never does.
+/// The latest instant at which all refusing checks would admit, by the clock that shows `now`;
+/// `None` if one never does.
 #[must_use]
-pub fn retry_at<'a>(checks: impl Iterator<Item = &'a Check<'a>>) -> Option<Micros> {
+pub fn retry_at<'a>(checks: impl Iterator<Item = &'a Check<'a>>, now: Micros) -> Option<Micros> {
     let mut latest = Micros::default();
-    for refused in checks.filter_map(|check| check.refused) {
-        match refused {
-            Retry::At(instant) => latest = latest.max(instant),
-            Retry::Never => return None,
+    for check in checks {
+        match check.refused {
+            None => {}
+            Some(Retry::At(at)) => latest = latest.max(translate(at, check.now, now)),
+            Some(Retry::Never) => return None,
         }
     }
     Some(latest)

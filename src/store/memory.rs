@@ -10,14 +10,15 @@ mod overflow;
 mod shard;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use self::overflow::Overflow;
 use self::shard::Shard;
-use super::{BucketId, Check, Decision, Store, StoreError};
+use super::{BucketId, Check, Decision, Names, Store, StoreError};
 use crate::clock::{Clock, Micros};
-use crate::limit::Verdict;
+use crate::limit::{State, Verdict};
 
 /// Shared buckets of one limit. A power of two.
 const OVERFLOW_BUCKETS: u64 = 64;
@@ -70,12 +71,48 @@ impl MemoryStore {
 
     /// Decides without waiting: what [`Store::decide`] does here.
     pub fn decide_now(&self, checks: &mut [Check<'_>]) -> Decision {
+        self.decide_ago(checks, Duration::ZERO)
+    }
+
+    /// Decides as if it were still so long ago: nothing that has refilled since counts.
+    pub fn decide_ago(&self, checks: &mut [Check<'_>], ago: Duration) -> Decision {
+        let ago = ago.as_micros() as u64;
         if let [check] = checks
-            && let Some(decision) = self.decide_known(check)
+            && let Some(decision) = self.decide_known(check, ago)
         {
             return decision;
         }
-        decision::decide(self, checks)
+        decision::decide(self, checks, ago)
+    }
+
+    /// Takes over a bucket's state from whoever keeps it, so that this store can stand in. When
+    /// the table is full of live buckets, one that is not in it stays unknown.
+    pub fn note(&self, bucket: BucketId, state: State, now: Micros) {
+        let mut shard = self.shards[shard_of(bucket, self.shards.len())].0.lock();
+        let tag = tag_of(bucket);
+        if shard.update(tag, |_| state) || state.until <= now {
+            return;
+        }
+        if self.reserve(&mut shard, 0, now, |_| false) {
+            shard.put(tag, state);
+        }
+    }
+
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
+    /// What is known of a bucket.
+    #[must_use]
+    pub fn look(&self, bucket: BucketId) -> Option<State> {
+        let mut found = None;
+        let mut shard = self.shards[shard_of(bucket, self.shards.len())].0.lock();
+        shard.update(tag_of(bucket), |state| {
+            found = Some(state);
+            state
+        });
+        found
     }
 
     #[must_use]
@@ -85,11 +122,12 @@ impl MemoryStore {
 
     /// The short way for the usual case: one check, on a bucket that exists.
     #[inline]
-    fn decide_known(&self, check: &mut Check<'_>) -> Option<Decision> {
+    fn decide_known(&self, check: &mut Check<'_>, ago: u64) -> Option<Decision> {
         let mut shard = self.shards[shard_of(check.bucket, self.shards.len())].0.lock();
-        let now = self.clock.now();
+        let now = Micros(self.clock.now().0.saturating_sub(ago));
         let known = shard.update(tag_of(check.bucket), |state| {
             let state = check.policy.settle(state, now);
+            check.now = now;
             match check.policy.evaluate(state, now, check.cost) {
                 Verdict::Admit(after) => {
                     check.refused = None;
@@ -102,7 +140,7 @@ impl MemoryStore {
             }
             check.state
         });
-        known.then(|| Decision { now, admitted: check.refused.is_none() })
+        known.then(|| Decision { now, admitted: check.refused.is_none(), alone: false })
     }
 
     /// Sets room aside for one more bucket in a locked shard, dropping dead ones if it must. The
@@ -152,7 +190,11 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    async fn decide(&self, checks: &mut [Check<'_>]) -> Result<Decision, StoreError> {
+    async fn decide(
+        &self,
+        checks: &mut [Check<'_>],
+        _names: &Names,
+    ) -> Result<Decision, StoreError> {
         Ok(self.decide_now(checks))
     }
 }

@@ -1,8 +1,343 @@
-//! Buckets in Redis or Valkey: decisions as script calls, and how they are spelled.
+//! The shared store: buckets in Redis or Valkey, decided by Lua scripts.
+//!
+//! A request's checks are decided by one call of `lua/decide.lua`, which it shares with the other
+//! requests of its worker ([`queue`], [`link`]). Whoever is known to be refused is refused here
+//! ([`refusals`]). When Redis fails, the breaker opens ([`health`]) and each limit is served by
+//! its `on_error`, until the [`keeper`] has brought Redis back.
+//!
+//! **How often a request is charged.** Once, if it passes. Calls are numbered, and a call whose
+//! reply was lost is sent again, or its requests are decided without Redis and charged later, only
+//! once the fence (`lua/fence.lua`) has shown that it was not run and never will be. A cluster has
+//! no fence, since a call has to keep to one slot: there, what was in flight when a connection
+//! broke counts as charged.
 
 pub mod adjustment;
+mod backoff;
 pub mod batch;
+mod dialer;
+pub mod failure;
+pub mod health;
+pub mod keeper;
+mod lane;
+mod ledger;
+mod link;
 pub mod msgpack;
+pub mod name;
+mod nodes;
+mod queue;
+mod refusals;
 pub mod reply;
 pub mod script;
+mod session;
+mod slot;
+mod stand_in;
 pub mod terms;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus::{IntCounter, IntGauge};
+use tokio::sync::Notify;
+
+use self::adjustment::{Adjustment, Op};
+use self::dialer::Dialer;
+use self::health::Health;
+use self::keeper::Keeper;
+use self::lane::Lane;
+use self::ledger::Ledger;
+use self::link::Link;
+use self::queue::{Done, Part, Ticket};
+use self::refusals::{Refusal, Refusals};
+use super::{Check, Decision, MemoryStore, Names, Store, StoreError};
+use crate::clock::{self, Clock, Micros};
+use crate::config::settings;
+use crate::limit::{Retry, Verdict};
+use crate::telemetry::{Audit, Metrics};
+
+/// What all workers share.
+#[derive(Debug)]
+pub struct Shared {
+    dialer: Arc<Dialer>,
+    prefix: String,
+    timeout: Duration,
+    health: Health,
+    /// What is known of the buckets in Redis, and what stands in for them.
+    local: MemoryStore,
+    /// Shows the time of Redis.
+    clock: Clock,
+    ledger: Mutex<Ledger>,
+    /// Whether there may be something in it.
+    owes: AtomicBool,
+    /// There is something in the ledger, though the breaker is closed.
+    owing: Notify,
+    /// This process's name among the gateways that share the store, and how many there are.
+    node: String,
+    nodes: AtomicU64,
+    calls: IntCounter,
+    nodes_gauge: IntGauge,
+    next_worker: AtomicUsize,
+}
+
+impl Shared {
+    #[must_use]
+    pub fn new(
+        settings: &settings::Redis,
+        store: &settings::Store,
+        workers: usize,
+        node: String,
+        metrics: &Metrics,
+        audit: Audit,
+    ) -> Self {
+        let clock = Clock::steered();
+        let dialer = Arc::new(Dialer::new(settings.clone()));
+        let place = (format!("redis at {dialer}"), store.on_error);
+        let max_keys = store.max_keys;
+        Shared {
+            prefix: settings.prefix.clone(),
+            timeout: settings.timeout,
+            health: Health::new(workers, place, metrics.clone(), audit),
+            local: MemoryStore::new(max_keys, clock.clone()),
+            clock,
+            ledger: Mutex::new(Ledger::new(max_keys)),
+            owes: AtomicBool::new(false),
+            owing: Notify::new(),
+            node,
+            nodes: AtomicU64::new(1),
+            calls: metrics.store_calls.clone(),
+            nodes_gauge: metrics.store_nodes.clone(),
+            next_worker: AtomicUsize::new(0),
+            dialer,
+        }
+    }
+
+    #[must_use]
+    pub fn keeper(self: &Arc<Self>) -> Keeper {
+        Keeper::new(self.clone())
+    }
+
+    /// Tells the others that this node goes.
+    pub async fn leave(&self) {
+        keeper::leave(self).await;
+    }
+
+    #[must_use]
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    #[must_use]
+    pub fn local(&self) -> &MemoryStore {
+        &self.local
+    }
+
+    /// Where Redis is, without secrets.
+    #[must_use]
+    pub fn place(&self) -> String {
+        self.dialer.to_string()
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.dialer.seeds().is_some()
+    }
+
+    /// A key that is no bucket. Limits cannot be called so: their names have no `@`.
+    fn name(&self, what: &str) -> Vec<u8> {
+        format!("{}:@{what}", self.prefix).into_bytes()
+    }
+
+    fn nodes(&self) -> u64 {
+        self.nodes.load(Ordering::Relaxed)
+    }
+
+    fn set_nodes(&self, nodes: u64) {
+        /// Beyond this a share is too small to matter, and its arithmetic to fit.
+        const MOST: u64 = 1_000;
+        let nodes = nodes.clamp(1, MOST);
+        self.nodes.store(nodes, Ordering::Relaxed);
+        self.nodes_gauge.set(nodes.cast_signed());
+    }
+}
+
+/// One worker's hold on the store.
+#[derive(Debug)]
+pub struct RedisStore {
+    shared: Arc<Shared>,
+    link: Rc<Link>,
+    refusals: RefCell<Refusals>,
+}
+
+impl RedisStore {
+    /// Has to be called on the worker's runtime, where it stays.
+    #[must_use]
+    pub fn start(shared: Arc<Shared>) -> Self {
+        let worker = shared.next_worker.fetch_add(1, Ordering::Relaxed);
+        let link = Link::start(shared.clone(), worker);
+        Lane::start(link.clone());
+        RedisStore { shared, link, refusals: RefCell::default() }
+    }
+
+    /// Refuses a request that Redis is sure to refuse. The other limits are told as they were
+    /// last heard of.
+    fn refuse(&self, checks: &mut [Check<'_>]) -> Option<Decision> {
+        let mut refusals = self.refusals.borrow_mut();
+        if refusals.is_empty() {
+            return None;
+        }
+        let at = clock::recent();
+        let mut now = None;
+        for check in checks.iter_mut() {
+            check.refused = None;
+            if let Some((retry, refusal)) = refusals.refused(check, at) {
+                check.refused = Some(retry);
+                check.state = refusal.state;
+                check.now = refusal.now;
+                now.get_or_insert(refusal.now);
+            }
+        }
+        let now = now?;
+        for check in checks.iter_mut().filter(|check| check.refused.is_none()) {
+            let known = self.shared.local.look(check.bucket).unwrap_or_default();
+            check.state = check.policy.settle(known, now);
+            check.now = now;
+        }
+        Some(Decision { now, admitted: false, alone: false })
+    }
+
+    /// Writes the outcome into the checks. `None` if Redis has not decided all of them.
+    fn read(
+        &self,
+        ticket: &Ticket,
+        done: Done,
+        checks: &mut [Check<'_>],
+        names: &Names,
+    ) -> Option<Decision> {
+        let mut now: Option<Micros> = None;
+        let (mut complete, mut admitted) = (true, true);
+        ticket.each(|part| match part.reply {
+            Ok((reply, request)) => {
+                now.get_or_insert(reply.now());
+                admitted &= reply.admitted(request);
+                let mut states = reply.states(request);
+                for (index, check) in checks.iter_mut().enumerate() {
+                    if part.has(index) {
+                        check.state = states.next().unwrap_or_default();
+                        check.now = reply.now();
+                        check.refused = None;
+                    }
+                }
+            }
+            Err(_) => complete = false,
+        });
+        if !complete || !admitted {
+            ticket.each(|part| match part.reply {
+                Ok((reply, request)) if reply.admitted(request) => {
+                    self.give_back(&part, checks, names);
+                }
+                _ => {}
+            });
+        }
+        if !complete {
+            return None;
+        }
+        if !admitted && !self.blame(ticket, done, checks) {
+            return None;
+        }
+        self.note(checks);
+        Some(Decision { now: now?, admitted, alone: false })
+    }
+
+    /// Remembers the states in case Redis fails. What it does not know of yet comes on top.
+    fn note(&self, checks: &[Check<'_>]) {
+        let Shared { local, ledger, owes, .. } = &*self.shared;
+        if !owes.load(Ordering::Relaxed) {
+            return checks.iter().for_each(|it| local.note(it.bucket, it.state, it.now));
+        }
+        let ledger = ledger.lock();
+        for check in checks {
+            let owed = ledger.owed(check.bucket, check.now);
+            let state = check.policy.owe(check.state, check.now, owed);
+            local.note(check.bucket, state, check.now);
+        }
+        owes.store(!ledger.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Undoes the charges of one slot: another has refused, or could not be asked.
+    fn give_back(&self, part: &Part<'_>, checks: &mut [Check<'_>], names: &Names) {
+        let here = checks.iter().enumerate().filter(|(index, _)| part.has(*index));
+        let taken = here.map(|(_, check)| Adjustment {
+            op: Op::GiveBack { charged_at: check.now },
+            name: names.get(check.name),
+            policy: check.policy,
+            cost: check.cost,
+        });
+        self.link.adjust(part.slot, taken);
+        for (_, check) in checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index)) {
+            let Check { policy, state, now, cost, .. } = *check;
+            check.state = policy.give_back(state, now, cost, now);
+        }
+    }
+
+    /// Finds out which checks have refused, and remembers their buckets. Redis sends the states
+    /// and not the verdicts: they follow from each other by the same functions. False if they do
+    /// not, and the reply makes no sense.
+    fn blame(&self, ticket: &Ticket, done: Done, checks: &mut [Check<'_>]) -> bool {
+        let mut refusals = self.refusals.borrow_mut();
+        let mut found = false;
+        ticket.each(|part| {
+            let Ok((reply, request)) = part.reply else { return };
+            if reply.admitted(request) {
+                return;
+            }
+            for index in (0..checks.len()).filter(|index| part.has(*index)) {
+                let (before, after) = checks.split_at_mut(index);
+                let Some(check) = after.first_mut() else { continue };
+                // Checks on one bucket count as their sum.
+                let same = before.iter().filter(|other| other.bucket == check.bucket);
+                let cost = same.fold(check.cost, |sum, other| sum.saturating_add(other.cost));
+                let verdict = check.policy.evaluate(check.state, check.now, cost);
+                let Verdict::Refuse(retry) = verdict else { continue };
+                check.refused = Some(retry);
+                found = true;
+                if matches!(retry, Retry::At(_)) {
+                    let Done { sent, received, .. } = done;
+                    let (state, now) = (check.state, check.now);
+                    refusals.insert(check.bucket, Refusal { state, now, sent, received });
+                }
+            }
+        });
+        found
+    }
+}
+
+impl Store for RedisStore {
+    async fn decide(
+        &self,
+        checks: &mut [Check<'_>],
+        names: &Names,
+    ) -> Result<Decision, StoreError> {
+        if self.shared.health.is_open() {
+            self.refusals.borrow_mut().clear();
+            if let Some(decided) = stand_in::decide_while_open(&self.shared, checks, names) {
+                return decided;
+            }
+        }
+        if let Some(decision) = self.refuse(checks) {
+            return Ok(decision);
+        }
+        let ticket = self.link.queue.join(checks, names);
+        let done = ticket.wait().await;
+        let decided = self.read(&ticket, done, checks, names);
+        self.link.queue.recycle(ticket);
+        match decided {
+            Some(decision) => Ok(decision),
+            None => {
+                let known = (self.link.worker, done);
+                stand_in::decide_after_all(&self.shared, checks, names, known)
+            }
+        }
+    }
+}

@@ -71,27 +71,46 @@ impl Drop for RouteMeter {
     }
 }
 
+/// What one limit said of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Allowed,
+    Refused,
+    /// The store could not be asked.
+    Unchecked,
+}
+
 /// The outcomes of one limit.
 #[derive(Debug)]
 pub struct LimitMeter {
     allowed: LocalIntCounter,
     refused: LocalIntCounter,
+    unchecked: LocalIntCounter,
 }
 
 impl LimitMeter {
     #[must_use]
     pub fn new(limit: &str, metrics: &Metrics) -> Self {
         let outcome = |outcome| metrics.decisions.with_label_values(&[limit, outcome]).local();
-        LimitMeter { allowed: outcome("allowed"), refused: outcome("refused") }
+        LimitMeter {
+            allowed: outcome("allowed"),
+            refused: outcome("refused"),
+            unchecked: outcome("unchecked"),
+        }
     }
 
-    pub fn count(&self, refused: bool) {
-        if refused { self.refused.inc() } else { self.allowed.inc() }
+    pub fn count(&self, outcome: Outcome) {
+        match outcome {
+            Outcome::Allowed => self.allowed.inc(),
+            Outcome::Refused => self.refused.inc(),
+            Outcome::Unchecked => self.unchecked.inc(),
+        }
     }
 
     pub fn flush(&self) {
         self.allowed.flush();
         self.refused.flush();
+        self.unchecked.flush();
     }
 }
 

@@ -13,7 +13,7 @@ use weir::store::BucketId;
 use weir::store::redis::adjustment::{self, Adjustment, Op};
 use weir::store::redis::batch::{Batch, Charge};
 use weir::store::redis::reply::Reply;
-use weir::store::redis::script;
+use weir::store::redis::script::{self, Form};
 
 use crate::decider::{Ask, Decider, Engine};
 use crate::lua::Redis;
@@ -57,12 +57,12 @@ fn a_key_expires_after_its_bucket_is_full_and_not_much_later() {
         let (name, cost) = (b"key", share(part, policy.quota()).max(1));
         if owe {
             let owe = Adjustment { op: Op::Owe, name, policy: &policy, cost };
-            redis.ask::<u64>(&adjustment::evalsha(&[owe], &script::ADJUST));
+            redis.ask::<u64>(&adjustment::call(&[owe], &script::ADJUST, Form::Hash));
         }
         let cost = if owe { 0 } else { cost };
         let mut batch = Batch::new();
         batch.push([Charge { bucket: BucketId(0), name, policy: &policy, cost }].into_iter());
-        let bytes: Vec<u8> = redis.ask(&batch.evalsha(&script::DECIDE));
+        let bytes: Vec<u8> = redis.ask(&batch.call(&script::DECIDE, Form::Hash, None));
         let reply = Reply::parse(&bytes, &batch).expect("a reply");
         prop_assert!(reply.admitted(0));
         let until = reply.states(0).next().expect("a state").until;
@@ -206,11 +206,11 @@ fn several_adjustments_of_one_bucket_are_made_one_after_another() {
     for policy in &policies() {
         redis.ask::<()>(&redis::cmd("FLUSHDB"));
         let owe = Adjustment { op: Op::Owe, name: b"key", policy, cost: 2 };
-        redis.ask::<u64>(&adjustment::evalsha(&[owe, owe], &script::ADJUST));
+        redis.ask::<u64>(&adjustment::call(&[owe, owe], &script::ADJUST, Form::Hash));
         let mut batch = Batch::new();
         let peek = Charge { bucket: BucketId(0), name: b"key", policy, cost: 0 };
         batch.push([peek].into_iter());
-        let bytes: Vec<u8> = redis.ask(&batch.eval(&script::DECIDE));
+        let bytes: Vec<u8> = redis.ask(&batch.call(&script::DECIDE, Form::Text, None));
         let reply = Reply::parse(&bytes, &batch).expect("a reply");
         let state = reply.states(0).next().expect("a state");
         assert_eq!(policy.report(state, reply.now()).remaining, 1);

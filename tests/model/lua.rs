@@ -13,7 +13,7 @@ use weir::limit::{State, Verdict};
 use weir::store::redis::adjustment::{self, Adjustment, Op};
 use weir::store::redis::batch::{Batch, Charge};
 use weir::store::redis::reply::Reply;
-use weir::store::redis::script::{self, Script};
+use weir::store::redis::script::{self, Form, Script};
 
 use crate::decider::{Answer, Ask, Decider, Engine, Names, Outcome};
 use crate::scratch::Scratch;
@@ -124,7 +124,7 @@ impl Lua<'_> {
             });
             assert_eq!(self.batch.push(charges), place);
         }
-        let mut command = self.batch.evalsha(&self.redis.decide);
+        let mut command = self.batch.call(&self.redis.decide, Form::Hash, None);
         let bytes: Vec<u8> = self.redis.ask(timed(&mut command, at));
         let reply = Reply::parse(&bytes, &self.batch).expect("a reply");
         assert_eq!(reply.now(), at);
@@ -147,7 +147,7 @@ impl Lua<'_> {
     pub(crate) fn adjust(&self, at: Micros, ask: &Ask<'_>, op: Op) {
         let name = self.name(ask);
         let adjustment = Adjustment { op, name: &name, policy: ask.policy, cost: ask.cost };
-        let mut command = adjustment::evalsha(&[adjustment], &self.redis.adjust);
+        let mut command = adjustment::call(&[adjustment], &self.redis.adjust, Form::Hash);
         let now: u64 = self.redis.ask(timed(&mut command, at));
         assert_eq!(now, at.0);
     }

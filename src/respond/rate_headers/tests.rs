@@ -27,7 +27,7 @@ fn spent(limit: &Limit, cost: u64, refused: Option<Retry>) -> Check<'_> {
         Verdict::Admit(state) => state,
         Verdict::Refuse(_) => panic!("{cost} is more than the limit holds"),
     };
-    Check { state, refused, ..Check::new(&limit.policy, 0, BucketId(0), cost) }
+    Check { state, refused, now: NOW, ..Check::new(&limit.policy, 0, BucketId(0), cost) }
 }
 
 fn written(rate: RateHeaders, checks: &[(&Limit, Check<'_>)], headers: &mut HeaderMap) -> String {

@@ -53,10 +53,11 @@ struct Plan {
     cost: u64,
 }
 
-pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>]) -> Decision {
-    let without = Held::lock(store, checks, false).decide(checks);
+/// Decides as of so many microseconds ago.
+pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>], ago: u64) -> Decision {
+    let without = Held::lock(store, checks, ago, false).decide(checks);
     without.unwrap_or_else(|NeedsOverflow| {
-        let with = Held::lock(store, checks, true).decide(checks);
+        let with = Held::lock(store, checks, ago, true).decide(checks);
         with.unwrap_or_else(|NeedsOverflow| unreachable!("the overflow shard is held"))
     })
 }
@@ -65,7 +66,7 @@ pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>]) -> Decision 
 struct NeedsOverflow;
 
 impl<'a> Held<'a> {
-    fn lock(store: &'a MemoryStore, checks: &[Check<'_>], overflow: bool) -> Self {
+    fn lock(store: &'a MemoryStore, checks: &[Check<'_>], ago: u64, overflow: bool) -> Self {
         let mut indexes: SmallVec<[usize; USUAL]> =
             checks.iter().map(|check| shard_of(check.bucket, store.shards.len())).collect();
         indexes.sort_unstable();
@@ -74,7 +75,7 @@ impl<'a> Held<'a> {
         let overflow = overflow.then(|| store.overflow.lock());
         // Read while the locks are held: whoever locks a bucket later also reads a later time, so
         // no bucket ever sees time run back, and waiting for a lock costs the caller no tokens.
-        let now = store.clock.now();
+        let now = Micros(store.clock.now().0.saturating_sub(ago));
         Self { store, indexes, shards, overflow, now }
     }
 
@@ -97,6 +98,7 @@ impl<'a> Held<'a> {
             };
             parts.push(part);
             let check = &mut checks[i];
+            check.now = now;
             let plan = &mut plans[part];
             plan.cost = plan.cost.saturating_add(check.cost);
             check.refused = match check.policy.evaluate(plan.before, now, plan.cost) {
@@ -115,7 +117,7 @@ impl<'a> Held<'a> {
             check.state = if admitted { plan.after } else { plan.before };
         }
         self.finish(&plans, admitted);
-        Ok(Decision { now, admitted })
+        Ok(Decision { now, admitted, alone: false })
     }
 
     /// The plan of the bucket that decides check `i`: its own, if it has one or there is room for

@@ -3,7 +3,7 @@
 use redis::Cmd;
 
 use super::msgpack;
-use super::script::Script;
+use super::script::{Form, Script};
 use super::terms::Terms;
 use crate::clock::Micros;
 use crate::limit::Policy;
@@ -26,21 +26,11 @@ pub enum Op {
     Owe,
 }
 
-/// The call by the script's hash. All buckets must be of one slot.
+/// The call that makes them. All buckets must be of one slot.
 #[must_use]
-pub fn evalsha(adjustments: &[Adjustment<'_>], script: &Script) -> Cmd {
-    call("EVALSHA", script.hash(), adjustments)
-}
-
-/// The call that brings the script's text along.
-#[must_use]
-pub fn eval(adjustments: &[Adjustment<'_>], script: &Script) -> Cmd {
-    call("EVAL", script.text(), adjustments)
-}
-
-fn call(command: &str, script: &str, adjustments: &[Adjustment<'_>]) -> Cmd {
-    let mut cmd = Cmd::new();
-    cmd.arg(command).arg(script).arg(adjustments.len());
+pub fn call(adjustments: &[Adjustment<'_>], script: &Script, form: Form) -> Cmd {
+    let mut cmd = script.call(form, 0, 0);
+    cmd.arg(adjustments.len());
     let mut argument = Vec::new();
     msgpack::array(&mut argument, adjustments.len());
     for Adjustment { op, name, policy, cost } in adjustments {

@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashTable};
 use redis::Cmd;
 
 use super::msgpack;
-use super::script::Script;
+use super::script::{Form, Script};
 use super::terms::Terms;
 use crate::limit::Policy;
 use crate::store::BucketId;
@@ -21,6 +21,15 @@ pub struct Charge<'a> {
     pub name: &'a [u8],
     pub policy: &'a Policy,
     pub cost: u64,
+}
+
+/// What keeps a call from being run once it has been given up: see `lua/fence.lua`.
+#[derive(Debug, Clone, Copy)]
+pub struct Fence<'a> {
+    /// The caller's key in Redis.
+    pub name: &'a [u8],
+    /// The number of the call.
+    pub call: u64,
 }
 
 #[derive(Debug, Default)]
@@ -133,49 +142,44 @@ impl Batch {
         self.requests.len() - 1
     }
 
-    /// The call by the script's hash, which fails with `NOSCRIPT` if Redis does not know it.
-    #[must_use]
-    pub fn evalsha(&self, script: &Script) -> Cmd {
-        self.call("EVALSHA", script.hash())
-    }
-
-    /// The call that brings the script's text along, after which Redis knows it.
-    #[must_use]
-    pub fn eval(&self, script: &Script) -> Cmd {
-        self.call("EVAL", script.text())
-    }
-
     /// The terms of some checks.
     pub(super) fn terms_of(&self, checks: std::ops::Range<usize>) -> impl Iterator<Item = &Terms> {
         self.checks[checks].iter().map(|place| &self.terms[*place])
     }
 
-    fn call(&self, command: &str, script: &str) -> Cmd {
-        let argument = self.argument();
-        let bytes = script.len() + self.names.len() + argument.len() + 32;
-        let mut cmd = Cmd::with_capacity(self.keys.len() + 4, bytes);
-        cmd.arg(command).arg(script).arg(self.keys.len());
+    /// The call that decides all requests.
+    #[must_use]
+    pub fn call(&self, script: &Script, form: Form, fence: Option<Fence<'_>>) -> Cmd {
+        let argument = self.argument(fence.map(|fence| fence.call));
+        let mut cmd = script.call(form, self.keys.len() + 6, self.names.len() + argument.len());
+        cmd.arg(self.keys.len() + usize::from(fence.is_some()));
         let mut start = 0;
         for key in &self.keys {
             cmd.arg(&self.names[start..key.end]);
             start = key.end;
         }
+        if let Some(fence) = fence {
+            cmd.arg(fence.name);
+        }
         cmd.arg(argument);
         cmd
     }
 
-    fn argument(&self) -> Vec<u8> {
+    fn argument(&self, call: Option<u64>) -> Vec<u8> {
         /// Five numbers of nine bytes, and the head of their array.
         const TERMS: usize = 46;
-        let bytes = self.encoded.len() + TERMS * self.terms.len() + 16;
+        let bytes = self.encoded.len() + TERMS * self.terms.len() + 32;
         let mut argument = Vec::with_capacity(bytes);
-        msgpack::array(&mut argument, 2);
+        msgpack::array(&mut argument, 2 + usize::from(call.is_some()));
         msgpack::array(&mut argument, self.terms.len());
         for terms in &self.terms {
             terms.write(&mut argument);
         }
         msgpack::array(&mut argument, self.requests.len());
         argument.extend_from_slice(&self.encoded);
+        if let Some(call) = call {
+            msgpack::number(&mut argument, call);
+        }
         argument
     }
 

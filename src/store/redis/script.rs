@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
+use redis::Cmd;
+
 /// A script and the name that Redis knows it by.
 #[derive(Debug)]
 pub struct Script {
@@ -22,11 +24,33 @@ impl Script {
         &self.text
     }
 
+    /// A call of it, to which the number of keys, the keys and the arguments are to be added: about
+    /// so many, of so many bytes.
+    #[must_use]
+    pub fn call(&self, form: Form, arguments: usize, bytes: usize) -> Cmd {
+        let (command, name) = match form {
+            Form::Hash => ("EVALSHA", &*self.hash),
+            Form::Text => ("EVAL", &*self.text),
+        };
+        let mut call = Cmd::with_capacity(arguments + 3, name.len() + bytes + 64);
+        call.arg(command).arg(name);
+        call
+    }
+
     /// SHA-1, in hexadecimal digits.
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
     }
+}
+
+/// How a script is named in a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// By its hash, which fails with `NOSCRIPT` if the server does not know it.
+    Hash,
+    /// With its whole text, after which the server knows it.
+    Text,
 }
 
 /// The algorithms, and a step that uses them.
@@ -53,3 +77,7 @@ pub static ADJUST: LazyLock<Script> =
 /// Counts the nodes that share a Redis.
 pub static HEARTBEAT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua")));
+
+/// Keeps calls that were given up from being run later.
+pub static FENCE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/fence.lua")));

@@ -10,6 +10,7 @@ use crate::limit::{Policy, Rate};
 use crate::store::BucketId;
 use crate::store::redis::batch::Charge;
 use crate::store::redis::msgpack;
+use crate::store::redis::script::Form;
 
 fn rate() -> Rate {
     Rate::new(10, Duration::from_secs(1)).expect("a rate")
@@ -85,7 +86,7 @@ fn a_cleared_batch_is_as_good_as_a_new_one() {
     used.clear();
     assert!(used.is_empty());
     let script = crate::store::redis::script::Script::new("");
-    let packed = |batch: &Batch| batch.evalsha(&script).get_packed_command();
+    let packed = |batch: &Batch| batch.call(&script, Form::Hash, None).get_packed_command();
     assert_eq!(packed(&used), packed(&Batch::new()));
     assert!(Reply::parse(&encoded(&[1_000]), &used).is_ok());
 }

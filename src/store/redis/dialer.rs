@@ -1,0 +1,185 @@
+//! How one server of Redis is reached: address, TLS, name and password, database.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
+    IntoConnectionInfo as _, RedisConnectionInfo, RedisError, TlsCertificates,
+};
+
+use super::failure::{Failure, Reason};
+use crate::config::settings::{self, Origin, RedisAddress, RedisServers, RedisTls, Secret};
+
+/// How long a connection may take to be ready.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Dialer {
+    settings: settings::Redis,
+}
+
+impl Dialer {
+    pub(super) fn new(settings: settings::Redis) -> Self {
+        Dialer { settings }
+    }
+
+    /// The seeds of a cluster; `None` if there is one master.
+    pub(super) fn seeds(&self) -> Option<&[Origin]> {
+        match &self.settings.servers {
+            RedisServers::Cluster(seeds) => Some(seeds),
+            _ => None,
+        }
+    }
+
+    /// A connection to the one master there is, asked for at the sentinels if need be.
+    pub(super) async fn master(&self) -> Result<MultiplexedConnection, Failure> {
+        match &self.settings.servers {
+            RedisServers::Single(RedisAddress::Unix(path)) => {
+                self.connect(ConnectionAddr::Unix(path.clone())).await
+            }
+            RedisServers::Single(RedisAddress::Tcp(origin)) => self.node(origin).await,
+            RedisServers::Cluster(seeds) => self.node(&seeds[0]).await,
+            RedisServers::Sentinel { master, nodes, username, password } => {
+                let origin =
+                    self.ask_sentinels(master, nodes, username.as_ref(), password.as_ref()).await?;
+                self.node(&origin).await
+            }
+        }
+    }
+
+    /// A connection to one server by its address.
+    pub(super) async fn node(&self, origin: &Origin) -> Result<MultiplexedConnection, Failure> {
+        let (host, port) = (origin.host.clone(), origin.port);
+        let address = match self.settings.tls {
+            Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+            None => ConnectionAddr::Tcp(host, port),
+        };
+        self.connect(address).await
+    }
+
+    async fn connect(&self, address: ConnectionAddr) -> Result<MultiplexedConnection, Failure> {
+        let Secret(password) = self.settings.password.clone().unwrap_or_default();
+        let username = self.settings.username.as_deref();
+        let login = login(username, Some(password.as_str()).filter(|it| !it.is_empty()));
+        let login = login.set_db(i64::from(self.settings.database));
+        dial(address, login, self.settings.tls.as_ref()).await
+    }
+
+    /// The master's address, from the first sentinel that knows it.
+    async fn ask_sentinels(
+        &self,
+        master: &str,
+        nodes: &[Origin],
+        username: Option<&String>,
+        password: Option<&Secret>,
+    ) -> Result<Origin, Failure> {
+        let mut failures = Vec::new();
+        for node in nodes {
+            let address = ConnectionAddr::Tcp(node.host.clone(), node.port);
+            let login = login(username.map(String::as_str), password.map(|it| it.0.as_str()));
+            let asked = async {
+                let mut sentinel = dial(address, login, None).await?;
+                let mut question = redis::cmd("SENTINEL");
+                question.arg("get-master-addr-by-name").arg(master);
+                let found: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
+                found.ok_or_else(|| {
+                    Failure::new(Reason::Connection, format!("it knows no master {master}"))
+                })
+            };
+            match asked.await {
+                Ok((host, port)) => return Ok(Origin { host, port }),
+                Err(failure) => failures.push(format!("sentinel {}: {failure}", Shown(node))),
+            }
+        }
+        Err(Failure::new(Reason::Connection, failures.join("; ")))
+    }
+}
+
+fn login(username: Option<&str>, password: Option<&str>) -> RedisConnectionInfo {
+    let login = RedisConnectionInfo::default().set_lib_name("weir", env!("CARGO_PKG_VERSION"));
+    let login = match username {
+        Some(username) => login.set_username(username),
+        None => login,
+    };
+    match password {
+        Some(password) => login.set_password(password),
+        None => login,
+    }
+}
+
+async fn dial(
+    address: ConnectionAddr,
+    login: RedisConnectionInfo,
+    tls: Option<&RedisTls>,
+) -> Result<MultiplexedConnection, Failure> {
+    let is_tls = matches!(address, ConnectionAddr::TcpTls { .. });
+    // Decisions are small and wait for their answer: nothing is gained by holding them back.
+    let tcp = TcpSettings::default().set_nodelay(true);
+    let info = address.into_connection_info()?.set_tcp_settings(tcp).set_redis_settings(login);
+    let client = match tls {
+        Some(tls) if is_tls => Client::build_with_tls(info, certificates(tls))?,
+        _ => Client::open::<ConnectionInfo>(info)?,
+    };
+    // Each call has a deadline of its own.
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(Some(CONNECT_TIMEOUT));
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    match tokio::time::timeout(CONNECT_TIMEOUT, connection).await {
+        Ok(connection) => Ok(connection.map_err(unreachable)?),
+        Err(_) => Err(Failure::new(Reason::Connection, "no connection within a second")),
+    }
+}
+
+/// Whatever keeps a connection from being made, other than the server's own word.
+fn unreachable(error: RedisError) -> Failure {
+    let failure = Failure::from(error);
+    match failure.reason {
+        Reason::Timeout | Reason::Other => Failure::new(Reason::Connection, failure.to_string()),
+        _ => failure,
+    }
+}
+
+fn certificates(tls: &RedisTls) -> TlsCertificates {
+    let client = tls.client.as_ref().map(|(certificate, key)| ClientTlsConfig {
+        client_cert: certificate.clone(),
+        client_key: key.0.clone().into_bytes(),
+    });
+    TlsCertificates { client_tls: client, root_cert: tls.ca.clone() }
+}
+
+/// As messages name it; passwords are no part of it.
+impl fmt::Display for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let several = |f: &mut fmt::Formatter<'_>, origins: &[Origin]| {
+            for (index, origin) in origins.iter().enumerate() {
+                write!(f, "{}{}", if index == 0 { "" } else { ", " }, Shown(origin))?;
+            }
+            Ok(())
+        };
+        match &self.settings.servers {
+            RedisServers::Single(RedisAddress::Tcp(origin)) => write!(f, "{}", Shown(origin)),
+            RedisServers::Single(RedisAddress::Unix(path)) => write!(f, "{}", path.display()),
+            RedisServers::Sentinel { master, nodes, .. } => {
+                write!(f, "master {master}, as known to ")?;
+                several(f, nodes)
+            }
+            RedisServers::Cluster(seeds) => {
+                f.write_str("cluster of ")?;
+                several(f, seeds)
+            }
+        }
+    }
+}
+
+struct Shown<'a>(&'a Origin);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Origin { host, port } = self.0;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}

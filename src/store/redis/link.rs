@@ -1,0 +1,196 @@
+//! One worker's way to Redis: a connection that is kept up in the background. What is sent over it
+//! is the business of the [`lane`](super::lane).
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::Shared;
+use super::adjustment::{self, Adjustment, Op};
+use super::backoff::Backoff;
+use super::dialer::CONNECT_TIMEOUT;
+use super::failure::{Failure, Reason};
+use super::queue::Queue;
+use super::script;
+use super::session::Session;
+use super::slot::slot;
+use crate::limit::Policy;
+
+/// How long an adjustment may take. Nobody waits for it.
+const ADJUST_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) shared: Arc<Shared>,
+    pub(super) worker: usize,
+    pub(super) queue: Queue,
+    live: watch::Sender<Option<Live>>,
+    lost: Notify,
+    /// The name of its fence, and the number of the last call that was sent: see `lua/fence.lua`.
+    pub(super) fence: Vec<u8>,
+    pub(super) calls: Cell<u64>,
+}
+
+/// A session that calls can be sent on.
+#[derive(Debug, Clone)]
+pub(super) struct Live {
+    pub(super) session: Session,
+    /// Of the calls that were sent before it, those after this number were not run and will never
+    /// be.
+    pub(super) run: u64,
+}
+
+impl Link {
+    /// Starts to connect on the runtime of the current thread.
+    pub(super) fn start(shared: Arc<Shared>, worker: usize) -> Rc<Self> {
+        let queue = Queue::new(shared.timeout, shared.is_cluster());
+        let fence = shared.name(&format!("fence:{}:{worker}", shared.node));
+        let link = Rc::new(Link {
+            shared,
+            worker,
+            queue,
+            live: watch::Sender::new(None),
+            lost: Notify::new(),
+            fence,
+            calls: Cell::new(0),
+        });
+        tokio::task::spawn_local(link.clone().stay_connected());
+        link
+    }
+
+    /// Connects, and again whenever the connection is lost or the breaker has opened.
+    async fn stay_connected(self: Rc<Self>) {
+        let health = &self.shared.health;
+        let mut trips = health.trips();
+        let mut backoff = Backoff::new();
+        loop {
+            let seen = *trips.borrow_and_update();
+            match self.connect().await {
+                Ok(live) => {
+                    backoff.reset();
+                    self.live.send_replace(Some(live));
+                    health.link_is_up(self.worker, seen);
+                    tokio::select! {
+                        _ = trips.changed() => {}
+                        () = self.lost.notified() => {}
+                    }
+                    health.link_is_down(self.worker);
+                    self.live.send_replace(None);
+                }
+                Err(failure) => {
+                    health.count(&failure);
+                    health.trip(&failure);
+                    sleep(backoff.next()).await;
+                }
+            }
+        }
+    }
+
+    /// A session, and what became of the calls that were sent on the one before.
+    async fn connect(&self) -> Result<Live, Failure> {
+        let session = Session::open(&self.shared.dialer).await?;
+        let last = self.calls.get();
+        if session.is_cluster() || last == 0 {
+            return Ok(Live { session, run: last });
+        }
+        let script = &*script::FENCE;
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        let raise = session.run(slot(&self.fence), deadline, |form| {
+            let mut command = script.call(form, 0, 0);
+            command.arg(1).arg(&self.fence[..]).arg(last);
+            command
+        });
+        let run = match raise.await? {
+            redis::Value::Int(run) => u64::try_from(run).unwrap_or_default(),
+            other => return Err(Failure::new(Reason::Reply, format!("the fence is {other:?}"))),
+        };
+        self.settle(run);
+        Ok(Live { session, run })
+    }
+
+    /// Calls up to this number were run; others that were sent never will be.
+    pub(super) fn settle(&self, run: u64) {
+        let mut ledger = self.shared.ledger.lock();
+        if ledger.has_doubts() {
+            ledger.settle(self.worker, run, self.shared.clock.now());
+            self.shared.owing.notify_one();
+        }
+    }
+
+    /// A session to send on, once there is one, unless the breaker opens first.
+    pub(super) async fn live(&self, deadline: Instant) -> Result<Live, Failure> {
+        let health = &self.shared.health;
+        let mut trips = health.trips();
+        if health.is_open() {
+            return Err(Failure::open());
+        }
+        let mut live = self.live.subscribe();
+        let found = async {
+            health.closed().await;
+            live.wait_for(Option::is_some).await.ok().and_then(|live| live.clone())
+        };
+        tokio::select! {
+            biased;
+            found = timeout_at(deadline, found) => found.ok().flatten().ok_or_else(Failure::timeout),
+            _ = trips.changed() => Err(Failure::open()),
+        }
+    }
+
+    /// The session does not work any more.
+    pub(super) fn lose(&self) {
+        self.live.send_replace(None);
+        self.lost.notify_one();
+    }
+
+    /// Sends adjustments to one slot, in the background. If they get lost, callers are left with
+    /// less than they are due, never with more.
+    pub(super) fn adjust<'a>(&self, slot: u16, adjustments: impl Iterator<Item = Adjustment<'a>>) {
+        let Some(Live { session, .. }) = self.live.borrow().clone() else { return };
+        let shared = self.shared.clone();
+        let owned: Vec<Owned> = adjustments.map(Owned::from).collect();
+        tokio::task::spawn_local(async move {
+            let adjustments: Vec<_> = owned.iter().map(Owned::borrow).collect();
+            let deadline = Instant::now() + ADJUST_TIMEOUT;
+            if let Err(failure) = adjust(&session, slot, &adjustments, deadline).await {
+                shared.health.count(&failure);
+            }
+        });
+    }
+}
+
+/// An adjustment that outlives its request.
+struct Owned {
+    op: Op,
+    name: Vec<u8>,
+    policy: Policy,
+    cost: u64,
+}
+
+impl From<Adjustment<'_>> for Owned {
+    fn from(it: Adjustment<'_>) -> Self {
+        Owned { op: it.op, name: it.name.to_vec(), policy: *it.policy, cost: it.cost }
+    }
+}
+
+impl Owned {
+    fn borrow(&self) -> Adjustment<'_> {
+        let Owned { op, ref name, ref policy, cost } = *self;
+        Adjustment { op, name, policy, cost }
+    }
+}
+
+/// Gives back, or charges what is owed, on keys that all lie in `slot`.
+pub(super) async fn adjust(
+    session: &Session,
+    slot: u16,
+    adjustments: &[Adjustment<'_>],
+    deadline: Instant,
+) -> Result<(), Failure> {
+    let script = &*script::ADJUST;
+    let run = session.run(slot, deadline, |form| adjustment::call(adjustments, script, form));
+    run.await.map(|_| ())
+}

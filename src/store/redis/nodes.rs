@@ -1,0 +1,188 @@
+//! The masters of a cluster: who owns which slot, and a connection to each.
+//!
+//! Redirects are followed here and not by the redis crate, since that one sends a command again
+//! after a broken connection, too, and a charge must not be made twice.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use tokio::time::{Instant, sleep};
+
+use super::dialer::Dialer;
+use super::failure::{Failure, Reason};
+use super::script::Form;
+use super::session::{is_unknown_script, send};
+use super::slot::SLOTS;
+use crate::config::settings::Origin;
+
+/// A slot that has moved, or is on its way, needs a redirect or two.
+const REDIRECTS: usize = 8;
+/// While some keys of a slot have moved and some have not, a call on several of them has to wait.
+const TRY_AGAIN: Duration = Duration::from_millis(2);
+
+#[derive(Debug)]
+pub(super) struct Nodes {
+    dialer: Arc<Dialer>,
+    map: Mutex<Map>,
+}
+
+#[derive(Debug, Default)]
+struct Map {
+    /// The owner of each slot.
+    owners: Vec<Option<Origin>>,
+    connections: HashMap<Origin, MultiplexedConnection>,
+}
+
+impl Nodes {
+    /// Finds all masters by asking one of the seeds, and connects to each.
+    pub(super) async fn discover(dialer: Arc<Dialer>, seeds: &[Origin]) -> Result<Self, Failure> {
+        let mut failures = Vec::new();
+        for seed in seeds {
+            match Self::ask(&dialer, seed).await {
+                Ok(map) => return Ok(Nodes { dialer, map: Mutex::new(map) }),
+                Err(failure) => failures.push(format!("{}:{}: {failure}", seed.host, seed.port)),
+            }
+        }
+        Err(Failure::new(Reason::Connection, failures.join("; ")))
+    }
+
+    async fn ask(dialer: &Dialer, seed: &Origin) -> Result<Map, Failure> {
+        let mut connection = dialer.node(seed).await?;
+        let mut question = redis::cmd("CLUSTER");
+        question.arg("SLOTS");
+        let ranges = match send(&mut connection, &question).await? {
+            Value::Array(ranges) => ranges,
+            _ => return Err(Failure::new(Reason::Reply, "CLUSTER SLOTS gave no list")),
+        };
+        let mut map = Map { owners: vec![None; usize::from(SLOTS)], ..Map::default() };
+        map.connections.insert(seed.clone(), connection);
+        for range in &ranges {
+            let (first, last, owner) = owner(range, seed)
+                .ok_or_else(|| Failure::new(Reason::Reply, "CLUSTER SLOTS cannot be read"))?;
+            if let Some(owners) = map.owners.get_mut(usize::from(first)..=usize::from(last)) {
+                owners.fill(Some(owner.clone()));
+            }
+            if let Entry::Vacant(place) = map.connections.entry(owner) {
+                let connection = dialer.node(place.key()).await?;
+                place.insert(connection);
+            }
+        }
+        if map.owners.iter().any(Option::is_none) {
+            return Err(Failure::new(Reason::Cluster, "not all slots have an owner"));
+        }
+        Ok(map)
+    }
+
+    /// A connection to each master.
+    pub(super) fn masters(&self) -> Vec<MultiplexedConnection> {
+        let map = self.map.lock();
+        let owns = |origin: &Origin| map.owners.iter().flatten().any(|owner| owner == origin);
+        let masters = map.connections.iter().filter(|(origin, _)| owns(origin));
+        masters.map(|(_, connection)| connection.clone()).collect()
+    }
+
+    /// As [`super::session::Session::run`].
+    pub(super) async fn run(
+        &self,
+        slot: u16,
+        deadline: Instant,
+        command: impl Fn(Form) -> Cmd,
+    ) -> Result<Value, Failure> {
+        let mut form = Form::Hash;
+        let mut asked = None;
+        let mut redirects = 0;
+        while redirects < REDIRECTS {
+            let sent = match &asked {
+                None => {
+                    let mut connection = self.owner(slot).await?;
+                    send(&mut connection, &command(form)).await
+                }
+                Some(origin) => {
+                    let mut connection = self.connection(origin).await?;
+                    ask(&mut connection, &command(form)).await
+                }
+            };
+            let error = match sent {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            if is_unknown_script(&error) {
+                form = Form::Text;
+                redirects += 1;
+                continue;
+            }
+            redirects += 1;
+            match error.kind() {
+                ErrorKind::Server(ServerErrorKind::Moved) => {
+                    let owner = redirect(&error)?;
+                    self.map.lock().owners[usize::from(slot)] = Some(owner);
+                    asked = None;
+                }
+                ErrorKind::Server(ServerErrorKind::Ask) => asked = Some(redirect(&error)?),
+                ErrorKind::Server(ServerErrorKind::TryAgain)
+                    if Instant::now() + TRY_AGAIN < deadline =>
+                {
+                    redirects = 0;
+                    sleep(TRY_AGAIN).await;
+                }
+                _ => return Err(error.into()),
+            }
+        }
+        Err(Failure::new(Reason::Cluster, format!("slot {slot} is passed from node to node")))
+    }
+
+    async fn owner(&self, slot: u16) -> Result<MultiplexedConnection, Failure> {
+        let owner = self.map.lock().owners[usize::from(slot)].clone();
+        match owner {
+            Some(owner) => self.connection(&owner).await,
+            None => Err(Failure::new(Reason::Cluster, format!("slot {slot} has no owner"))),
+        }
+    }
+
+    async fn connection(&self, origin: &Origin) -> Result<MultiplexedConnection, Failure> {
+        if let Some(connection) = self.map.lock().connections.get(origin) {
+            return Ok(connection.clone());
+        }
+        let connection = self.dialer.node(origin).await?;
+        self.map.lock().connections.insert(origin.clone(), connection.clone());
+        Ok(connection)
+    }
+}
+
+/// Sends a command to a node that does not own the slot yet.
+async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisError> {
+    let mut both = redis::pipe();
+    both.cmd("ASKING").ignore().add_command(command.clone());
+    let mut values = connection.send_packed_commands(&both, 1, 1).await?;
+    values.pop().unwrap_or(Value::Nil).extract_error()
+}
+
+fn redirect(error: &RedisError) -> Result<Origin, Failure> {
+    let unreadable = || Failure::new(Reason::Cluster, format!("a redirect to nowhere: {error}"));
+    let (address, _) = error.redirect_node().ok_or_else(unreadable)?;
+    let (host, port) = address.rsplit_once(':').ok_or_else(unreadable)?;
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    Ok(Origin { host, port: port.parse().map_err(|_| unreadable())? })
+}
+
+/// `[first, last, [host, port, …], …]`: the first node of a range is its master. A node that does
+/// not know its own address leaves the host out: it is the one that was asked.
+fn owner(range: &Value, asked: &Origin) -> Option<(u16, u16, Origin)> {
+    let Value::Array(range) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
+        return None;
+    };
+    let [host, Value::Int(port), ..] = master.as_slice() else { return None };
+    let host = match host {
+        Value::BulkString(host) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
+        Value::SimpleString(host) if !host.is_empty() => host.clone(),
+        _ => asked.host.clone(),
+    };
+    let origin = Origin { host, port: u16::try_from(*port).ok()? };
+    Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, origin))
+}

@@ -1,0 +1,264 @@
+//! Calls in the making: the checks of requests that go to Redis together.
+//!
+//! While one call is out, the requests that come join the next one, and it leaves as soon as the
+//! one before is back: nobody waits for a timer, and the busier a worker is the more requests
+//! share a call. A call to one server is one script; on a cluster it is one for each slot.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::batch::{Batch, Charge};
+use super::failure::Failure;
+use super::reply::Reply;
+use super::slot::slot;
+use crate::clock;
+use crate::store::{Check, Names};
+
+/// Redis does nothing else while it decides a call, so none is to take it long.
+const MOST_REQUESTS: usize = 128;
+const MOST_KEYS: usize = 512;
+/// Emptied batches kept for their memory.
+const SPARE: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    timeout: Duration,
+    cluster: bool,
+    waiting: RefCell<VecDeque<Rc<Call>>>,
+    spare: RefCell<Vec<Batch>>,
+    arrived: Notify,
+}
+
+/// Requests that are decided together.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// When the first of its requests has waited for long enough.
+    pub(super) deadline: Instant,
+    state: RefCell<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    groups: Vec<Group>,
+    wakers: Vec<Option<Waker>>,
+    keys: usize,
+    done: Option<Done>,
+}
+
+/// What of a call goes to one slot, and what came back.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) slot: u16,
+    pub(super) batch: Batch,
+    pub(super) reply: Option<Result<Reply, Failure>>,
+}
+
+/// When a call was sent, when its answers were there, and what is known if there are none.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) sent: Instant,
+    pub(super) received: Instant,
+    pub(super) fate: Fate,
+}
+
+/// Whether Redis has run a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    NotRun,
+    /// It was sent under this number, and has not been heard of since.
+    Unknown(u64),
+    /// It was, or has to be taken to have been.
+    Run,
+}
+
+/// One request's place in a call.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    call: Rc<Call>,
+    seat: usize,
+    /// The groups it is part of, and its place in each.
+    places: SmallVec<[Place; 4]>,
+    /// The slot of each check; none where there are no slots.
+    slots: SmallVec<[u16; 8]>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    slot: u16,
+    group: usize,
+    request: usize,
+}
+
+/// What came of a request in one slot.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    pub(super) slot: u16,
+    slots: &'a [u16],
+    /// The reply with the request's place in it, or why there is none.
+    pub(super) reply: Result<(&'a Reply, usize), &'a Failure>,
+}
+
+impl Part<'_> {
+    /// Whether it is about the request's check of that number.
+    pub(super) fn has(&self, check: usize) -> bool {
+        self.slots.is_empty() || self.slots[check] == self.slot
+    }
+}
+
+impl Queue {
+    pub(super) fn new(timeout: Duration, cluster: bool) -> Self {
+        Queue {
+            timeout,
+            cluster,
+            waiting: RefCell::default(),
+            spare: RefCell::default(),
+            arrived: Notify::new(),
+        }
+    }
+
+    /// Adds a request to the call that leaves next.
+    pub(super) fn join(&self, checks: &[Check<'_>], names: &Names) -> Ticket {
+        let call = self.open_call();
+        let mut state = call.state.borrow_mut();
+        let mut places: SmallVec<[Place; 4]> = SmallVec::new();
+        let mut slots: SmallVec<[u16; 8]> = SmallVec::new();
+        if self.cluster {
+            slots.extend(checks.iter().map(|check| slot(names.get(check.name))));
+            for (index, slot) in slots.iter().enumerate() {
+                if slots[..index].contains(slot) {
+                    continue;
+                }
+                let here = checks.iter().zip(&slots).filter(|(_, other)| *other == slot);
+                let charges = here.map(|(check, _)| charge(check, names));
+                places.push(self.add(&mut state, *slot, charges));
+            }
+        } else {
+            let charges = checks.iter().map(|check| charge(check, names));
+            places.push(self.add(&mut state, 0, charges));
+        }
+        let seat = state.wakers.len();
+        state.wakers.push(None);
+        drop(state);
+        Ticket { call, seat, places, slots }
+    }
+
+    fn add<'a>(
+        &self,
+        state: &mut State,
+        slot: u16,
+        charges: impl Iterator<Item = Charge<'a>>,
+    ) -> Place {
+        let found = state.groups.iter().position(|group| group.slot == slot);
+        let group = found.unwrap_or_else(|| {
+            let batch = self.spare.borrow_mut().pop().unwrap_or_default();
+            state.groups.push(Group { slot, batch, reply: None });
+            state.groups.len() - 1
+        });
+        let batch = &mut state.groups[group].batch;
+        let before = batch.keys();
+        let request = batch.push(charges);
+        state.keys += batch.keys() - before;
+        Place { slot, group, request }
+    }
+
+    fn open_call(&self) -> Rc<Call> {
+        let mut waiting = self.waiting.borrow_mut();
+        if let Some(call) = waiting.back() {
+            let state = call.state.borrow();
+            if state.wakers.len() < MOST_REQUESTS && state.keys < MOST_KEYS {
+                drop(state);
+                return call.clone();
+            }
+        }
+        let call =
+            Rc::new(Call { deadline: clock::recent() + self.timeout, state: RefCell::default() });
+        waiting.push_back(call.clone());
+        self.arrived.notify_one();
+        call
+    }
+
+    /// The next call to be sent, as soon as there is one.
+    pub(super) async fn next(&self) -> Rc<Call> {
+        loop {
+            if let Some(call) = self.waiting.borrow_mut().pop_front() {
+                return call;
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    /// Keeps the memory of a call that nobody needs any more.
+    pub(super) fn recycle(&self, ticket: Ticket) {
+        let Some(call) = Rc::into_inner(ticket.call) else { return };
+        let mut spare = self.spare.borrow_mut();
+        for mut group in call.state.into_inner().groups {
+            if spare.len() < SPARE {
+                group.batch.clear();
+                spare.push(group.batch);
+            }
+        }
+    }
+}
+
+impl Call {
+    /// What is to be sent. From here on the lane has it, until it is [`Call::finish`]ed.
+    pub(super) fn take(&self) -> Vec<Group> {
+        std::mem::take(&mut self.state.borrow_mut().groups)
+    }
+
+    /// Wakes everybody who waits.
+    pub(super) fn finish(&self, groups: Vec<Group>, done: Done) {
+        let mut state = self.state.borrow_mut();
+        state.groups = groups;
+        state.done = Some(done);
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+impl Ticket {
+    /// Waits until the call is back, or has failed.
+    pub(super) async fn wait(&self) -> Done {
+        std::future::poll_fn(|context| {
+            let mut state = self.call.state.borrow_mut();
+            if let Some(done) = state.done {
+                return Poll::Ready(done);
+            }
+            if let Some(seat) = state.wakers.get_mut(self.seat) {
+                match seat {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    None => *seat = Some(context.waker().clone()),
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Hands out what came of the request in each of its slots.
+    pub(super) fn each(&self, mut see: impl FnMut(Part<'_>)) {
+        let state = self.call.state.borrow();
+        let lost = Failure::timeout();
+        for place in &self.places {
+            let reply = match state.groups.get(place.group).and_then(|it| it.reply.as_ref()) {
+                Some(Ok(reply)) => Ok((reply, place.request)),
+                Some(Err(failure)) => Err(failure),
+                None => Err(&lost),
+            };
+            see(Part { slot: place.slot, slots: &self.slots, reply });
+        }
+    }
+}
+
+fn charge<'a>(check: &Check<'a>, names: &'a Names) -> Charge<'a> {
+    let Check { bucket, policy, cost, .. } = *check;
+    Charge { bucket, name: names.get(check.name), policy, cost }
+}

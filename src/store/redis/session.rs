@@ -1,0 +1,113 @@
+//! A working connection to Redis: to its one master, or to all masters of a cluster.
+
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, ServerErrorKind, Value};
+use tokio::time::{Instant, timeout_at};
+
+use super::dialer::Dialer;
+use super::failure::{Failure, Reason};
+use super::nodes::Nodes;
+use super::script::Form;
+
+#[derive(Debug, Clone)]
+pub(super) enum Session {
+    Single(MultiplexedConnection),
+    Cluster(Arc<Nodes>),
+}
+
+impl Session {
+    pub(super) async fn open(dialer: &Arc<Dialer>) -> Result<Session, Failure> {
+        if let Some(seeds) = dialer.seeds() {
+            return Ok(Session::Cluster(Arc::new(Nodes::discover(dialer.clone(), seeds).await?)));
+        }
+        let mut connection = dialer.master().await?;
+        // A sentinel may name a master that has just been told to be a replica.
+        match role(&mut connection).await {
+            Ok(role) if role != "master" => {
+                Err(Failure::new(Reason::ReadOnly, format!("it is a {role}, not a master")))
+            }
+            // Who may not ask finds out with the first write.
+            _ => Ok(Session::Single(connection)),
+        }
+    }
+
+    /// Runs a script whose keys all lie in `slot`. It runs at most once: it is sent again only
+    /// where the server says that it did not run it.
+    pub(super) async fn run(
+        &self,
+        slot: u16,
+        deadline: Instant,
+        command: impl Fn(Form) -> Cmd,
+    ) -> Result<Value, Failure> {
+        let run = async {
+            match self {
+                Session::Cluster(nodes) => nodes.run(slot, deadline, command).await,
+                Session::Single(connection) => {
+                    let mut connection = connection.clone();
+                    match send(&mut connection, &command(Form::Hash)).await {
+                        Err(error) if is_unknown_script(&error) => {
+                            Ok(send(&mut connection, &command(Form::Text)).await?)
+                        }
+                        sent => Ok(sent?),
+                    }
+                }
+            }
+        };
+        timeout_at(deadline, run).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    }
+
+    /// Asks every master what it does when its memory is full.
+    pub(super) async fn eviction_policies(&self) -> Result<Vec<String>, Failure> {
+        let masters = match self {
+            Session::Single(connection) => vec![connection.clone()],
+            Session::Cluster(nodes) => nodes.masters(),
+        };
+        let mut policies = Vec::new();
+        for mut master in masters {
+            let info: String = redis::cmd("INFO").arg("memory").query_async(&mut master).await?;
+            let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
+            policies.extend(policy.map(|policy| policy.trim().to_owned()));
+        }
+        policies.sort();
+        policies.dedup();
+        Ok(policies)
+    }
+
+    /// Hears an answer from every master.
+    pub(super) async fn ping(&self) -> Result<(), Failure> {
+        let masters = match self {
+            Session::Single(connection) => vec![connection.clone()],
+            Session::Cluster(nodes) => nodes.masters(),
+        };
+        for mut master in masters {
+            send(&mut master, &redis::cmd("PING")).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self, Session::Cluster(_))
+    }
+}
+
+pub(super) async fn send(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<Value, RedisError> {
+    connection.send_packed_command(command).await?.extract_error()
+}
+
+pub(super) fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+async fn role(connection: &mut MultiplexedConnection) -> Result<String, RedisError> {
+    match send(connection, &redis::cmd("ROLE")).await? {
+        Value::Array(parts) => {
+            redis::from_redis_value_ref(parts.first().unwrap_or(&Value::Nil)).map_err(Into::into)
+        }
+        _ => Ok("master".to_owned()),
+    }
+}
