@@ -38,5 +38,8 @@ mod cli;
 mod lifecycle;
 mod reload;
 
+// The servers that the tests of a shared store start.
+mod servers;
+
 // What once went wrong and belongs to none of these.
 mod regression;

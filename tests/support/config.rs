@@ -9,6 +9,7 @@ use super::upstream::Upstream;
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     server: String,
+    store: String,
     upstream: Option<String>,
     limit: Option<String>,
     routes: Option<String>,
@@ -31,6 +32,7 @@ impl Config {
         let limit = "key = \"ip\"\nrate = \"1/second\"\nburst = 5\n".to_owned();
         Config {
             server: String::new(),
+            store: String::new(),
             upstream: None,
             limit: Some(limit),
             routes: None,
@@ -48,6 +50,13 @@ impl Config {
     pub(crate) fn server(mut self, lines: &str) -> Config {
         self.server += lines;
         self.server += "\n";
+        self
+    }
+
+    /// Adds lines to `[store]`.
+    pub(crate) fn store(mut self, lines: &str) -> Config {
+        self.store += lines;
+        self.store += "\n";
         self
     }
 
@@ -84,6 +93,9 @@ impl Config {
         let workers = if self.server.contains("workers") { "" } else { "workers = 2\n" };
         let mut text = format!("[server]\n{listen}{workers}{}\n", self.server);
         text += "[admin]\nlisten = \"127.0.0.1:0\"\n\n";
+        if !self.store.is_empty() {
+            text += &format!("[store]\n{}\n", self.store);
+        }
         if let Some(upstream) = &self.upstream {
             text += &format!("[upstreams.api]\n{upstream}\n");
         }

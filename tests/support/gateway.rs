@@ -77,7 +77,8 @@ impl Weir {
             let text = said.lock().unwrap().clone();
             let data = addresses(&text, "listening on http://");
             let admin = addresses(&text, "admin on http://");
-            if !data.is_empty() && !admin.is_empty() && text.contains("store memory") {
+            let store = text.contains("store memory") || text.contains("store redis");
+            if !data.is_empty() && !admin.is_empty() && store {
                 return Weir { child, data, admin: admin[0], file, said, scratch };
             }
             let over = Instant::now() > deadline;
@@ -134,6 +135,12 @@ impl Weir {
         let response = self.admin("/metrics");
         assert_eq!(response.status, 200);
         Metrics::parse(&response.text())
+    }
+
+    /// Whether it serves without its store.
+    #[track_caller]
+    pub(crate) fn degraded(&self) -> bool {
+        self.metrics().value("weir_store_degraded", &[]).expect("weir_store_degraded") != 0.0
     }
 
     /// How many reloads ended so.

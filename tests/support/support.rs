@@ -1,25 +1,40 @@
-//! What every black-box test stands on: the real binary, a raw client, a scriptable upstream.
+//! What every black-box test stands on: the real binary, a raw client, a scriptable upstream, real
+//! Redis servers.
 //!
 //! Nothing here shares code with the product: requests are bytes on a socket, answers are taken
 //! apart by a strict parser of the tests' own. Everything binds port 0 and may run in parallel.
 
+pub(crate) mod certificates;
 pub(crate) mod client;
+pub(crate) mod cluster;
 pub(crate) mod config;
+pub(crate) mod fault_proxy;
 pub(crate) mod fields;
 pub(crate) mod gateway;
+pub(crate) mod load;
 pub(crate) mod metrics;
+pub(crate) mod monitor;
+pub(crate) mod ports;
+pub(crate) mod redis;
+pub(crate) mod resp;
 pub(crate) mod response;
 pub(crate) mod scratch;
+pub(crate) mod sentinel;
 pub(crate) mod upstream;
 pub(crate) mod wire;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use client::Client;
+pub(crate) use cluster::Cluster;
 pub(crate) use config::Config;
+pub(crate) use fault_proxy::FaultProxy;
 pub(crate) use gateway::Weir;
+pub(crate) use load::Load;
+pub(crate) use redis::Redis;
 pub(crate) use response::Response;
 pub(crate) use scratch::Scratch;
+pub(crate) use sentinel::Sentinel;
 pub(crate) use upstream::{After, Exchange, Upstream};
 
 /// How long anything may take before a test gives up. Far above what is ever needed, so that a
@@ -29,7 +44,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Polls until `condition` holds, and fails the test with `what` if it never does.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    wait_at_most(PATIENCE, what, &mut condition);
+}
+
+/// The same for what was promised within a time.
+#[track_caller]
+pub(crate) fn wait_at_most(time: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + time;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -1,0 +1,181 @@
+//! A bad line to Redis: a TCP proxy that delays, loses, cuts and refuses as it is told.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use super::PATIENCE;
+
+/// What becomes of what passes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// Everything passes.
+    Good,
+    /// Replies come that much later.
+    Slow(Duration),
+    /// New connections are reset.
+    Refusing,
+    /// Connections are taken, and what is said on them is heard by nobody.
+    Silent,
+}
+
+/// How the reply to a script call gets lost once Redis has run it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The connection ends in place of the reply.
+    Cut,
+    /// The connection stays, and nothing ever comes again.
+    Silence,
+}
+
+#[derive(Debug)]
+struct State {
+    line: Line,
+    next_loss: Option<Loss>,
+    lost: usize,
+    open: Vec<TcpStream>,
+    over: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct FaultProxy {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+impl FaultProxy {
+    pub(crate) fn to(server: SocketAddr) -> FaultProxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = State { line: Line::Good, next_loss: None, lost: 0, open: vec![], over: false };
+        let state = Arc::new(Mutex::new(state));
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let line = {
+                    let state = lock(&shared);
+                    if state.over {
+                        return;
+                    }
+                    state.line
+                };
+                if line == Line::Refusing {
+                    let _ = socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO));
+                    continue;
+                }
+                if let Ok(server) = TcpStream::connect_timeout(&server, PATIENCE) {
+                    carry(client, server, &shared);
+                }
+            }
+        });
+        FaultProxy { address, state }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The lines of `[store]` that lead to Redis this way.
+    pub(crate) fn store(&self) -> String {
+        format!("kind = \"redis\"\nurl = \"redis://{}\"\n", self.address)
+    }
+
+    pub(crate) fn set(&self, line: Line) {
+        lock(&self.state).line = line;
+    }
+
+    /// The next script call reaches Redis, and its reply does not come back.
+    pub(crate) fn lose_next_reply(&self, loss: Loss) {
+        lock(&self.state).next_loss = Some(loss);
+    }
+
+    /// How many replies have been lost so.
+    pub(crate) fn lost(&self) -> usize {
+        lock(&self.state).lost
+    }
+
+    /// Ends every connection there is.
+    pub(crate) fn cut(&self) {
+        for stream in lock(&self.state).open.drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        lock(&self.state).over = true;
+        self.cut();
+        let _ = TcpStream::connect_timeout(&self.address, PATIENCE);
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Two threads a connection, one a direction; both end with it.
+fn carry(client: TcpStream, server: TcpStream, state: &Arc<Mutex<State>>) {
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
+    let copy = |stream: &TcpStream| stream.try_clone().unwrap();
+    lock(state).open.extend([copy(&client), copy(&server)]);
+    // How the next reply on this connection gets lost.
+    let loss = Arc::new(Mutex::new(None));
+    let (there, back) = ((copy(&client), copy(&server)), (server, client));
+    let (shared, armed) = (Arc::clone(state), Arc::clone(&loss));
+    thread::spawn(move || {
+        pass(there, |bytes| {
+            let mut state = lock(&shared);
+            if state.line == Line::Silent {
+                return Some(false);
+            }
+            if state.next_loss.is_some() && names_script(bytes) {
+                *armed.lock().unwrap() = state.next_loss.take();
+            }
+            Some(true)
+        });
+    });
+    let shared = Arc::clone(state);
+    thread::spawn(move || {
+        let mut gone = false;
+        pass(back, |_| {
+            if gone {
+                return Some(false);
+            }
+            if let Some(loss) = loss.lock().unwrap().take() {
+                lock(&shared).lost += 1;
+                gone = true;
+                return (loss == Loss::Silence).then_some(false);
+            }
+            let line = lock(&shared).line;
+            match line {
+                Line::Silent => return Some(false),
+                Line::Slow(by) => thread::sleep(by),
+                Line::Good | Line::Refusing => {}
+            }
+            Some(true)
+        });
+    });
+}
+
+/// Copies one direction. The judge says of each piece whether it is passed on; `None` ends the
+/// connection.
+fn pass((mut from, mut to): (TcpStream, TcpStream), mut judge: impl FnMut(&[u8]) -> Option<bool>) {
+    let mut chunk = [0; 64 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut chunk) {
+        match judge(&chunk[..count]) {
+            Some(true) if to.write_all(&chunk[..count]).is_ok() => {}
+            Some(false) => {}
+            _ => break,
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+fn names_script(bytes: &[u8]) -> bool {
+    bytes.windows(4).any(|window| window.eq_ignore_ascii_case(b"EVAL"))
+}

@@ -1,0 +1,87 @@
+//! What a Redis was told: the lines of its MONITOR.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::redis::Redis;
+use super::{PATIENCE, wait_until};
+
+#[derive(Debug)]
+pub(crate) struct Monitor<'a> {
+    redis: &'a Redis,
+    lines: Arc<Mutex<Vec<String>>>,
+    marks: Mutex<usize>,
+}
+
+impl<'a> Monitor<'a> {
+    #[track_caller]
+    pub(crate) fn of(redis: &'a Redis) -> Monitor<'a> {
+        // Nothing may be said for a long time.
+        let mut resp = redis.connect(30 * PATIENCE).unwrap();
+        resp.ask(&["MONITOR"]).unwrap().ok();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&lines);
+        // Ends with the server.
+        thread::spawn(move || {
+            while let Ok(line) = resp.line() {
+                into.lock().unwrap().push(line);
+            }
+        });
+        Monitor { redis, lines, marks: Mutex::new(0) }
+    }
+
+    /// Everything up to now, taken away.
+    #[track_caller]
+    pub(crate) fn take(&self) -> Vec<String> {
+        let mark = {
+            let mut marks = self.marks.lock().unwrap();
+            *marks += 1;
+            format!("\"mark-{}\"", *marks)
+        };
+        self.redis.command(&["ECHO", mark.trim_matches('"')]);
+        wait_until("the monitor has caught up", || {
+            self.lines.lock().unwrap().iter().any(|line| line.contains(&mark))
+        });
+        let mut lines = self.lines.lock().unwrap();
+        let end = lines.iter().position(|line| line.contains(&mark)).unwrap();
+        let mut taken: Vec<String> = lines.drain(..=end).collect();
+        taken.pop();
+        taken
+    }
+
+    /// The script calls since the last look that were no heartbeats: those name the sorted set of
+    /// nodes.
+    #[track_caller]
+    pub(crate) fn take_decisions(&self) -> Vec<String> {
+        self.without_heartbeats(|line| !line.contains(" lua] ") && is_script(line))
+    }
+
+    /// The writes of scripts since the last look, those of heartbeats left out.
+    #[track_caller]
+    pub(crate) fn take_writes(&self) -> Vec<String> {
+        const READS: [&str; 6] = ["MGET", "GET", "TIME", "PTTL", "TYPE", "EXISTS"];
+        let reads = |line: &str| READS.iter().any(|it| verb(line).eq_ignore_ascii_case(it));
+        self.without_heartbeats(|line| line.contains(" lua] ") && !reads(line))
+    }
+
+    fn without_heartbeats(&self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let lines = self.take();
+        let keys = self.redis.keys();
+        let nodes: Vec<String> = keys
+            .iter()
+            .filter(|key| key.kind == "zset")
+            .map(|it| format!("\"{}\"", it.name))
+            .collect();
+        let heartbeat = |line: &String| nodes.iter().any(|node| line.contains(node));
+        lines.into_iter().filter(|line| wanted(line) && !heartbeat(line)).collect()
+    }
+}
+
+/// The name of the command of a line: `1.2 [0 127.0.0.1:3] "EVALSHA" …`.
+fn verb(line: &str) -> &str {
+    line.split("] \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or_default()
+}
+
+fn is_script(line: &str) -> bool {
+    ["EVALSHA", "EVAL", "FCALL"].iter().any(|it| verb(line).eq_ignore_ascii_case(it))
+}
