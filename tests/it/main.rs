@@ -38,6 +38,16 @@ mod cli;
 mod lifecycle;
 mod reload;
 
+// Many gateways that share one store.
+mod redis;
+mod redis_cluster;
+mod redis_connect;
+mod redis_faults;
+mod redis_keys;
+mod redis_on_error;
+mod redis_refusals;
+mod redis_sentinel;
+
 // The servers that the tests of a shared store start.
 mod servers;
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::certificates::Certificates;
 use crate::support::fault_proxy::{Line, Loss};
+use crate::support::ports::free_port;
 use crate::support::{Cluster, Config, FaultProxy, PATIENCE, Redis, Sentinel, Weir, wait_until};
 
 /// What a client on the port hears in answer to one inline command; empty at the end of the
@@ -84,6 +85,33 @@ pub(crate) fn load_slowly(redis: &mut Redis) {
     wait_until("it is loading", || {
         redis.try_command(&["GET", "a"]).is_ok_and(|it| it.text().starts_with("LOADING"))
     });
+}
+
+#[test]
+fn a_redis_refuses_to_write_when_it_is_told_to() {
+    let redis = Redis::start();
+    let write = || {
+        let words = ["EVAL", "return redis.call('SET', KEYS[1], 1, 'PX', 1000)", "1", "a"];
+        redis.try_command(&words).unwrap().text()
+    };
+    redis.set_config("maxmemory", "1");
+    assert!(write().contains("OOM"), "{}", write());
+    redis.set_config("maxmemory", "0");
+    assert_eq!(write(), "OK");
+    redis.command(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
+    assert!(write().contains("READONLY"), "{}", write());
+    redis.command(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(write(), "OK");
+    redis.set_config("lua-time-limit", "50");
+    let mut other = redis.connect(PATIENCE).unwrap();
+    other.send(&["EVAL", "while true do end", "0"]).unwrap();
+    wait_until("it is busy", || write().starts_with("BUSY"));
+    redis.command(&["SCRIPT", "KILL"]);
+    wait_until("it has stopped the script", || write() == "OK");
+    redis.command(&["CLIENT", "PAUSE", "500", "ALL"]);
+    let begin = Instant::now();
+    assert_eq!(write(), "OK");
+    assert!(begin.elapsed() >= Duration::from_millis(300), "it was held up");
 }
 
 #[test]
@@ -173,6 +201,22 @@ fn a_sentinel_replaces_a_master_that_died() {
     sentinel.master.kill();
     sentinel.wait_failover();
     assert_eq!(sentinel.replica.command(&["SET", "a", "2"]).text(), "OK");
+}
+
+#[test]
+fn a_cluster_is_down_without_one_of_its_masters() {
+    let mut cluster = Cluster::start();
+    let (slot, other) = (cluster.slot("a"), cluster.slot("b"));
+    let (dead, alive) = (cluster.owner(slot), cluster.owner(other));
+    assert_ne!(dead, alive);
+    let write = |cluster: &Cluster| cluster.nodes[alive].try_command(&["SET", "b", "1"]).unwrap();
+    assert_eq!(write(&cluster).text(), "OK");
+    cluster.nodes[dead].kill();
+    wait_until("the others give up", || write(&cluster).text().starts_with("CLUSTERDOWN"));
+    cluster.nodes[dead].restart();
+    cluster.wait_whole();
+    assert_eq!(cluster.owner(slot), dead, "back with the slots it had");
+    assert_eq!(write(&cluster).text(), "OK");
 }
 
 #[test]

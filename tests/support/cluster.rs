@@ -28,13 +28,19 @@ impl Cluster {
             let (port, bus) = (node.port().to_string(), bus_port(node).to_string());
             cluster.nodes[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         }
+        cluster.wait_whole();
+        cluster
+    }
+
+    /// Waits until every node serves and knows the others.
+    #[track_caller]
+    pub(crate) fn wait_whole(&self) {
         wait_until("the cluster is whole", || {
-            cluster.nodes.iter().all(|node| {
+            self.nodes.iter().all(|node| {
                 let info = node.command(&["CLUSTER", "INFO"]).text();
                 info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
             })
         });
-        cluster
     }
 
     /// The lines of `[store]` that lead to it, by way of two of its nodes.

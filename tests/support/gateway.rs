@@ -143,6 +143,12 @@ impl Weir {
         self.metrics().value("weir_store_degraded", &[]).expect("weir_store_degraded") != 0.0
     }
 
+    /// How many gateways share the store, as this one has heard.
+    #[track_caller]
+    pub(crate) fn nodes(&self) -> f64 {
+        self.metrics().value("weir_store_nodes", &[]).expect("weir_store_nodes")
+    }
+
     /// How many reloads ended so.
     #[track_caller]
     pub(crate) fn reloads(&self, result: &str) -> f64 {

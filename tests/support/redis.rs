@@ -48,6 +48,16 @@ impl Redis {
         Redis::launch(args, None, false)
     }
 
+    /// On a port that was found free before.
+    #[track_caller]
+    pub(crate) fn at(port: u16) -> Redis {
+        let scratch = Scratch::new();
+        let child = spawn(&scratch, port, false, &[]);
+        let mut redis = Redis { child, port, args: vec![], password: None, tls: false, scratch };
+        assert!(redis.comes_up(), "redis-server does not start on {port}");
+        redis
+    }
+
     /// With a password for the default user.
     #[track_caller]
     pub(crate) fn guarded(password: &str) -> Redis {

@@ -53,6 +53,13 @@ impl Sentinel {
         reply.expect("the sentinel answers").list()[1].text().parse().unwrap()
     }
 
+    /// Asks for the replica to take over while the master lives.
+    #[track_caller]
+    pub(crate) fn failover(&self) {
+        let reply = self.watcher.ask(&["SENTINEL", "FAILOVER", NAME]);
+        reply.expect("the sentinel answers").ok();
+    }
+
     /// Waits until the replica is the master, and is known to be.
     #[track_caller]
     pub(crate) fn wait_failover(&self) {
