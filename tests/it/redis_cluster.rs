@@ -8,8 +8,9 @@ use crate::support::{Cluster, Config, Load, Weir, get, get_with, wait_at_most, w
 
 const RECOVERY: Duration = Duration::from_secs(5);
 
+/// Waited for, and told if it cannot be asked.
 fn shared(cluster: &Cluster) -> Config {
-    Config::echo().store(&cluster.store()).store("timeout = \"5s\"")
+    Config::echo().store(&cluster.store()).store("timeout = \"5s\"\non_error = \"deny\"")
 }
 
 fn as_user(target: &str, user: &str) -> String {
@@ -177,9 +178,8 @@ fn a_refusal_in_one_slot_gives_back_what_another_gave() {
 #[test]
 fn a_slot_may_move_under_load() {
     let cluster = Cluster::start();
-    // Denied where the cluster cannot be asked: not one may be.
     let limit = "key = \"global\"\nrate = \"1/day\"\nburst = 1000";
-    let config = shared(&cluster).store("on_error = \"deny\"").limit(limit);
+    let config = shared(&cluster).limit(limit);
     let weirs = [Weir::start(&config), Weir::start(&config)];
     let addresses = [weirs[0].address(), weirs[1].address()];
     assert_eq!(weirs[0].get("/").status, 200);
@@ -211,10 +211,11 @@ fn a_slot_may_move_under_load() {
 fn several_keys_of_a_moving_slot_hurt_nobody() {
     let cluster = Cluster::start();
     // All in one slot: while some have moved and some have not, nobody can decide on all.
-    let store = "prefix = \"{weir}\"";
+    let store = "prefix = \"{weir}\"\ntimeout = \"5s\"\non_error = \"local\"";
     let tables = MIX.replace("burst = 10\n", "burst = 100000\n");
     let tables = tables.replace("50/day", "100000/day").replace("burst = 60", "burst = 500");
-    let weir = Weir::start(&shared(&cluster).store(store).open().routes(&tables));
+    let weir =
+        Weir::start(&Config::echo().store(&cluster.store()).store(store).open().routes(&tables));
     assert_eq!(weir.ask(as_user("/", "0")).status, 200);
     let buckets = cluster.buckets();
     assert_eq!(buckets.len(), 3, "{buckets:?}");

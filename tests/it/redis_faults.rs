@@ -289,6 +289,7 @@ fn forgotten_scripts_are_sent_again() {
     judge(&load.finish(), Memory::Kept);
     assert!(!weir.degraded());
     assert_eq!(audited(&weir, "store_degraded").len(), 0);
+    assert!(redis.script_calls() > 100, "it was Redis that decided");
 }
 
 #[test]

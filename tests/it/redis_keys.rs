@@ -4,9 +4,12 @@ use std::collections::HashSet;
 
 use crate::support::{Client, Config, Redis, Weir, get_with};
 
+/// Waited for, and told if it cannot be asked.
+const PATIENT: &str = "timeout = \"5s\"\non_error = \"deny\"";
+
 fn once(redis: &Redis, key: &str) -> Config {
     let limit = format!("key = {key}\nrate = \"1/hour\"\nburst = 1");
-    Config::echo().store(&redis.store()).store("timeout = \"5s\"").limit(&limit)
+    Config::echo().store(&redis.store()).store(PATIENT).limit(&limit)
 }
 
 fn ask(client: &mut Client, lines: &[u8]) -> u16 {
@@ -152,8 +155,7 @@ fn limits_and_prefixes_never_share_a_bucket() {
     let config = || Config::echo().open().routes(tables).store(&redis.store());
     let user = |target: &str| get_with(target, "X-User: a\r\n");
     for prefix in ["weir", "team-1", "team-2", "{team}", "team:1"] {
-        let weir =
-            Weir::start(&config().store(&format!("prefix = \"{prefix}\"\ntimeout = \"5s\"")));
+        let weir = Weir::start(&config().store(&format!("prefix = \"{prefix}\"\n{PATIENT}")));
         for expected in [200, 429] {
             assert_eq!(weir.ask(user("/a")).status, expected, "{prefix}");
             assert_eq!(weir.ask(user("/b")).status, expected, "{prefix}");
@@ -190,8 +192,8 @@ fn every_key_has_the_prefix_and_goes_when_it_is_full() {
         upstream = "echo"
         limits = ["bucket", "sliding", "fixed"]
     "#;
-    let store = "timeout = \"5s\"\nprefix = \"edge\"";
-    let config = Config::echo().open().routes(tables).store(&redis.store()).store(store);
+    let store = format!("{PATIENT}\nprefix = \"edge\"");
+    let config = Config::echo().open().routes(tables).store(&redis.store()).store(&store);
     let weirs = [Weir::start(&config), Weir::start(&config)];
     crate::support::wait_until("they know each other", || weirs.iter().all(|it| it.nodes() == 2.0));
     for n in 0..4 {
@@ -247,7 +249,7 @@ fn garbage_under_a_key_heals() {
     ];
     for (algorithm, rate) in rows {
         let limit = format!("key = \"header:x-user\"\nalgorithm = \"{algorithm}\"\n{rate}");
-        let store = format!("timeout = \"5s\"\nprefix = \"{algorithm}\"");
+        let store = format!("{PATIENT}\nprefix = \"{algorithm}\"");
         let config = Config::echo().store(&redis.store()).store(&store).limit(&limit);
         let weir = Weir::start(&config);
         let mut client = weir.connect();

@@ -8,9 +8,12 @@ use crate::support::{Config, Redis, Weir, get, get_with, wait_at_most};
 /// How long a refusal may be believed without asking again, with room for a busy machine.
 const BELIEVED: Duration = Duration::from_secs(4);
 
+/// Waited for, and told if it cannot be asked.
+const PATIENT: &str = "timeout = \"5s\"\non_error = \"deny\"";
+
 fn with_burst(redis: &Redis, burst: u32) -> Config {
     let limit = format!("key = \"header:x-user\"\nrate = \"1/hour\"\nburst = {burst}");
-    Config::echo().store(&redis.store()).store("timeout = \"5s\"").limit(&limit)
+    Config::echo().store(&redis.store()).store(PATIENT).limit(&limit)
 }
 
 fn as_user(user: &str) -> String {
@@ -29,6 +32,7 @@ fn an_empty_bucket_is_refused_without_asking() {
     let looks = 1 + begin.elapsed().as_secs() as usize;
     assert!(refusals.iter().all(|it| it.status == 429));
     let calls = monitor.take_decisions().len();
+    assert_eq!(redis.buckets().len(), 1);
     assert!(calls <= looks, "{calls} calls for what was known");
     // Refused without asking, it still is a whole refusal.
     let refusal = refusals.last().unwrap();
@@ -77,7 +81,7 @@ fn a_raised_limit_holds_at_once() {
 fn a_refusal_ends_at_its_promised_instant() {
     let redis = Redis::start();
     let limit = "key = \"ip\"\nrate = \"2/second\"\nburst = 1";
-    let config = Config::echo().store(&redis.store()).store("timeout = \"5s\"").limit(limit);
+    let config = Config::echo().store(&redis.store()).store(PATIENT).limit(limit);
     let weirs = [Weir::start(&config), Weir::start(&config)];
     for _ in 0..3 {
         let refusal = (0..100).flat_map(|_| &weirs).map(|it| it.get("/"));

@@ -10,7 +10,8 @@ const LIMIT: &str = "key = \"ip\"\nrate = \"20/second\"\nburst = 40";
 fn a_master_is_found_by_its_sentinel() {
     let sentinel = Sentinel::start();
     let limit = "key = \"ip\"\nrate = \"1/day\"\nburst = 5";
-    let config = Config::echo().store(&sentinel.store()).store("timeout = \"5s\"").limit(limit);
+    let store = "timeout = \"5s\"\non_error = \"deny\"";
+    let config = Config::echo().store(&sentinel.store()).store(store).limit(limit);
     let (one, two) = (Weir::start(&config), Weir::start(&config));
     let statuses = [0; 4].map(|_| (one.get("/").status, two.get("/").status));
     assert_eq!(statuses, [(200, 200), (200, 200), (200, 429), (429, 429)]);
