@@ -212,7 +212,7 @@ fn several_keys_of_a_moving_slot_hurt_nobody() {
     let cluster = Cluster::start();
     // All in one slot: while some have moved and some have not, nobody can decide on all.
     let store = "prefix = \"{weir}\"\ntimeout = \"5s\"\non_error = \"local\"";
-    let tables = MIX.replace("burst = 10\n", "burst = 100000\n");
+    let tables = MIX.replace("burst = 10\n", "burst = 10000\n");
     let tables = tables.replace("50/day", "100000/day").replace("burst = 60", "burst = 500");
     let weir =
         Weir::start(&Config::echo().store(&cluster.store()).store(store).open().routes(&tables));

@@ -34,9 +34,9 @@ fn a_killed_redis_comes_back_empty_on_its_port() {
     let mut redis = Redis::start();
     let port = redis.port();
     redis.command(&["SET", "a", "1", "PX", "100000"]);
-    redis.command(&["ZADD", "nodes", "1", "me"]);
+    redis.command(&["ZADD", "weir:@nodes", "1", "me"]);
     let keys = redis.keys();
-    assert_eq!(keys.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["a", "nodes"]);
+    assert_eq!(keys.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["a", "weir:@nodes"]);
     assert!((1..=100_000).contains(&keys[0].ttl) && keys[1].ttl == -1, "{keys:?}");
     assert_eq!(redis.buckets(), ["a"]);
     redis.kill();
@@ -117,7 +117,7 @@ fn a_redis_refuses_to_write_when_it_is_told_to() {
 #[test]
 fn a_monitor_tells_decisions_from_heartbeats() {
     let redis = Redis::start();
-    let heartbeat = ["EVAL", "redis.call('ZADD', KEYS[1], 1, 'me')", "1", "nodes"];
+    let heartbeat = ["EVAL", "redis.call('ZADD', KEYS[1], 1, 'me')", "1", "weir:@nodes"];
     redis.command(&heartbeat);
     let calls = redis.script_calls();
     let monitor = redis.monitor();

@@ -142,13 +142,13 @@ fn carry(client: TcpStream, server: TcpStream, state: &Arc<Mutex<State>>) {
     thread::spawn(move || {
         let mut gone = false;
         pass(back, |_| {
-            if gone {
-                return Some(false);
-            }
             if let Some(loss) = loss.lock().unwrap().take() {
                 lock(&shared).lost += 1;
                 gone = true;
                 return (loss == Loss::Silence).then_some(false);
+            }
+            if gone {
+                return Some(false);
             }
             let line = lock(&shared).line;
             match line {

@@ -49,31 +49,21 @@ impl<'a> Monitor<'a> {
         taken
     }
 
-    /// The script calls since the last look that were no heartbeats: those name the sorted set of
-    /// nodes.
+    /// The script calls since the last look that were decisions: heartbeats and probes name a key
+    /// `PREFIX:@…`.
     #[track_caller]
     pub(crate) fn take_decisions(&self) -> Vec<String> {
-        self.without_heartbeats(|line| !line.contains(" lua] ") && is_script(line))
+        let decides = |line: &String| !line.contains(" lua] ") && is_script(line);
+        self.take().into_iter().filter(|line| decides(line) && !line.contains(":@")).collect()
     }
 
-    /// The writes of scripts since the last look, those of heartbeats left out.
+    /// What decisions have written since the last look.
     #[track_caller]
     pub(crate) fn take_writes(&self) -> Vec<String> {
         const READS: [&str; 6] = ["MGET", "GET", "TIME", "PTTL", "TYPE", "EXISTS"];
         let reads = |line: &str| READS.iter().any(|it| verb(line).eq_ignore_ascii_case(it));
-        self.without_heartbeats(|line| line.contains(" lua] ") && !reads(line))
-    }
-
-    fn without_heartbeats(&self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
-        let lines = self.take();
-        let keys = self.redis.keys();
-        let nodes: Vec<String> = keys
-            .iter()
-            .filter(|key| key.kind == "zset")
-            .map(|it| format!("\"{}\"", it.name))
-            .collect();
-        let heartbeat = |line: &String| nodes.iter().any(|node| line.contains(node));
-        lines.into_iter().filter(|line| wanted(line) && !heartbeat(line)).collect()
+        let writes = |line: &String| line.contains(" lua] ") && !reads(line);
+        self.take().into_iter().filter(|line| writes(line) && !line.contains(":@")).collect()
     }
 }
 

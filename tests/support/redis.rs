@@ -242,11 +242,12 @@ impl Redis {
         }
     }
 
-    /// The names of the keys that hold buckets: all but the list of nodes, a sorted set.
+    /// The names of the keys that hold buckets: what the gateways keep for themselves, such as
+    /// the list of nodes, is named `PREFIX:@…`.
     #[track_caller]
     pub(crate) fn buckets(&self) -> Vec<String> {
-        let keys = self.keys().into_iter();
-        keys.filter(|key| key.kind != "zset").map(|key| key.name).collect()
+        let names = self.keys().into_iter().map(|key| key.name);
+        names.filter(|name| !name.contains(":@")).collect()
     }
 
     #[track_caller]
