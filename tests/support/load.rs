@@ -78,3 +78,20 @@ impl Drop for Load {
         self.over.store(true, Ordering::Relaxed);
     }
 }
+
+/// A route `/free` without limits: what holds up its requests is the machine.
+pub(crate) const FREE: &str =
+    "[[routes]]\nname = \"free\"\npath = \"/free\"\nupstream = \"echo\"\nlimits = []\n";
+
+/// Fails the test if an answer took seconds: more than one, beside what the machine held up the
+/// requests to [`FREE`], which are those of that number.
+#[track_caller]
+pub(crate) fn assert_prompt(answers: &[Answered], free: usize) {
+    let slowest = |of_free: bool| {
+        let of = answers.iter().filter(|it| (it.request == free) == of_free);
+        of.map(|it| it.took).max().expect("there are such answers")
+    };
+    let (limited, free) = (slowest(false), slowest(true));
+    let most = free + Duration::from_secs(1);
+    assert!(limited < most, "an answer took {limited:?}, without a limit {free:?}");
+}
