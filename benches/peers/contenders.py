@@ -1,127 +1,57 @@
 """Who is measured: the origin and each peer, how it is configured, started and checked.
 
-All peers get the same number of workers, two limits (per address and global), keep-alive
-on both sides and no log. They add no forwarding headers unless they always do, and no
+All peers get the same number of workers, keep-alive on both sides and no log. Without
+Redis each has two limits, per address and global. With Redis the peers have one, per
+address, and Weir has four. They add no forwarding headers unless they always do, and no
 rate headers unless they have them: where Weir does more work, it pays for it.
 """
 
 import http.client
-import os
 import re
-import shutil
-import subprocess
-from contextlib import contextmanager
+import time
 from pathlib import Path
 
+import shared_redis
+from install import MODULES
+from paths import PATHS
 from processes import Failure, Server, free_port
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+TEMPLATES = Path(__file__).resolve().parent / "templates"
 BODY = '{"id":48211,"name":"a small answer","tags":["one","two","three"],"price":12.5,"stock":7,"active":true}'
 STATUS_PATH = "/origin-status"
-POLICY = "/usr/sbin/policy-rc.d"
 
-# What each path's limits are called in each peer's own words.
-PATHS = {
-    "admitted": {
-        "COUNT": "1000000",
-        "NGINX_RATE": "1000000r/s",
-        "NGINX_BURST": "burst=1000000 nodelay",
-        "HAPROXY_PERIOD": "1s",
-        "WEIR_RATE": "1000000/second",
-    },
-    "refused": {
-        "COUNT": "1",
-        "NGINX_RATE": "1r/m",
-        "NGINX_BURST": "",
-        "HAPROXY_PERIOD": "1h",
-        "WEIR_RATE": "1/hour",
-    },
+# The configuration first, then what it refers to.
+FILES = {
+    "origin": ["origin.conf"],
+    "nginx": ["nginx.conf"],
+    "haproxy": ["haproxy.cfg"],
+    "nginx-lua": ["nginx-lua.conf"],
+    "traefik": ["traefik.toml", "traefik-routes.toml"],
 }
 
-PEERS = ("nginx", "haproxy", "weir")
-TEMPLATES = {"nginx": "nginx.conf", "haproxy": "haproxy.cfg", "weir": "weir.toml", "origin": "origin.conf"}
 
-
-def install(programs):
-    """Installs the programs of Debian that are missing."""
-    packages = {"nginx": "nginx-light", "haproxy": "haproxy", "wrk": "wrk", "strace": "strace"}
-    missing = [packages[name] for name in programs if not find(name)]
-    if not missing:
-        return
-    wish = "apt-get install --no-install-recommends " + " ".join(missing)
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise Failure(f"missing programs; install them first: {wish}")
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with services_held_back():
-        for command in (["apt-get", "update", "-q"], wish.split() + ["-y", "-q"]):
-            done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            if done.returncode != 0:
-                raise Failure(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}")
-
-
-@contextmanager
-def services_held_back():
-    """Keeps Debian from starting the service of a package at once, by the file it asks.
-
-    A policy that is there already is the owner's and stays as it is.
-    """
-    try:
-        descriptor = os.open(POLICY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o755)
-    except FileExistsError:
-        yield
-        return
-    try:
-        with open(descriptor, "w") as policy:
-            policy.write("#!/bin/sh\nexit 101\n")
-        yield
-    finally:
-        os.unlink(POLICY)
-
-
-def find(program):
-    # /usr/sbin is not on everyone's path.
-    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
-
-
-def weir_binary():
-    """$WEIR_BIN, or the release build of this checkout, brought up to date first."""
-    given = os.environ.get("WEIR_BIN")
-    if given:
-        if not os.access(given, os.X_OK):
-            raise Failure(f"WEIR_BIN={given} is not an executable file")
-        return given
-    if not shutil.which("cargo"):
-        raise Failure("cargo is not installed: set WEIR_BIN, or leave Weir out with --only nginx,haproxy")
-    if subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT).returncode != 0:
-        raise Failure("cargo build --release failed: set WEIR_BIN, or leave Weir out with --only nginx,haproxy")
-    binary = Path(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"), "release", "weir")
-    if not binary.exists():
-        raise Failure(f"cargo build --release left no {binary}")
-    return str(binary)
-
-
-def version_of(name, program):
-    flag = {"nginx": "-v", "haproxy": "-v", "weir": "--version"}[name]
-    done = subprocess.run([program, flag], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return (done.stdout.splitlines() or ["?"])[0]
-
-
-def start(name, program, directory, values):
+def start(name, program, directory, values, redis=None):
     """Starts one server on a port of its own and returns once it accepts."""
     port = free_port()
     home = Path(directory, name)
     home.mkdir(parents=True)
-    values = {**values, "PORT": port, "ADMIN_PORT": free_port(), "DIR": home, "LOG": home / "log"}
-    config = home / TEMPLATES[name]
-    config.write_text(render((HERE / "templates" / TEMPLATES[name]).read_text(), values))
+    values = {**values, "PORT": port, "ADMIN_PORT": free_port(), "DIR": home, "LOG": home / "log",
+              "MODULES": MODULES, "TEMPLATES": TEMPLATES, "REDIS_PORT": redis and redis.port}
+    files = FILES.get(name) or ["weir-redis.toml" if redis else "weir.toml"]
+    for file in files:
+        (home / file).write_text(render((TEMPLATES / file).read_text(), values))
+    config = home / files[0]
+    nginx = [program, "-p", home, "-e", home / "log", "-c", config]
     command = {
-        "origin": [program, "-p", home, "-e", home / "log", "-c", config],
-        "nginx": [program, "-p", home, "-e", home / "log", "-c", config],
+        "origin": nginx,
+        "nginx": nginx,
+        "nginx-lua": nginx,
         "haproxy": [program, "-db", "-f", config],
+        # A Go program has as many threads at work as this says.
+        "traefik": ["env", f"GOMAXPROCS={values['WORKERS']}", program, f"--configFile={config}"],
         "weir": [program, "run", "--config", config],
     }[name]
-    server = Server(name, [str(part) for part in command], port, home / "log")
+    server = Server(name, [str(part) for part in command], port, home / "log", redis)
     try:
         server.wait_until_it_accepts()
     except BaseException:
@@ -134,13 +64,13 @@ def render(template, values):
     return re.sub(r"@([A-Z_]+)@", lambda found: str(values[found.group(1)]), template)
 
 
-def answers(server, count):
+def answers(server, count, headers):
     """Statuses, bodies and openness of `count` requests sent over one connection."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
     seen = []
     try:
         for _ in range(count):
-            connection.request("GET", "/item")
+            connection.request("GET", "/item", headers=headers)
             response = connection.getresponse()
             seen.append((response.status, response.read().decode(errors="replace"), not response.will_close))
     except (OSError, http.client.HTTPException) as error:
@@ -150,18 +80,54 @@ def answers(server, count):
     return seen
 
 
+def first_decision(server, headers, seconds=10):
+    """The first status that a limit decided: routes and Redis may come after the port."""
+    deadline = time.monotonic() + seconds
+    while True:
+        status, body, _ = answers(server, 1, headers)[0]
+        if status in (200, 429):
+            return status
+        if time.monotonic() > deadline:
+            raise Failure(f"{server.name} still answers {status}: {body[:200]!r}\n{server.last_words()}")
+        time.sleep(0.02)
+
+
 def check(server, path):
     """Stops the run if a peer does not do on this path what it is measured for."""
-    # The first answers of the refused path may still be admitted: that is the limit's one request.
-    seen = answers(server, 6)[2:]
-    wanted = 200 if path == "admitted" else 429
+    first_decision(server, path.headers)
+    # The first answers of a refusing path may still be admitted: that is the limit's one request.
+    seen = answers(server, 6, path.headers)[2:]
+    wanted = 200 if path.admits else 429
     for status, body, open_after in seen:
         if status != wanted:
-            raise Failure(f"{server.name} answers {status} where the {path} path needs {wanted}: {body[:200]!r}")
-        if path == "admitted" and body != BODY:
+            raise Failure(f"{server.name} answers {status} where the {path.name} path needs {wanted}: {body[:200]!r}")
+        if path.admits and body != BODY:
             raise Failure(f"{server.name} does not pass the origin's body on: {body[:200]!r}")
         if not open_after:
             raise Failure(f"{server.name} closes the connection after a {status}: keep-alive is needed")
+
+
+def check_sharing(name, program, redis_program, directory, values):
+    """Stops the run unless what one process of a peer admits, another refuses by Redis.
+
+    With one request an hour on both, the second can know of the first's only from there.
+    """
+    path, started = PATHS["redis-refused"], []
+    try:
+        redis = shared_redis.start(redis_program, Path(directory, "redis"))
+        started.append(redis)
+        settings = {**values, **path.limits}
+        for part, wanted in (("one", 200), ("other", 429)):
+            server = start(name, program, Path(directory, part), settings, redis)
+            started.append(server)
+            status = first_decision(server, path.headers)
+            if status != wanted:
+                raise Failure(f"{name} does not share its limit by Redis: the {part} process answers {status}")
+        if not shared_redis.keys(redis):
+            raise Failure(f"{name} leaves no key in Redis")
+    finally:
+        for server in reversed(started):
+            server.stop()
 
 
 def origin_requests(origin):

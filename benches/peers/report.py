@@ -13,6 +13,12 @@ COLUMNS = (
     ("p99_ms", "p99 ms", "{:.2f}"),
     ("memory_mib", "MiB", "{:.1f}"),
 )
+REDIS_COLUMNS = (
+    ("redis_us", "CPU µs/req", "{:.2f}"),
+    ("redis_us_call", "CPU µs/call", "{:.2f}"),
+    ("redis_calls", "script calls/req", "{:.3f}"),
+    ("redis_commands", "commands/req", "{:.2f}"),
+)
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
@@ -36,13 +42,15 @@ def paired(rounds, base):
 def show(path, results, options):
     """Prints everything about one path."""
     rows = {name: medians(rounds) for name, rounds in results.items()}
-    bases = [name for name in ("nginx", "haproxy") if name in rows]
+    bases = [name for name in path.peers if name in rows and name != "weir"]
     measure = next(iter(results.values()))[-1]["memory_measure"]
     print()
-    print(bold(f"{path}: median of {options.rounds} rounds of {options.seconds} s, "
+    print(bold(f"{path.name}: median of {options.rounds} rounds of {options.seconds} s, "
                f"{options.connections} connections, {options.workers} workers; memory is {measure} at the end"))
     table([""] + [title for _, title, _ in COLUMNS],
           [[name] + [form.format(row[key]) for key, _, form in COLUMNS] for name, row in rows.items()])
+    if path.redis:
+        show_redis(results)
     for base in bases:
         others = [name for name in rows if name not in (base, "origin")]
         if others:
@@ -55,14 +63,32 @@ def show(path, results, options):
         table(["CPU, by round"] + [f"÷ {base}" for base in bases],
               [[name] + ["{:.3f} ({:.3f}–{:.3f})".format(*paired(results[name], results[base]))
                          if name != base else "1" for base in bases] for name in compared])
+    if path.bounds and "weir" in results:
+        show_bounds(path, results)
     foreign = median(each["foreign_share"] for rounds in results.values() for each in rounds)
     print(f"\nother work on this machine meanwhile: {foreign:.0%} of its cores"
           + ("; too much to trust small differences" if foreign > 0.1 else ""))
 
 
+def show_redis(results):
+    """What each one's Redis did. Commands are all it ran, those of scripts too."""
+    print()
+    table(["Redis behind"] + [title for _, title, _ in REDIS_COLUMNS],
+          [[name] + [form.format(median(each[key] for each in rounds)) for key, _, form in REDIS_COLUMNS]
+           for name, rounds in results.items() if "redis_us" in rounds[0]])
+
+
+def show_bounds(path, results):
+    print()
+    for base, bound in path.bounds.items():
+        if base in results:
+            middle = paired(results["weir"], results[base])[0]
+            print(f"weir ÷ {base}: {middle:.3f}, wanted at most {bound}: {'kept' if middle <= bound else 'NOT KEPT'}")
+
+
 def show_syscalls(path, counts):
     print()
-    print(bold(f"{path}: system calls a request, traced (batches more than an untraced run)"))
+    print(bold(f"{path.name}: system calls a request, traced (batches more than an untraced run)"))
     table(["", "all", "most frequent"],
           [[name, f"{sum(calls.values()):.2f}",
             "  ".join(f"{call} {share:.2f}" for call, share in list(calls.items())[:6])]
