@@ -143,8 +143,11 @@ fn a_request_with_four_limits_is_one_script_call() {
     assert_eq!(client.ask(as_user("a")).status, 200);
     let calls = monitor.take_decisions();
     assert_eq!(calls.len(), 1, "{calls:#?}");
-    assert!(calls[0].contains("\"4\""), "all four keys in it: {calls:?}");
-    assert_eq!(redis.buckets().len(), 4);
+    let buckets = redis.buckets();
+    assert_eq!(buckets.len(), 4);
+    for bucket in buckets {
+        assert!(calls[0].contains(&bucket), "{bucket} in {}", calls[0]);
+    }
 }
 
 #[test]

@@ -49,12 +49,13 @@ impl<'a> Monitor<'a> {
         taken
     }
 
-    /// The script calls since the last look that were decisions: heartbeats and probes name a key
-    /// `PREFIX:@…`.
+    /// The script calls since the last look that were decisions: those of heartbeats and probes
+    /// have one key, `PREFIX:@…`. A decision's last key is its caller's fence.
     #[track_caller]
     pub(crate) fn take_decisions(&self) -> Vec<String> {
         let decides = |line: &String| !line.contains(" lua] ") && is_script(line);
-        self.take().into_iter().filter(|line| decides(line) && !line.contains(":@")).collect()
+        let is_ours = |line: &String| !first_key(line).contains(":@");
+        self.take().into_iter().filter(|line| decides(line) && is_ours(line)).collect()
     }
 
     /// What decisions have written since the last look.
@@ -63,8 +64,14 @@ impl<'a> Monitor<'a> {
         const READS: [&str; 6] = ["MGET", "GET", "TIME", "PTTL", "TYPE", "EXISTS"];
         let reads = |line: &str| READS.iter().any(|it| verb(line).eq_ignore_ascii_case(it));
         let writes = |line: &String| line.contains(" lua] ") && !reads(line);
-        self.take().into_iter().filter(|line| writes(line) && !line.contains(":@")).collect()
+        let apart = |line: &String| line.contains(":@nodes") || line.contains(":@probe");
+        self.take().into_iter().filter(|line| writes(line) && !apart(line)).collect()
     }
+}
+
+/// `"EVALSHA" "hash" "2" "key" …`.
+fn first_key(line: &str) -> &str {
+    line.split("\" \"").nth(3).unwrap_or_default()
 }
 
 /// The name of the command of a line: `1.2 [0 127.0.0.1:3] "EVALSHA" …`.
