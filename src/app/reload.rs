@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::logs::Logs;
-use crate::config::settings::Settings;
+use crate::config::settings::{Settings, StoreKind};
 use crate::config::{Loaded, Source};
 use crate::gateway::Compiled;
 use crate::listen::worker::Worker;
@@ -14,6 +14,8 @@ use crate::telemetry::{Event, Metrics};
 pub struct Reloader {
     source: Source,
     current: Loaded,
+    /// The store that was opened at the start: buckets are named as it wants them.
+    store: StoreKind,
     /// What was last refused, so that it is not complained about twice.
     refused: Option<String>,
     workers: Arc<Vec<Worker>>,
@@ -32,7 +34,8 @@ impl Reloader {
         metrics: Metrics,
         logs: Logs,
     ) -> Self {
-        Reloader { source, current, refused: None, workers, hasher, metrics, logs }
+        let store = current.settings.store.kind.clone();
+        Reloader { source, current, store, refused: None, workers, hasher, metrics, logs }
     }
 
     /// Loads the file, whether it changed or not: this also opens the logs anew.
@@ -74,7 +77,7 @@ impl Reloader {
         for line in loaded.warnings.lines() {
             tracing::warn!("{line}");
         }
-        let settings = Arc::new(loaded.settings.clone());
+        let mut settings = loaded.settings.clone();
         let telemetry = &self.current.settings.telemetry;
         if let Err(error) = self.logs.renew(telemetry, &settings.telemetry) {
             return self.fail(&error.to_string());
@@ -82,8 +85,9 @@ impl Reloader {
         for key in fixed_changes(&self.current.settings, &settings) {
             tracing::warn!("{key} has changed; that takes a restart");
         }
+        settings.store.kind = self.store.clone();
         let access_log = self.logs.access.clone();
-        let compiled = Compiled::new(settings, &self.hasher, &self.metrics, access_log);
+        let compiled = Compiled::new(Arc::new(settings), &self.hasher, &self.metrics, access_log);
         let compiled = Arc::new(compiled);
         self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
         self.current = loaded;

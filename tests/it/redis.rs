@@ -313,3 +313,19 @@ fn over_any_time_no_more_than_burst_and_rate_pass_two_gateways() {
     assert!(passed as f64 <= most, "{passed} passed, at most {most} may");
     assert!(passed > 10, "nothing was refilled");
 }
+
+#[test]
+fn a_reload_that_names_another_store_keeps_the_one_that_is_open() {
+    let redis = Redis::start();
+    let limit = "key = \"header:x-user\"\nrate = \"1/hour\"\nburst = 5";
+    let config = shared(&redis).limit(limit);
+    let weir = Weir::start(&config);
+    let left = || fields::list(&weir.ask(as_user("a")).all("ratelimit"))[0].integer("r");
+    assert_eq!(left(), 4);
+    weir.reload(&config.clone().store("prefix = \"other\""));
+    assert_eq!(left(), 3);
+    weir.reload(&Config::echo().limit(limit));
+    assert_eq!(left(), 2);
+    assert_eq!(redis.buckets().len(), 1, "{:?}", redis.buckets());
+    assert!(weir.said().contains("store has changed; that takes a restart"));
+}

@@ -52,12 +52,15 @@ impl Dialer {
 
     /// A connection to one server by its address.
     pub(super) async fn node(&self, origin: &Origin) -> Result<MultiplexedConnection, Failure> {
+        self.connect(self.address(origin)).await
+    }
+
+    fn address(&self, origin: &Origin) -> ConnectionAddr {
         let (host, port) = (origin.host.clone(), origin.port);
-        let address = match self.settings.tls {
+        match self.settings.tls {
             Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
             None => ConnectionAddr::Tcp(host, port),
-        };
-        self.connect(address).await
+        }
     }
 
     async fn connect(&self, address: ConnectionAddr) -> Result<MultiplexedConnection, Failure> {
@@ -78,10 +81,10 @@ impl Dialer {
     ) -> Result<Origin, Failure> {
         let mut failures = Vec::new();
         for node in nodes {
-            let address = ConnectionAddr::Tcp(node.host.clone(), node.port);
             let login = login(username.map(String::as_str), password.map(|it| it.0.as_str()));
             let asked = async {
-                let mut sentinel = dial(address, login, None).await?;
+                let tls = self.settings.tls.as_ref();
+                let mut sentinel = dial(self.address(node), login, tls).await?;
                 let mut question = redis::cmd("SENTINEL");
                 question.arg("get-master-addr-by-name").arg(master);
                 let found: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
