@@ -14,6 +14,7 @@
 pub mod adjustment;
 mod backoff;
 pub mod batch;
+pub mod census;
 mod dialer;
 pub mod failure;
 pub mod health;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::support::{Client, Config, Redis, Weir, get_with};
+use crate::support::{Client, Config, Redis, Weir, get_with, wait_until};
 
 /// Waited for, and told if it cannot be asked.
 const PATIENT: &str = "timeout = \"5s\"\non_error = \"deny\"";
@@ -272,4 +272,14 @@ fn garbage_under_a_key_heals() {
         }
         assert!(!weir.degraded(), "{algorithm}");
     }
+}
+
+#[test]
+fn garbage_in_place_of_the_list_of_nodes_heals() {
+    let redis = Redis::start();
+    redis.command(&["SET", "weir:@nodes", "garbage"]);
+    let weir = Weir::start(&Config::echo().store(&redis.store()));
+    assert!(!weir.degraded());
+    wait_until("the gateway counts itself", || weir.nodes() == 1.0);
+    assert_eq!(redis.command(&["TYPE", "weir:@nodes"]).text(), "zset");
 }

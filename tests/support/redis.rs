@@ -196,7 +196,7 @@ impl Redis {
         fields.filter(|(name, _)| *name == field).map(|(_, value)| value.to_owned()).next()
     }
 
-    /// How many scripts it was told to run, those of heartbeats included.
+    /// How many scripts it was told to run, those of probes included.
     #[track_caller]
     pub(crate) fn script_calls(&self) -> u64 {
         let text = self.command(&["INFO", "commandstats"]).text();

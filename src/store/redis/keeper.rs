@@ -11,6 +11,7 @@ use super::Shared;
 use super::adjustment::{Adjustment, Op};
 use super::backoff::Backoff;
 use super::batch::{Batch, Charge};
+use super::census;
 use super::failure::{Failure, Reason};
 use super::link::adjust;
 use super::reply::Reply;
@@ -21,9 +22,8 @@ use crate::limit::token_bucket::TokenBucket;
 use crate::limit::{Policy, Rate};
 use crate::store::BucketId;
 
-/// How often a node says that it is alive, and for how long that counts.
+/// How often a node says that it is alive.
 const BEAT: Duration = Duration::from_secs(1);
-const LIFETIME: Duration = Duration::from_secs(4);
 /// How long one step of the keeper's may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the workers get to connect, once the keeper has.
@@ -119,8 +119,9 @@ impl Keeper {
         if session.is_cluster() {
             within(session.ping()).await?;
         }
-        let nodes = within(heartbeat(&self.shared, session, false)).await?;
-        self.shared.set_nodes(nodes);
+        let name = self.shared.name("nodes");
+        let beat = census::beat(&name, &self.shared.node, self.shared.clock.now());
+        self.shared.set_nodes(within(session.count(&name, &beat)).await?);
         Ok(())
     }
 
@@ -208,33 +209,14 @@ impl Keeper {
 pub(super) async fn leave(shared: &Shared) {
     let _ = within(async {
         let session = Session::open(&shared.dialer).await?;
-        heartbeat(shared, &session, true).await
+        let name = shared.name("nodes");
+        session.count(&name, &census::leave(&name, &shared.node)).await
     })
     .await;
 }
 
 async fn within<T>(step: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     timeout(PATIENCE, step).await.unwrap_or_else(|_| Err(Failure::timeout()))
-}
-
-/// Says that this node is alive, or leaves, and how many are.
-async fn heartbeat(shared: &Shared, session: &Session, leave: bool) -> Result<u64, Failure> {
-    let name = shared.name("nodes");
-    let beat = &*script::HEARTBEAT;
-    let value = session
-        .run(slot(&name), Instant::now() + PATIENCE, |form| {
-            let mut command = beat.call(form, 0, 0);
-            command.arg(1).arg(&name[..]).arg(&shared.node).arg(LIFETIME.as_millis() as u64);
-            if leave {
-                command.arg("leave");
-            }
-            command
-        })
-        .await?;
-    match value {
-        Value::Int(nodes) => Ok(u64::try_from(nodes).unwrap_or_default()),
-        other => Err(Failure::new(Reason::Reply, format!("the heartbeat gave {other:?}"))),
-    }
 }
 
 /// Refills at once and expires soon.

@@ -136,7 +136,7 @@ impl Nodes {
         Err(Failure::new(Reason::Cluster, format!("slot {slot} is passed from node to node")))
     }
 
-    async fn owner(&self, slot: u16) -> Result<MultiplexedConnection, Failure> {
+    pub(super) async fn owner(&self, slot: u16) -> Result<MultiplexedConnection, Failure> {
         let owner = self.map.lock().owners[usize::from(slot)].clone();
         match owner {
             Some(owner) => self.connection(&owner).await,

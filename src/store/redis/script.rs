@@ -74,10 +74,6 @@ pub static DECIDE: LazyLock<Script> =
 pub static ADJUST: LazyLock<Script> =
     LazyLock::new(|| Script::new(with_algorithms!("../../../lua/adjust.lua")));
 
-/// Counts the nodes that share a Redis.
-pub static HEARTBEAT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua")));
-
 /// Keeps calls that were given up from being run later.
 pub static FENCE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/fence.lua")));

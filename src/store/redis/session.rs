@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout_at};
 
-use super::dialer::Dialer;
+use super::dialer::{CONNECT_TIMEOUT, Dialer};
 use super::failure::{Failure, Reason};
 use super::nodes::Nodes;
 use super::script::Form;
+use super::slot::slot;
 
 #[derive(Debug, Clone)]
 pub(super) enum Session {
@@ -56,6 +57,31 @@ impl Session {
             }
         };
         timeout_at(deadline, run).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    }
+
+    /// Runs commands on the key `name` together, the last of which answers with a number. They may
+    /// be run twice. If something else lies under the key, it is removed.
+    pub(super) async fn count(&self, name: &[u8], commands: &Pipeline) -> Result<u64, Failure> {
+        let slot = slot(name);
+        let mut attempts = 0;
+        loop {
+            let mut connection = match self {
+                Session::Single(connection) => connection.clone(),
+                Session::Cluster(nodes) => nodes.owner(slot).await?,
+            };
+            let error = match commands.query_async::<(u64,)>(&mut connection).await {
+                Ok((number,)) => return Ok(number),
+                Err(error) => error,
+            };
+            attempts += 1;
+            if attempts > 1 || error.is_io_error() || error.is_timeout() {
+                return Err(error.into());
+            }
+            // A command of its own follows the slot if it has moved, which a transaction cannot.
+            let command = if error.to_string().contains("WRONGTYPE") { "DEL" } else { "EXISTS" };
+            let deadline = Instant::now() + CONNECT_TIMEOUT;
+            self.run(slot, deadline, |_| redis::cmd(command).arg(name).clone()).await?;
+        }
     }
 
     /// Asks every master what it does when its memory is full.
