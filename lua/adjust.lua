@@ -1,10 +1,15 @@
 -- Corrects buckets after the fact, one by one and in order.
 --
--- KEYS     a bucket for each correction
--- ARGV[1]  msgpack, for each key [what, charged_at, terms]: `what` is 1 to give back the cost that
---          was charged at the instant `charged_at`, 2 to owe the cost without asking whether it
---          passes, drawn in at empty; terms as in decide.lua
--- reply    now, in µs
+-- KEYS     a bucket for each correction, and the caller's fence if it has one
+-- ARGV[1]  msgpack [corrections, call]
+--            corrections  for each key [what, charged_at, terms]: `what` is 1 to give back the
+--                         cost that was charged at the instant `charged_at`, 2 to owe the cost
+--                         without asking whether it passes, drawn in at empty; terms as in
+--                         decide.lua
+--            call         the number of this call, if the caller has a fence: one that was made
+--                         already, with its reply lost, is not made again
+-- reply    msgpack [now, state...]: the states before, as in decide.lua; [now] alone if the call
+--          was made before
 -- cluster  all KEYS must be of one slot: the caller makes one call for each
 --
 -- Lua, because nobody may come between reading a bucket and writing it.
@@ -14,6 +19,16 @@
 -- is still in there cannot be told.
 
 local GIVE_BACK = 1
+
+local argument = cmsgpack.unpack(ARGV[1])
+local corrections, call = argument[1], argument[2]
+if call then
+  local made = string.match(read({ KEYS[#KEYS] })[1] or '', '^%d+$')
+  if made and tonumber(made) >= call then
+    return cmsgpack.pack({ now })
+  end
+  redis.call('SET', KEYS[#KEYS], string.format('%.0f', call), 'PX', FENCE)
+end
 
 local algorithms = { token_bucket, sliding_window, fixed_window }
 
@@ -27,11 +42,16 @@ local function adjust(algorithm, what, charged_at, terms, state)
   return algorithm.give_back(terms, state, charged_at)
 end
 
-for i, asked in ipairs(cmsgpack.unpack(ARGV[1])) do
+local reply = { now }
+for i, asked in ipairs(corrections) do
   local what, charged_at, terms = asked[1], asked[2], asked[3]
   local algorithm = algorithms[terms[1]]
   local text = read({ KEYS[i] })[1]
   local before = text and algorithm.parse(text) or algorithm.absent
+  local settled = algorithm.settle(terms, before)
+  for n = 1, math.min(#settled, 3) do
+    reply[#reply + 1] = settled[n]
+  end
   local after = adjust(algorithm, what, charged_at, terms, before)
   if after == before then
     -- Nothing to write.
@@ -42,4 +62,4 @@ for i, asked in ipairs(cmsgpack.unpack(ARGV[1])) do
   end
 end
 
-return now
+return cmsgpack.pack(reply)

@@ -25,14 +25,17 @@ local asked = cmsgpack.unpack(ARGV[1])
 local terms, requests = asked[1], asked[2]
 local texts = read(KEYS)
 local call, buckets = asked[3], #KEYS
+local fence, past
 if call then
-  local fence = below(EXACT, string.match(texts[buckets] or '', '^%d+ (%d+)$'))
+  fence, past = string.match((texts[buckets] or '') .. ' ', '^(%d+)( .*)$')
+  fence = below(EXACT, fence)
+  past = fence and past or ''
   if fence and call <= fence then
     return redis.error_reply('FENCED this call has been given up')
   end
   buckets = buckets - 1
 end
-local states, changed, charged = {}, {}, {}
+local states, changed, charged, verdicts = {}, {}, {}, {}
 local reply, length = { now }, 1
 
 for r = 1, #requests do
@@ -55,6 +58,7 @@ for r = 1, #requests do
   end
   length = length + 1
   reply[length] = admitted and 1 or 0
+  verdicts[r] = reply[length]
   for i = 1, #request, 2 do
     local key = request[i]
     if admitted and charged[i] ~= states[key] then
@@ -79,7 +83,14 @@ for key = 1, buckets do
   end
 end
 if call and wrote then
-  redis.call('SET', KEYS[buckets + 1], string.format('%.0f %.0f', call, call), 'PX', FENCE)
+  local number = string.format('%.0f', call)
+  local entries = { number, number .. ':' .. table.concat(verdicts) }
+  for entry in string.gmatch(past, '%d+:[01]+') do
+    if #entries <= REMEMBERED then
+      entries[#entries + 1] = entry
+    end
+  end
+  redis.call('SET', KEYS[buckets + 1], table.concat(entries, ' '), 'PX', FENCE)
 end
 
 return cmsgpack.pack(reply)

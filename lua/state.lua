@@ -21,6 +21,9 @@ local MARGIN = 1000
 -- How long a fence stands, in ms: longer than any call can be on its way.
 local FENCE = 600000
 
+-- Calls whose verdicts a fence keeps: as many as can be on their way at once.
+local REMEMBERED = 4
+
 -- As many values as `unpack` puts on the stack without a thought.
 local AT_ONCE = 1000
 

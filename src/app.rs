@@ -83,7 +83,7 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
     let workers = Arc::new(start_workers(count, &store, &hasher, &node, &compiled)?);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         let watch = source.path().and_then(watch_file);
         let (stop, stopping) = watch::channel(false);
@@ -107,8 +107,14 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
             if store.is_degraded() { ", out of reach" } else { "" },
             workers.len(),
         );
-        let mut reloader =
-            Reloader::new(source.clone(), loaded, workers.clone(), hasher, metrics, logs);
+        let mut reloader = Reloader::new(
+            source.clone(),
+            loaded,
+            workers.clone(),
+            hasher,
+            metrics,
+            (store.clone(), logs),
+        );
         serve(&mut signals, &mut reloader, watch).await;
 
         status.drain();
@@ -127,7 +133,10 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         store.leave().await;
         admin.stop().await;
         Ok(())
-    })
+    });
+    // Somebody may still be asking for the address of a name.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Serves until told to stop, reloading on SIGHUP and when the file changes.

@@ -11,6 +11,7 @@ pub mod redis;
 use std::sync::Arc;
 
 use crate::clock::{Clock, Micros};
+use crate::config::settings;
 use crate::limit::{OnError, Policy, Retry, State};
 
 pub use self::redis::RedisStore;
@@ -120,6 +121,13 @@ impl Shared {
         match self {
             Shared::Memory(store) => AnyStore::Memory(store.clone()),
             Shared::Redis(shared) => AnyStore::Redis(RedisStore::start(shared.clone())),
+        }
+    }
+
+    /// Takes over what a reload has changed.
+    pub fn configure(&self, settings: &settings::Store) {
+        if let Shared::Redis(shared) = self {
+            shared.configure(settings);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::config::settings::{Settings, StoreKind};
 use crate::config::{Loaded, Source};
 use crate::gateway::Compiled;
 use crate::listen::worker::Worker;
-use crate::store::BucketHasher;
+use crate::store::{self, BucketHasher};
 use crate::telemetry::{Event, Metrics};
 
 #[derive(Debug)]
@@ -15,7 +15,8 @@ pub struct Reloader {
     source: Source,
     current: Loaded,
     /// The store that was opened at the start: buckets are named as it wants them.
-    store: StoreKind,
+    store: store::Shared,
+    store_kind: StoreKind,
     /// What was last refused, so that it is not complained about twice.
     refused: Option<String>,
     workers: Arc<Vec<Worker>>,
@@ -32,10 +33,20 @@ impl Reloader {
         workers: Arc<Vec<Worker>>,
         hasher: BucketHasher,
         metrics: Metrics,
-        logs: Logs,
+        (store, logs): (store::Shared, Logs),
     ) -> Self {
-        let store = current.settings.store.kind.clone();
-        Reloader { source, current, store, refused: None, workers, hasher, metrics, logs }
+        let store_kind = current.settings.store.kind.clone();
+        Reloader {
+            source,
+            current,
+            store,
+            store_kind,
+            refused: None,
+            workers,
+            hasher,
+            metrics,
+            logs,
+        }
     }
 
     /// Loads the file, whether it changed or not: this also opens the logs anew.
@@ -85,7 +96,8 @@ impl Reloader {
         for key in fixed_changes(&self.current.settings, &settings) {
             tracing::warn!("{key} has changed; that takes a restart");
         }
-        settings.store.kind = self.store.clone();
+        settings.store.kind = self.store_kind.clone();
+        self.store.configure(&settings.store);
         let access_log = self.logs.access.clone();
         let compiled = Compiled::new(Arc::new(settings), &self.hasher, &self.metrics, access_log);
         let compiled = Arc::new(compiled);

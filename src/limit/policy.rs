@@ -3,6 +3,8 @@
 //! All of it is integers and pure: the same state, instant and cost always give the same verdict,
 //! and a refusal names the first instant at which the cost would pass.
 
+use std::time::Duration;
+
 use crate::clock::Micros;
 
 use super::fixed_window::FixedWindow;
@@ -112,6 +114,22 @@ impl Policy {
             Policy::TokenBucket(it) => it.owe(state, now, cost),
             Policy::SlidingWindow(it) => it.owe(state, now, cost),
             Policy::FixedWindow(it) => it.owe(state, now, cost),
+        }
+    }
+
+    /// How much of a cost [`Policy::owe`] could not charge, because the bucket is empty then.
+    #[must_use]
+    pub fn beyond_empty(&self, state: State, now: Micros, cost: u64) -> u64 {
+        cost.saturating_sub(self.report(self.settle(state, now), now).remaining)
+    }
+
+    /// What comes back in a span of time, in whole units. A window gives nothing back before it
+    /// ends.
+    #[must_use]
+    pub fn refilled(&self, span: Duration) -> u64 {
+        match self {
+            Policy::TokenBucket(it) => it.refilled(span),
+            Policy::SlidingWindow(_) | Policy::FixedWindow(_) => 0,
         }
     }
 

@@ -4,6 +4,8 @@
 //! How far it lies ahead is what the bucket owes, and a cost passes if the bucket would owe no
 //! more than all its tokens. No division is needed to decide.
 
+use std::time::Duration;
+
 use super::policy::{Report, Retry, State, Verdict};
 use super::rate::Rate;
 use crate::clock::Micros;
@@ -70,6 +72,13 @@ impl TokenBucket {
         let burst = (self.burst / nodes).max(whole).max(1);
         let token = self.token * u128::from(nodes);
         Self { rate: self.rate, burst, token, empty: token * u128::from(burst) }
+    }
+
+    /// Whole tokens that refill in a span of time.
+    #[must_use]
+    pub fn refilled(&self, span: Duration) -> u64 {
+        let tokens = (span.as_micros() << FRACTION_BITS) / self.token;
+        u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
     /// From the rate as written: the rounding of one token must not show as a second more.

@@ -75,6 +75,8 @@ impl Worker {
                             };
                             crew.work(received).await;
                         });
+                        // Somebody may still be asking for the address of a name.
+                        runtime.shutdown_background();
                     }
                     Err(error) => {
                         let _ = ready.send(Err(error));

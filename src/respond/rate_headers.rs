@@ -64,10 +64,13 @@ impl Applied<'_> {
     fn report(&self, now: Micros) -> Report {
         let here = self.check.now;
         let report = self.check.policy.report(self.check.state, here);
+        // A node that stands in for the store may refuse what the whole limit still holds.
+        let most =
+            if self.check.refused.is_some() { self.check.cost.saturating_sub(1) } else { u64::MAX };
         Report {
+            remaining: report.remaining.min(most),
             grows_at: translate(report.grows_at, here, now),
             full_at: translate(report.full_at, here, now),
-            ..report
         }
     }
 }

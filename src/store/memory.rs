@@ -10,7 +10,6 @@ mod overflow;
 mod shard;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -71,18 +70,12 @@ impl MemoryStore {
 
     /// Decides without waiting: what [`Store::decide`] does here.
     pub fn decide_now(&self, checks: &mut [Check<'_>]) -> Decision {
-        self.decide_ago(checks, Duration::ZERO)
-    }
-
-    /// Decides as if it were still so long ago: nothing that has refilled since counts.
-    pub fn decide_ago(&self, checks: &mut [Check<'_>], ago: Duration) -> Decision {
-        let ago = ago.as_micros() as u64;
         if let [check] = checks
-            && let Some(decision) = self.decide_known(check, ago)
+            && let Some(decision) = self.decide_known(check)
         {
             return decision;
         }
-        decision::decide(self, checks, ago)
+        decision::decide(self, checks)
     }
 
     /// Takes over a bucket's state from whoever keeps it, so that this store can stand in. When
@@ -122,9 +115,9 @@ impl MemoryStore {
 
     /// The short way for the usual case: one check, on a bucket that exists.
     #[inline]
-    fn decide_known(&self, check: &mut Check<'_>, ago: u64) -> Option<Decision> {
+    fn decide_known(&self, check: &mut Check<'_>) -> Option<Decision> {
         let mut shard = self.shards[shard_of(check.bucket, self.shards.len())].0.lock();
-        let now = Micros(self.clock.now().0.saturating_sub(ago));
+        let now = self.clock.now();
         let known = shard.update(tag_of(check.bucket), |state| {
             let state = check.policy.settle(state, now);
             check.now = now;

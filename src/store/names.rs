@@ -31,3 +31,39 @@ impl Names {
         &self.0[name.start as usize..name.end as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(names: &mut Names, bytes: &[u8]) -> Name {
+        let written = names.write(|out| {
+            out.extend_from_slice(bytes);
+            Ok::<_, ()>(())
+        });
+        written.expect("nothing fails")
+    }
+
+    #[test]
+    fn each_name_is_found_where_it_was_written() {
+        let mut names = Names::default();
+        let long = [b'x'; 1_000];
+        let texts: [&[u8]; 4] = [b"one", b"", b"two", &long];
+        let places = texts.map(|text| write(&mut names, text));
+        assert_eq!(places.map(|place| names.get(place)), texts);
+        assert_eq!(names.get(Name::default()), b"");
+    }
+
+    #[test]
+    fn a_name_that_was_given_up_is_part_of_no_other() {
+        let mut names = Names::default();
+        let before = write(&mut names, b"before");
+        let failed = names.write(|out| {
+            out.extend_from_slice(b"half");
+            Err("no key")
+        });
+        assert_eq!(failed, Err("no key"));
+        let after = write(&mut names, b"after");
+        assert_eq!([before, after].map(|it| names.get(it)), [&b"before"[..], b"after"]);
+    }
+}

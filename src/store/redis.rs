@@ -5,11 +5,11 @@
 //! ([`refusals`]). When Redis fails, the breaker opens ([`health`]) and each limit is served by
 //! its `on_error`, until the [`keeper`] has brought Redis back.
 //!
-//! **How often a request is charged.** Once, if it passes. Calls are numbered, and a call whose
-//! reply was lost is sent again, or its requests are decided without Redis and charged later, only
-//! once the fence (`lua/fence.lua`) has shown that it was not run and never will be. A cluster has
-//! no fence, since a call has to keep to one slot: there, what was in flight when a connection
-//! broke counts as charged.
+//! **How often a request is charged.** Once, if it passes. Calls are numbered. When a reply is late
+//! or lost, its requests are decided without Redis; what passes then is charged later only if the
+//! late reply, or the fence (`lua/fence.lua`) after a reconnect, shows that the call did not charge
+//! it and never will. A cluster has no fence, since a call has to keep to one slot: there, what was
+//! in flight when a reply did not come counts as charged.
 
 pub mod adjustment;
 mod backoff;
@@ -33,6 +33,7 @@ mod session;
 mod slot;
 mod stand_in;
 pub mod terms;
+mod verdicts;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -46,13 +47,15 @@ use tokio::sync::Notify;
 
 use self::adjustment::{Adjustment, Op};
 use self::dialer::Dialer;
+use self::failure::Failure;
 use self::health::Health;
 use self::keeper::Keeper;
 use self::lane::Lane;
-use self::ledger::Ledger;
+use self::ledger::{Doubt, Ledger};
 use self::link::Link;
-use self::queue::{Done, Part, Ticket};
+use self::queue::{Done, Fate, Part, Ticket};
 use self::refusals::{Refusal, Refusals};
+use self::stand_in::Note;
 use super::{Check, Decision, MemoryStore, Names, Store, StoreError};
 use crate::clock::{self, Clock, Micros};
 use crate::config::settings;
@@ -135,6 +138,11 @@ impl Shared {
         &self.local
     }
 
+    /// Takes over what a reload has changed.
+    pub fn configure(&self, store: &settings::Store) {
+        self.health.set_on_error(store.on_error);
+    }
+
     /// Where Redis is, without secrets.
     #[must_use]
     pub fn place(&self) -> String {
@@ -208,14 +216,15 @@ impl RedisStore {
         Some(Decision { now, admitted: false, alone: false })
     }
 
-    /// Writes the outcome into the checks. `None` if Redis has not decided all of them.
+    /// Writes the outcome into the checks. If Redis has not decided all of them, says what is to
+    /// be noted of each if the request passes all the same.
     fn read(
         &self,
         ticket: &Ticket,
         done: Done,
         checks: &mut [Check<'_>],
         names: &Names,
-    ) -> Option<Decision> {
+    ) -> Result<Decision, Vec<Note>> {
         let mut now: Option<Micros> = None;
         let (mut complete, mut admitted) = (true, true);
         ticket.each(|part| match part.reply {
@@ -241,14 +250,34 @@ impl RedisStore {
                 _ => {}
             });
         }
-        if !complete {
-            return None;
+        match now {
+            Some(now) if complete && (admitted || self.blame(ticket, done, checks)) => {
+                self.note(checks);
+                Ok(Decision { now, admitted, alone: false })
+            }
+            _ => Err(self.notes(ticket, done, checks.len())),
         }
-        if !admitted && !self.blame(ticket, done, checks) {
-            return None;
+    }
+
+    /// Whether Redis has charged a request whose call has failed, for each of its checks.
+    fn notes(&self, ticket: &Ticket, done: Done, checks: usize) -> Vec<Note> {
+        let (worker, request) = (self.link.worker, ticket.request());
+        let note = match done.fate {
+            Fate::Unknown(call) => Note::Doubted(Doubt { worker, call, request }),
+            Fate::Run(call) if self.link.verdicts.borrow().charged(call, request) => Note::Charged,
+            Fate::NotRun | Fate::Run(_) | Fate::Sent => Note::Owed,
+        };
+        let mut notes = vec![note; checks];
+        if done.fate == Fate::Sent {
+            // What was given back is owed, and so is what a slot has refused or could not do.
+            ticket.each(|part| {
+                let silent = part.reply.is_err_and(Failure::is_silence);
+                for index in (0..checks).filter(|index| silent && part.has(*index)) {
+                    notes[index] = Note::Charged;
+                }
+            });
         }
-        self.note(checks);
-        Some(Decision { now: now?, admitted, alone: false })
+        notes
     }
 
     /// Remembers the states in case Redis fails. What it does not know of yet comes on top.
@@ -334,11 +363,8 @@ impl Store for RedisStore {
         let decided = self.read(&ticket, done, checks, names);
         self.link.queue.recycle(ticket);
         match decided {
-            Some(decision) => Ok(decision),
-            None => {
-                let known = (self.link.worker, done);
-                stand_in::decide_after_all(&self.shared, checks, names, known)
-            }
+            Ok(decision) => Ok(decision),
+            Err(notes) => stand_in::decide_after_all(&self.shared, checks, names, &notes),
         }
     }
 }

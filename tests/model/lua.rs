@@ -7,11 +7,11 @@ use std::cell::RefCell;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redis::Connection;
+use redis::{Connection, RedisError};
 use weir::clock::Micros;
 use weir::limit::{State, Verdict};
 use weir::store::redis::adjustment::{self, Adjustment, Op};
-use weir::store::redis::batch::{Batch, Charge};
+use weir::store::redis::batch::{Batch, Charge, Fence};
 use weir::store::redis::reply::Reply;
 use weir::store::redis::script::{self, Form, Script};
 
@@ -66,7 +66,14 @@ impl Redis {
     }
 
     pub(crate) fn ask<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> T {
-        command.query(&mut *self.connection.borrow_mut()).expect("an answer")
+        self.try_ask(command).expect("an answer")
+    }
+
+    pub(crate) fn try_ask<T: redis::FromRedisValue>(
+        &self,
+        command: &redis::Cmd,
+    ) -> Result<T, RedisError> {
+        command.query(&mut *self.connection.borrow_mut())
     }
 
     pub(crate) fn ask_all<T: redis::FromRedisValue>(&self, commands: &redis::Pipeline) -> T {
@@ -104,7 +111,7 @@ fn altered(script: &Script) -> Script {
 }
 
 pub(crate) struct Lua<'a> {
-    redis: &'a Redis,
+    pub(crate) redis: &'a Redis,
     /// One for all calls, as the product uses it.
     batch: Batch,
     names: Names,
@@ -113,6 +120,16 @@ pub(crate) struct Lua<'a> {
 impl Lua<'_> {
     /// Decides all requests in one call.
     pub(crate) fn decide_all(&mut self, at: Micros, requests: &[Vec<Ask<'_>>]) -> Vec<Outcome> {
+        self.try_decide_all(at, requests, None).expect("an answer")
+    }
+
+    /// The same as a call with a number, which may be turned away.
+    pub(crate) fn try_decide_all(
+        &mut self,
+        at: Micros,
+        requests: &[Vec<Ask<'_>>],
+        fence: Option<Fence<'_>>,
+    ) -> Result<Vec<Outcome>, RedisError> {
         self.batch.clear();
         for (place, asks) in requests.iter().enumerate() {
             let names: Vec<[u8; 16]> = asks.iter().map(|ask| self.name(ask)).collect();
@@ -124,8 +141,8 @@ impl Lua<'_> {
             });
             assert_eq!(self.batch.push(charges), place);
         }
-        let mut command = self.batch.call(&self.redis.decide, Form::Hash, None);
-        let bytes: Vec<u8> = self.redis.ask(timed(&mut command, at));
+        let mut command = self.batch.call(&self.redis.decide, Form::Hash, fence);
+        let bytes: Vec<u8> = self.redis.try_ask(timed(&mut command, at))?;
         let reply = Reply::parse(&bytes, &self.batch).expect("a reply");
         assert_eq!(reply.now(), at);
         let outcome = |(place, asks): (usize, &Vec<Ask<'_>>)| {
@@ -141,15 +158,16 @@ impl Lua<'_> {
             assert_eq!(admitted, answers.iter().all(|answer| answer.refused.is_none()));
             Outcome { admitted, answers }
         };
-        requests.iter().enumerate().map(outcome).collect()
+        Ok(requests.iter().enumerate().map(outcome).collect())
     }
 
     pub(crate) fn adjust(&self, at: Micros, ask: &Ask<'_>, op: Op) {
         let name = self.name(ask);
         let adjustment = Adjustment { op, name: &name, policy: ask.policy, cost: ask.cost };
-        let mut command = adjustment::call(&[adjustment], &self.redis.adjust, Form::Hash);
-        let now: u64 = self.redis.ask(timed(&mut command, at));
-        assert_eq!(now, at.0);
+        let mut command = adjustment::call(&[adjustment], &self.redis.adjust, Form::Hash, None);
+        let bytes: Vec<u8> = self.redis.ask(timed(&mut command, at));
+        let (now, states) = adjustment::parse(&bytes, &[adjustment]).expect("a reply");
+        assert_eq!((now, states.len()), (at, 1));
     }
 
     /// Puts a text under the bucket's key.

@@ -24,6 +24,8 @@ mod bound;
 mod changes;
 /// Many threads at once.
 mod concurrency;
+/// Calls whose replies get lost.
+mod fence;
 /// A table that is full.
 mod full_table;
 /// Charges that are given back.
@@ -34,8 +36,12 @@ mod histories;
 mod keys;
 /// Counting the nodes that share a Redis.
 mod nodes;
+/// Before, during and after an outage of Redis, as one node lives it.
+mod outage;
 /// Shared buckets, while many threads want them and time goes on.
 mod overflow;
+/// Nodes that decide alone, each by its share.
+mod shares;
 /// Random histories of a table with hardly a place.
 mod small_table;
 /// Rust and Lua, step by step and bit for bit.

@@ -53,11 +53,10 @@ struct Plan {
     cost: u64,
 }
 
-/// Decides as of so many microseconds ago.
-pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>], ago: u64) -> Decision {
-    let without = Held::lock(store, checks, ago, false).decide(checks);
+pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>]) -> Decision {
+    let without = Held::lock(store, checks, false).decide(checks);
     without.unwrap_or_else(|NeedsOverflow| {
-        let with = Held::lock(store, checks, ago, true).decide(checks);
+        let with = Held::lock(store, checks, true).decide(checks);
         with.unwrap_or_else(|NeedsOverflow| unreachable!("the overflow shard is held"))
     })
 }
@@ -66,7 +65,7 @@ pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>], ago: u64) ->
 struct NeedsOverflow;
 
 impl<'a> Held<'a> {
-    fn lock(store: &'a MemoryStore, checks: &[Check<'_>], ago: u64, overflow: bool) -> Self {
+    fn lock(store: &'a MemoryStore, checks: &[Check<'_>], overflow: bool) -> Self {
         let mut indexes: SmallVec<[usize; USUAL]> =
             checks.iter().map(|check| shard_of(check.bucket, store.shards.len())).collect();
         indexes.sort_unstable();
@@ -74,8 +73,9 @@ impl<'a> Held<'a> {
         let shards = indexes.iter().map(|index| store.shards[*index].0.lock()).collect();
         let overflow = overflow.then(|| store.overflow.lock());
         // Read while the locks are held: whoever locks a bucket later also reads a later time, so
-        // no bucket ever sees time run back, and waiting for a lock costs the caller no tokens.
-        let now = Micros(store.clock.now().0.saturating_sub(ago));
+        // no bucket sees time run back by waiting, and waiting for a lock costs the caller no
+        // tokens.
+        let now = store.clock.now();
         Self { store, indexes, shards, overflow, now }
     }
 

@@ -2,11 +2,13 @@
 
 use redis::Cmd;
 
-use super::msgpack;
+use super::batch::Fence;
+use super::msgpack::{self, Reader};
+use super::reply::ReplyError;
 use super::script::{Form, Script};
-use super::terms::Terms;
+use super::terms::{EXACT, Terms};
 use crate::clock::Micros;
-use crate::limit::Policy;
+use crate::limit::{Policy, State};
 
 /// One bucket to put right. Several of the same bucket are made one after another.
 #[derive(Debug, Clone, Copy)]
@@ -26,12 +28,19 @@ pub enum Op {
     Owe,
 }
 
-/// The call that makes them. All buckets must be of one slot.
+/// The call that makes them. All buckets must be of one slot. With a fence, it is made once however
+/// often it is sent.
 #[must_use]
-pub fn call(adjustments: &[Adjustment<'_>], script: &Script, form: Form) -> Cmd {
+pub fn call(
+    adjustments: &[Adjustment<'_>],
+    script: &Script,
+    form: Form,
+    fence: Option<Fence<'_>>,
+) -> Cmd {
     let mut cmd = script.call(form, 0, 0);
-    cmd.arg(adjustments.len());
+    cmd.arg(adjustments.len() + usize::from(fence.is_some()));
     let mut argument = Vec::new();
+    msgpack::array(&mut argument, 1 + usize::from(fence.is_some()));
     msgpack::array(&mut argument, adjustments.len());
     for Adjustment { op, name, policy, cost } in adjustments {
         cmd.arg(*name);
@@ -44,6 +53,34 @@ pub fn call(adjustments: &[Adjustment<'_>], script: &Script, form: Form) -> Cmd 
         msgpack::number(&mut argument, charged_at);
         Terms::new(policy, *cost).write(&mut argument);
     }
+    if let Some(fence) = fence {
+        cmd.arg(fence.name);
+        msgpack::number(&mut argument, fence.call);
+    }
     cmd.arg(argument);
     cmd
+}
+
+/// What the script says of adjustments: the instant, and the state of each bucket before. No
+/// states if the call had been made already.
+///
+/// # Errors
+/// If the bytes are anything but a reply to these adjustments.
+pub fn parse(
+    bytes: &[u8],
+    adjustments: &[Adjustment<'_>],
+) -> Result<(Micros, Vec<State>), ReplyError> {
+    let reader = &mut Reader(bytes);
+    let terms = || adjustments.iter().map(|it| Terms::new(it.policy, it.cost));
+    let read = |reader: &mut Reader<'_>| {
+        let length = reader.array()?;
+        let now = Micros(reader.number().filter(|now| *now < EXACT)?);
+        if length == 1 {
+            return Some((now, Vec::new()));
+        }
+        let expected = 1 + terms().map(|it| it.numbers()).sum::<usize>();
+        let states = terms().map(|it| it.state(reader)).collect::<Option<_>>()?;
+        (length == expected).then_some((now, states))
+    };
+    read(reader).filter(|_| reader.is_empty()).ok_or(ReplyError)
 }

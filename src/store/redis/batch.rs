@@ -142,6 +142,21 @@ impl Batch {
         self.requests.len() - 1
     }
 
+    /// The places in a reply at which it says whether each request was admitted.
+    #[must_use]
+    pub fn flags(&self) -> Vec<usize> {
+        let mut place = 1;
+        let mut start = 0;
+        let mut flags = Vec::with_capacity(self.requests.len());
+        for request in &self.requests {
+            flags.push(place);
+            let numbers = self.terms_of(start..request.checks).map(Terms::numbers);
+            place += 1 + numbers.sum::<usize>();
+            start = request.checks;
+        }
+        flags
+    }
+
     /// The terms of some checks.
     pub(super) fn terms_of(&self, checks: std::ops::Range<usize>) -> impl Iterator<Item = &Terms> {
         self.checks[checks].iter().map(|place| &self.terms[*place])

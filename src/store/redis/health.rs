@@ -31,7 +31,7 @@ pub struct Health {
     /// What it stands in front of, as messages name it.
     place: String,
     /// What limits do that say nothing themselves.
-    on_error: OnError,
+    on_error: Mutex<OnError>,
     metrics: Metrics,
     audit: Audit,
 }
@@ -51,10 +51,14 @@ impl Health {
             links: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             degraded: Mutex::new(None),
             place,
-            on_error,
+            on_error: Mutex::new(on_error),
             metrics,
             audit,
         }
+    }
+
+    pub(super) fn set_on_error(&self, on_error: OnError) {
+        *self.on_error.lock() = on_error;
     }
 
     #[must_use]
@@ -81,11 +85,11 @@ impl Health {
         self.metrics.store_degraded.set(1);
         let reason = failure.reason.label();
         let detail = format!("{}: {failure}", self.place);
+        let on_error = *self.on_error.lock();
         tracing::error!(
             "store degraded: {detail}; limits are served by on_error ({}) until it is back",
-            self.on_error.name()
+            on_error.name()
         );
-        let on_error = self.on_error;
         self.audit.record(Event::StoreDegraded { reason, detail: &detail, on_error });
     }
 
@@ -140,5 +144,142 @@ impl Health {
     /// Whether every worker has a connection from after the last trip.
     pub(super) fn all_links_are_up(&self, trips: u64) -> bool {
         self.links.iter().all(|link| link.load(Ordering::Acquire) == trips + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::config::settings::LogTarget;
+    use crate::store::redis::failure::Reason;
+
+    /// A breaker for two workers.
+    fn health(audit: Audit) -> Health {
+        Health::new(2, ("redis at here".to_owned(), OnError::Deny), Metrics::new(), audit)
+    }
+
+    fn quiet() -> Health {
+        health(Audit::open(&LogTarget::Off).expect("nowhere to write").0)
+    }
+
+    /// What was recorded while something was done.
+    fn recorded(name: &str, act: impl FnOnce(&Health)) -> Vec<serde_json::Value> {
+        let name = format!("weir-health-{name}-{}", std::process::id());
+        let path: PathBuf = std::env::temp_dir().join(name);
+        let (audit, guard) = Audit::open(&LogTarget::File(path.clone())).expect("a file");
+        act(&health(audit));
+        drop(guard);
+        let text = std::fs::read_to_string(&path).expect("what was written");
+        std::fs::remove_file(path).expect("the file goes");
+        text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
+    }
+
+    fn gone(what: &str) -> Failure {
+        Failure::new(Reason::Connection, what)
+    }
+
+    #[test]
+    fn an_outage_is_told_of_once_and_so_is_its_end() {
+        let events = recorded("once", |health| {
+            health.trip(&gone("first"));
+            health.trip(&gone("second"));
+            assert_eq!(health.metrics.store_degraded.get(), 1);
+            let trips = *health.trips().borrow();
+            assert!(health.half_close(trips) && health.close(trips));
+            assert_eq!(health.metrics.store_degraded.get(), 0);
+            assert!(health.close(trips), "it is closed already");
+            health.trip(&gone("third"));
+        });
+        let names: Vec<_> = events.iter().map(|it| it["event"].as_str().unwrap_or("")).collect();
+        assert_eq!(names, ["store_degraded", "store_recovered", "store_degraded"]);
+        assert_eq!(events[0]["detail"], "redis at here: first");
+        assert_eq!(
+            (&events[0]["reason"], &events[0]["on_error"]),
+            (&"connection".into(), &"deny".into())
+        );
+        assert_eq!(events[2]["detail"], "redis at here: third");
+    }
+
+    #[test]
+    fn a_first_contact_that_succeeds_is_no_recovery() {
+        let events = recorded("contact", |health| {
+            assert!(health.is_open());
+            assert!(health.half_close(0) && health.close(0));
+            assert!(!health.is_open());
+        });
+        assert_eq!(events, [serde_json::Value::Null; 0]);
+    }
+
+    #[test]
+    fn it_opens_anew_only_after_it_was_closed() {
+        let health = quiet();
+        let mut trips = health.trips();
+        health.trip(&gone("no first contact"));
+        assert_eq!(*trips.borrow_and_update(), 1);
+        health.trip(&gone("still none"));
+        assert!(!trips.has_changed().expect("a sender"));
+        assert!(health.half_close(1));
+        health.trip(&gone("gone again before it was closed"));
+        assert_eq!(*trips.borrow_and_update(), 2);
+        assert!(health.is_open());
+    }
+
+    #[test]
+    fn it_does_not_close_if_it_has_opened_since() {
+        let health = quiet();
+        assert!(health.half_close(0));
+        health.trip(&gone("gone"));
+        assert!(!health.close(0));
+        assert!(!health.half_close(0));
+        assert!(health.is_open());
+        assert_eq!(health.metrics.store_degraded.get(), 1);
+        assert!(health.half_close(1) && health.close(1));
+        assert!(!health.is_open());
+    }
+
+    #[test]
+    fn calls_go_out_once_it_is_closed_and_not_before() {
+        let health = quiet();
+        let may_go = || health.closed().now_or_never().is_some();
+        assert!(!may_go());
+        assert!(health.half_close(0));
+        assert!(!may_go(), "debts are being paid");
+        assert!(health.close(0));
+        assert!(may_go());
+        health.trip(&gone("gone"));
+        assert!(health.half_close(1));
+        assert!(!may_go(), "debts are being paid again");
+    }
+
+    #[test]
+    fn every_worker_needs_a_connection_from_after_the_last_trip() {
+        let health = quiet();
+        assert!(!health.all_links_are_up(0));
+        health.link_is_up(0, 0);
+        assert!(!health.all_links_are_up(0));
+        health.link_is_up(1, 0);
+        assert!(health.all_links_are_up(0));
+        assert!(!health.all_links_are_up(1), "they are from before");
+        health.link_is_up(0, 1);
+        assert!(!health.all_links_are_up(1));
+        health.link_is_up(1, 1);
+        assert!(health.all_links_are_up(1));
+        health.link_is_down(0);
+        assert!(!health.all_links_are_up(1));
+    }
+
+    #[test]
+    fn failures_are_counted_by_their_reason() {
+        let health = quiet();
+        health.count(&gone("gone"));
+        health.count(&Failure::timeout());
+        health.count(&Failure::timeout());
+        let count = |label| health.metrics.store_errors.with_label_values(&[label]).get();
+        assert_eq!((count("connection"), count("timeout"), count("other")), (1, 2, 0));
+        assert!(health.is_open() && *health.trips().borrow() == 0, "counting opens nothing");
     }
 }

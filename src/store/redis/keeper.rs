@@ -2,17 +2,18 @@
 //! counts the others, and brings Redis back into use after a failure.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::Shared;
-use super::adjustment::{Adjustment, Op};
 use super::backoff::Backoff;
-use super::batch::{Batch, Charge};
+use super::batch::{Batch, Charge, Fence};
 use super::census;
 use super::failure::{Failure, Reason};
+use super::ledger::Debt;
 use super::link::adjust;
 use super::reply::Reply;
 use super::script;
@@ -31,18 +32,42 @@ const LINKS: Duration = Duration::from_secs(1);
 /// Debts that are paid in one call.
 const DEBTS: usize = 200;
 
+/// Debts that are paid together.
+#[derive(Debug)]
+struct Payment {
+    number: u64,
+    slot: u16,
+    debts: Vec<(BucketId, Debt)>,
+}
+
 #[derive(Debug)]
 pub struct Keeper {
     shared: Arc<Shared>,
     session: Option<Session>,
     backoff: Backoff,
+    /// The name of its fence, how many payments it has made, and one of which it does not know
+    /// whether it has been: see `lua/adjust.lua`.
+    fence: Vec<u8>,
+    payments: u64,
+    payment: Option<Payment>,
+    /// When Redis was last brought into use.
+    restored: Instant,
     /// What was last warned of, so that it is not said at every reconnect.
     warned: Vec<String>,
 }
 
 impl Keeper {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Keeper { shared, session: None, backoff: Backoff::new(), warned: Vec::new() }
+        Keeper {
+            session: None,
+            backoff: Backoff::new(),
+            fence: shared.name(&format!("fence:{}:keeper", shared.node)),
+            payments: 0,
+            payment: None,
+            restored: Instant::now(),
+            warned: Vec::new(),
+            shared,
+        }
     }
 
     /// The first contact: Redis is in use when this returns true. Takes no longer than it takes
@@ -55,6 +80,8 @@ impl Keeper {
     pub async fn keep(mut self) {
         let shared = self.shared.clone();
         let mut trips = shared.health.trips();
+        let mut beats = interval(BEAT);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if self.shared.health.is_open() {
                 if !self.restore().await {
@@ -64,9 +91,14 @@ impl Keeper {
             }
             self.backoff.reset();
             let done = tokio::select! {
-                () = sleep(BEAT) => self.beat().await,
+                _ = beats.tick() => self.look_after().await,
                 () = shared.owing.notified() => self.pay().await,
                 _ = trips.changed() => continue,
+            };
+            // A connection may break though Redis is there.
+            let done = match done {
+                Err(failure) if failure.reason == Reason::Connection => self.renew().await,
+                done => done,
             };
             if let Err(failure) = done {
                 self.fail(&failure);
@@ -94,6 +126,7 @@ impl Keeper {
         if !self.shared.health.half_close(trips) {
             return false;
         }
+        self.restored = Instant::now();
         // Nobody is admitted alone from here on, and nobody by Redis before the last debt is paid.
         if let Err(failure) = self.pay().await {
             self.fail(&failure);
@@ -114,6 +147,18 @@ impl Keeper {
         self.beat().await
     }
 
+    async fn renew(&mut self) -> Result<(), Failure> {
+        self.session = Some(Session::open(&self.shared.dialer).await?);
+        self.look_after().await
+    }
+
+    /// What is done once a second.
+    async fn look_after(&mut self) -> Result<(), Failure> {
+        self.beat().await?;
+        // What a bucket could not pay at once.
+        self.pay().await
+    }
+
     async fn beat(&mut self) -> Result<(), Failure> {
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
         if session.is_cluster() {
@@ -121,7 +166,10 @@ impl Keeper {
         }
         let name = self.shared.name("nodes");
         let beat = census::beat(&name, &self.shared.node, self.shared.clock.now());
-        self.shared.set_nodes(within(session.count(&name, &beat)).await?);
+        let heard = within(session.count(&name, &beat)).await?;
+        // After a failure the others have to be heard of again before they count as gone.
+        let gone = self.restored.elapsed() > census::LIFETIME;
+        self.shared.set_nodes(if gone { heard } else { heard.max(self.shared.nodes()) });
         Ok(())
     }
 
@@ -151,33 +199,76 @@ impl Keeper {
     /// Charges what was admitted without Redis.
     async fn pay(&mut self) -> Result<(), Failure> {
         let Some(session) = self.session.clone() else { return Ok(()) };
-        let now = self.shared.clock.now();
-        let mut debts = self.shared.ledger.lock().take(now);
-        if session.is_cluster() {
-            debts.sort_by_key(|(_, debt)| slot(&debt.name));
+        if let Some(payment) = self.payment.take() {
+            self.make(&session, payment).await?;
         }
-        while let Some((_, first)) = debts.last() {
-            let here = if session.is_cluster() { slot(&first.name) } else { 0 };
-            let same = |name: &[u8]| !session.is_cluster() || slot(name) == here;
-            let count = debts.iter().rev().take(DEBTS).take_while(|it| same(&it.1.name)).count();
-            let due = &debts[debts.len() - count..];
-            let adjustments: Vec<_> = due
-                .iter()
-                .map(|(_, debt)| Adjustment {
-                    op: Op::Owe,
-                    name: &debt.name,
-                    policy: &debt.policy,
-                    cost: debt.cost,
-                })
-                .collect();
-            let deadline = Instant::now() + PATIENCE;
-            if let Err(failure) = adjust(&session, here, &adjustments, deadline).await {
-                self.shared.ledger.lock().restore(debts);
+        let (debts, overflown) = {
+            let mut ledger = self.shared.ledger.lock();
+            (ledger.take(), ledger.has_overflown())
+        };
+        if overflown {
+            tracing::warn!("more was admitted without Redis than max_keys has room to remember");
+        }
+        let (now, nodes) = (self.shared.clock.now(), self.shared.nodes());
+        let due = debts.into_iter().filter_map(|(bucket, debt)| {
+            let cost = debt.due(now, nodes);
+            (cost > 0).then_some((bucket, Debt { cost, ..debt }))
+        });
+        let mut debts: Vec<_> = due.collect();
+        let place = |debt: &Debt| if session.is_cluster() { slot(&debt.name) } else { 0 };
+        debts.sort_by_key(|(_, debt)| place(debt));
+        while let Some((_, last)) = debts.last() {
+            let slot = place(last);
+            let same = |it: &&(BucketId, Debt)| place(&it.1) == slot;
+            let count = debts.iter().rev().take(DEBTS).take_while(same).count();
+            let due = debts.split_off(debts.len() - count);
+            self.payments += 1;
+            let payment = Payment { number: self.payments, slot, debts: due };
+            if let Err(failure) = self.make(&session, payment).await {
+                self.owe(debts);
                 return Err(failure);
             }
-            debts.truncate(debts.len() - count);
         }
         Ok(())
+    }
+
+    /// Makes one payment. If it cannot be known whether it was made, it is made again under the
+    /// same number, which Redis does not do twice; on a cluster, which has no fence, it counts as
+    /// made.
+    async fn make(&mut self, session: &Session, payment: Payment) -> Result<(), Failure> {
+        let debts = payment.debts.iter().map(|(_, debt)| debt);
+        let adjustments: Vec<_> = debts.map(Debt::adjustment).collect();
+        let fence = Fence { name: &self.fence, call: payment.number };
+        let fence = (!session.is_cluster()).then_some(fence);
+        let deadline = Instant::now() + PATIENCE;
+        let paid = adjust(session, payment.slot, &adjustments, fence, deadline).await;
+        match paid {
+            Ok((now, before)) => {
+                let debts = payment.debts.into_iter().zip(before);
+                self.owe(debts.filter_map(|((bucket, debt), state)| {
+                    debt.left(state, now).map(|left| (bucket, left))
+                }));
+                Ok(())
+            }
+            Err(failure) => {
+                if !failure.is_silence() {
+                    self.owe(payment.debts);
+                } else if !session.is_cluster() {
+                    self.payment = Some(payment);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Puts debts back that are not paid.
+    fn owe(&self, debts: impl IntoIterator<Item = (BucketId, Debt)>) {
+        let now = self.shared.clock.now();
+        let mut ledger = self.shared.ledger.lock();
+        for (bucket, debt) in debts {
+            ledger.add(bucket, debt, None, now);
+            self.shared.owes.store(true, Ordering::Relaxed);
+        }
     }
 
     /// A store that forgets buckets to make room gives callers fresh ones.

@@ -1,128 +1,164 @@
 //! The lane on which a worker's calls go out, one after another.
 
-use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value};
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::batch::Fence;
+use super::batch::{Batch, Fence};
 use super::failure::{Failure, Reason};
 use super::link::Link;
+use super::nodes::Nodes;
 use super::queue::{Call, Done, Fate, Group};
-use super::reply::Reply;
-use super::script;
-use super::session::Session;
+use super::reply::{self, Reply};
+use super::script::{self, Form};
+use super::session::{Session, is_unknown_script, send};
 use crate::clock;
 
 /// So many failures in a row, none of which says that Redis is gone, open the breaker all the
 /// same.
 const STRIKES: u32 = 3;
 
+/// How long a reply that missed its deadline is still waited for. Nobody waits with it.
+const LATE: Duration = Duration::from_secs(10);
+
 #[derive(Debug)]
 pub(super) struct Lane {
     link: Rc<Link>,
     strikes: u32,
     /// What is known of the call that is being sent.
-    fate: Cell<Fate>,
-    /// Whether there were calls of which it is not known whether they were run.
-    doubts: Cell<bool>,
+    fate: Fate,
 }
 
 impl Lane {
     /// Starts to send what is queued, on the runtime of the current thread.
     pub(super) fn start(link: Rc<Link>) {
-        let fate = Cell::new(Fate::NotRun);
-        let lane = Lane { link, strikes: 0, fate, doubts: Cell::new(false) };
-        tokio::task::spawn_local(lane.drive());
+        tokio::task::spawn_local(Lane { link, strikes: 0, fate: Fate::NotRun }.drive());
     }
 
     async fn drive(mut self) {
         let link = self.link.clone();
         loop {
             let call = link.queue.next().await;
-            self.fate.set(Fate::NotRun);
             let mut groups = call.take();
             let sent = Instant::now();
+            self.fate = Fate::NotRun;
             self.send(&call, &mut groups).await;
             self.judge(&groups);
-            if let Fate::Unknown(_) = self.fate.get() {
-                self.doubts.set(true);
-            }
-            let done = Done { sent, received: clock::look(), fate: self.fate.get() };
+            let done = Done { sent, received: clock::look(), fate: self.fate };
             call.finish(groups, done);
         }
     }
 
     /// Fills in the reply of each group, or why there is none.
-    async fn send(&self, call: &Call, groups: &mut [Group]) {
-        let link = &*self.link;
+    async fn send(&mut self, call: &Call, groups: &mut [Group]) {
+        let link = self.link.clone();
         loop {
-            let live = match link.live(call.deadline).await {
-                Ok(live) => live,
+            let session = match link.live(call.deadline).await {
+                Ok(session) => session,
                 Err(failure) => return fill(groups, &failure),
             };
-            match self.fate.get() {
-                // It broke the connection before this one, and has been run all the same.
-                Fate::Unknown(number) if number <= live.run => {
-                    self.fate.set(Fate::Run);
-                    return fill(groups, &Failure::new(Reason::Connection, "the reply was lost"));
-                }
-                _ => {}
+            // It has waited for the call before it, or for a connection. To number what will not
+            // be sent would make it look as if it had been.
+            if Instant::now() >= call.deadline {
+                return fill(groups, &Failure::not_asked());
+            }
+            if let Fate::Unknown(number) = self.fate
+                && link.verdicts.borrow().has(number)
+            {
+                self.fate = Fate::Run(number);
+                return fill(groups, &Failure::new(Reason::Reply, "the reply was lost"));
             }
             link.shared.calls.inc_by(groups.len() as u64);
-            if live.session.is_cluster() {
-                return self.send_to_cluster(&live.session, call.deadline, groups).await;
-            }
+            let connection = match session {
+                Session::Single(connection) => connection,
+                Session::Cluster(nodes) => {
+                    self.fate = Fate::Sent;
+                    return self.send_to_cluster(&nodes, call.deadline, groups).await;
+                }
+            };
             let [group] = groups else { return };
             let number = link.calls.get() + 1;
             link.calls.set(number);
-            self.fate.set(Fate::Unknown(number));
-            let fence = Fence { name: &link.fence, call: number };
-            let reply = ask(&live.session, call.deadline, group, Some(fence)).await;
-            let failure = match reply {
-                Ok(reply) => {
-                    self.fate.set(Fate::Run);
-                    link.shared.clock.steer(reply.now(), clock::look());
-                    group.reply = Some(Ok(reply));
-                    // Redis takes calls in the order in which they were sent.
-                    if self.doubts.replace(false) {
-                        link.settle(number);
-                    }
-                    return;
-                }
-                Err(failure) => failure,
-            };
-            match failure.reason {
+            self.fate = Fate::Unknown(number);
+            let reply = self.ask(&connection, number, call.deadline, &group.batch).await;
+            match reply {
                 // What became of it is known as soon as there is another connection, and if it
                 // was not run it can be sent again.
-                Reason::Connection => {
+                Err(failure) if failure.reason == Reason::Connection => {
                     link.shared.health.count(&failure);
                     link.lose();
+                    continue;
                 }
-                _ => {
-                    if !failure.is_silence() {
-                        self.fate.set(Fate::NotRun);
-                    }
+                Err(failure) => {
+                    self.fate = self.fate_after(&failure, number);
                     group.reply = Some(Err(failure));
-                    return;
                 }
+                Ok(reply) => {
+                    link.shared.clock.steer(reply.now(), clock::look());
+                    group.reply = Some(Ok(reply));
+                }
+            }
+            return;
+        }
+    }
+
+    fn fate_after(&self, failure: &Failure, number: u64) -> Fate {
+        let verdicts = self.link.verdicts.borrow();
+        if !failure.is_silence() {
+            Fate::NotRun
+        } else if !verdicts.settles(number) {
+            Fate::Unknown(number)
+        } else if verdicts.has(number) {
+            Fate::Run(number)
+        } else {
+            Fate::NotRun
+        }
+    }
+
+    /// One call by its number. It is sent even if its time is up before that, and its reply is
+    /// heard even if that comes too late: it tells what was charged.
+    async fn ask(
+        &self,
+        connection: &MultiplexedConnection,
+        number: u64,
+        deadline: Instant,
+        batch: &Batch,
+    ) -> Result<Reply, Failure> {
+        let mut form = Form::Hash;
+        loop {
+            let fence = Fence { name: &self.link.fence, call: number };
+            let command = batch.call(&script::DECIDE, form, Some(fence));
+            let mut connection = connection.clone();
+            let mut sent = Box::pin(async move { send(&mut connection, &command).await });
+            let Ok(answer) = timeout_at(deadline, &mut sent).await else {
+                tokio::task::spawn_local(hear(self.link.clone(), sent, number, batch.flags()));
+                return Err(Failure::timeout());
+            };
+            match answer {
+                Ok(Value::BulkString(bytes)) => return Ok(Reply::parse(&bytes, batch)?),
+                Ok(other) => return Err(Failure::unexpected(&other)),
+                Err(error) if form == Form::Hash && is_unknown_script(&error) => form = Form::Text,
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
     /// One call for each slot. There is no fence: if a connection breaks, what was in flight on it
-    /// counts as charged, and is sent no second time. What one slot has charged while another said
-    /// that it could not is given back.
-    async fn send_to_cluster(&self, session: &Session, deadline: Instant, groups: &mut [Group]) {
-        self.fate.set(Fate::Run);
-        let asked = groups.iter().map(|group| ask(session, deadline, group, None));
-        let replies = join_all(asked).await;
-        let lost =
-            |reply: &Result<_, Failure>| reply.as_ref().is_err_and(|failure| failure.is_silence());
-        if !replies.iter().any(lost) {
-            self.fate.set(Fate::NotRun);
-        }
+    /// counts as charged, and is sent no second time.
+    async fn send_to_cluster(&self, nodes: &Nodes, deadline: Instant, groups: &mut [Group]) {
+        let ask = async |group: &Group| {
+            let command = |form| group.batch.call(&script::DECIDE, form, None);
+            let run = nodes.run(group.slot, deadline, command);
+            match timeout_at(deadline, run).await.map_err(|_| Failure::timeout())?? {
+                Value::BulkString(bytes) => Ok(Reply::parse(&bytes, &group.batch)?),
+                other => Err(Failure::unexpected(&other)),
+            }
+        };
+        let replies: Vec<Result<Reply, Failure>> = join_all(groups.iter().map(ask)).await;
         for (group, reply) in groups.iter_mut().zip(replies) {
             group.reply = Some(reply);
         }
@@ -136,7 +172,7 @@ impl Lane {
         let health = &self.link.shared.health;
         let mut last = None;
         for failure in groups.iter().filter_map(|group| group.reply.as_ref()?.as_ref().err()) {
-            if failure.reason == Reason::Open {
+            if failure.reason == Reason::NotAsked {
                 return;
             }
             last = Some(failure);
@@ -165,17 +201,21 @@ fn fill(groups: &mut [Group], failure: &Failure) {
     groups.iter_mut().for_each(|group| group.reply = Some(Err(failure.clone())));
 }
 
-async fn ask(
-    session: &Session,
-    deadline: Instant,
-    group: &Group,
-    fence: Option<Fence<'_>>,
-) -> Result<Reply, Failure> {
-    let decide = &*script::DECIDE;
-    let batch = &group.batch;
-    let run = session.run(group.slot, deadline, |form| batch.call(decide, form, fence));
-    match run.await? {
-        redis::Value::BulkString(bytes) => Ok(Reply::parse(&bytes, batch)?),
-        other => Err(Failure::new(Reason::Reply, format!("it answered with {other:?}"))),
+/// Hears a reply that comes too late for those who asked. If it never comes, the fence tells.
+async fn hear(
+    link: Rc<Link>,
+    reply: impl Future<Output = Result<Value, RedisError>>,
+    number: u64,
+    flags: Vec<usize>,
+) {
+    let admitted = match timeout(LATE, reply).await {
+        Ok(Ok(Value::BulkString(bytes))) => reply::flags(&bytes, &flags),
+        // The server says that it did not run it.
+        Ok(Err(error)) => (!Failure::from(error).is_silence()).then(Vec::new),
+        _ => None,
+    };
+    if let Some(admitted) = admitted {
+        let admitted = |request: usize| admitted.get(request).copied().unwrap_or_default();
+        link.settle(|call, request| (call == number).then(|| admitted(request)));
     }
 }

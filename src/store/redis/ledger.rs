@@ -4,26 +4,35 @@
 //! So when it returns, each bucket is first charged with what was spent here: over the whole
 //! outage no more passes than the limits allow.
 
+use std::time::Duration;
+
 use hashbrown::HashMap;
 
+use super::adjustment::{Adjustment, Op};
 use crate::clock::Micros;
-use crate::limit::Policy;
+use crate::limit::{Policy, State};
 use crate::store::BucketId;
 
 #[derive(Debug)]
 pub(super) struct Ledger {
-    debts: HashMap<BucketId, Debt>,
-    /// What passed after a call whose reply did not come: it is owed only if the call was not run.
+    debts: Debts,
+    /// What passed after a call whose reply did not come: it is owed only if the call did not
+    /// charge it.
     doubts: Vec<(Doubt, BucketId, Debt)>,
     /// Debts at a time: as many as there are buckets here.
     most: usize,
+    /// Whether something had to be left out since that was last asked.
+    overflown: bool,
 }
 
-/// A call of which it is not known whether it was run.
+pub(super) type Debts = HashMap<BucketId, Debt>;
+
+/// A request of a call of which it is not known whether it was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Doubt {
     pub(super) worker: usize,
     pub(super) call: u64,
+    pub(super) request: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,38 +42,83 @@ pub(super) struct Debt {
     pub(super) cost: u64,
     /// When the bucket would be full again: from then on nothing is owed.
     pub(super) until: Micros,
+    /// From when on the bucket in Redis is full, which nobody has told of the debt. What would
+    /// refill after that is lost there, and so is no longer owed.
+    pub(super) since: Micros,
+}
+
+impl Debt {
+    /// The charge that pays it.
+    pub(super) fn adjustment(&self) -> Adjustment<'_> {
+        Adjustment { op: Op::Owe, name: &self.name, policy: &self.policy, cost: self.cost }
+    }
+
+    /// What is left of it if `nodes` share in what has refilled.
+    pub(super) fn due(&self, now: Micros, nodes: u64) -> u64 {
+        let span = now.since(self.since) / u32::try_from(nodes).unwrap_or(u32::MAX).max(1);
+        if self.until <= now || span == Duration::ZERO {
+            return if self.until > now { self.cost } else { 0 };
+        }
+        self.cost.saturating_sub(self.policy.refilled(span))
+    }
+
+    /// What is still owed after the debt was charged to a bucket that had this state before, and
+    /// is empty now.
+    pub(super) fn left(self, before: State, now: Micros) -> Option<Debt> {
+        let cost = self.policy.beyond_empty(before, now, self.cost);
+        let after = self.policy.owe(before, now, self.cost);
+        // By then it has refilled, whatever it is.
+        let refills = cost / self.policy.quota() + 1;
+        let span = self.policy.window_seconds().saturating_mul(refills * 1_000_000);
+        let until = Micros(after.until.0.saturating_add(span));
+        (cost > 0).then_some(Debt { cost, until, since: after.until, ..self })
+    }
 }
 
 impl Ledger {
     pub(super) fn new(most: usize) -> Self {
-        Ledger { debts: HashMap::new(), doubts: Vec::new(), most }
+        Ledger { debts: HashMap::new(), doubts: Vec::new(), most, overflown: false }
     }
 
-    /// Notes what passed without Redis, or after a call that may have been run.
+    /// Notes what passed without Redis, or after a call that may have charged it.
     pub(super) fn add(&mut self, bucket: BucketId, debt: Debt, doubt: Option<Doubt>, now: Micros) {
         if let Some(doubt) = doubt {
             if self.doubts.len() < self.most {
                 self.doubts.push((doubt, bucket, debt));
+            } else {
+                self.overflown = true;
             }
         } else if let Some(known) = self.debts.get_mut(&bucket) {
-            let before = if known.until > now { known.cost } else { 0 };
-            // One that was in doubt may be older than what is known.
-            let (cost, until) = (before.saturating_add(debt.cost), debt.until.max(known.until));
-            *known = Debt { cost, until, ..debt };
+            if known.until <= now {
+                *known = debt;
+            } else {
+                known.cost = known.cost.saturating_add(debt.cost);
+                // One that was in doubt may be older than what is known.
+                known.until = known.until.max(debt.until);
+                known.policy = debt.policy;
+            }
         } else if self.debts.len() < self.most || self.forget_dead(now) {
             self.debts.insert(bucket, debt);
+        } else {
+            self.overflown = true;
         }
     }
 
-    /// A worker's calls are known to have been run up to that number, and those after it are
-    /// known never to be.
-    pub(super) fn settle(&mut self, worker: usize, run: u64, now: Micros) {
-        let (ours, others) =
-            std::mem::take(&mut self.doubts).into_iter().partition(|(it, ..)| it.worker == worker);
-        self.doubts = others;
-        let ours: Vec<(Doubt, BucketId, Debt)> = ours;
-        for (_, bucket, debt) in ours.into_iter().filter(|(it, ..)| it.call > run) {
-            self.add(bucket, debt, None, now);
+    /// What a worker's calls have charged is not owed. `charged` says so of a request of a call,
+    /// if it is known.
+    pub(super) fn settle(
+        &mut self,
+        worker: usize,
+        now: Micros,
+        charged: impl Fn(u64, usize) -> Option<bool>,
+    ) {
+        for (doubt, bucket, debt) in std::mem::take(&mut self.doubts) {
+            let known = (doubt.worker == worker).then(|| charged(doubt.call, doubt.request));
+            match known.flatten() {
+                None => self.doubts.push((doubt, bucket, debt)),
+                Some(true) => {}
+                Some(false) => self.add(bucket, debt, None, now),
+            }
         }
     }
 
@@ -76,6 +130,10 @@ impl Ledger {
         doubted.chain(known.map(|debt| debt.cost)).fold(0, u64::saturating_add)
     }
 
+    pub(super) fn knows(&self, bucket: BucketId) -> bool {
+        self.debts.contains_key(&bucket)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.debts.is_empty() && self.doubts.is_empty()
     }
@@ -84,24 +142,14 @@ impl Ledger {
         !self.doubts.is_empty()
     }
 
-    /// Puts debts back that could not be paid.
-    pub(super) fn restore(&mut self, debts: impl IntoIterator<Item = (BucketId, Debt)>) {
-        for (bucket, debt) in debts {
-            match self.debts.get_mut(&bucket) {
-                Some(newer) => {
-                    newer.cost = newer.cost.saturating_add(debt.cost);
-                    newer.until = newer.until.max(debt.until);
-                }
-                None => {
-                    self.debts.insert(bucket, debt);
-                }
-            }
-        }
+    /// All debts; many of them may be dead.
+    pub(super) fn take(&mut self) -> Debts {
+        std::mem::take(&mut self.debts)
     }
 
-    /// All debts that still count.
-    pub(super) fn take(&mut self, now: Micros) -> Vec<(BucketId, Debt)> {
-        self.debts.drain().filter(|(_, debt)| debt.until > now).collect()
+    /// Whether debts had to be left out since this was last asked.
+    pub(super) fn has_overflown(&mut self) -> bool {
+        std::mem::take(&mut self.overflown)
     }
 
     fn forget_dead(&mut self, now: Micros) -> bool {
@@ -112,25 +160,27 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::limit::Rate;
     use crate::limit::fixed_window::FixedWindow;
+    use crate::limit::token_bucket::TokenBucket;
 
-    fn policy() -> Policy {
+    fn window() -> Policy {
         let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
         Policy::FixedWindow(FixedWindow::new(rate))
     }
 
-    fn costs(ledger: &mut Ledger, now: u64) -> Vec<u64> {
-        let mut costs: Vec<_> = ledger.take(Micros(now)).iter().map(|(_, it)| it.cost).collect();
-        costs.sort_unstable();
-        costs
+    fn debt(cost: u64, until: u64) -> Debt {
+        let (until, since) = (Micros(until), Micros(0));
+        Debt { name: b"a".to_vec(), policy: window(), cost, until, since }
     }
 
-    fn debt(cost: u64, until: u64) -> Debt {
-        Debt { name: b"a".to_vec(), policy: policy(), cost, until: Micros(until) }
+    fn due(ledger: &mut Ledger, now: u64) -> Vec<u64> {
+        let debts = ledger.take();
+        let mut due: Vec<_> = debts.values().map(|it| it.due(Micros(now), 1)).collect();
+        due.retain(|cost| *cost > 0);
+        due.sort_unstable();
+        due
     }
 
     #[test]
@@ -139,8 +189,9 @@ mod tests {
         ledger.add(BucketId(1), debt(2, 100), None, Micros(0));
         ledger.add(BucketId(1), debt(3, 120), None, Micros(50));
         ledger.add(BucketId(2), debt(1, 110), None, Micros(50));
-        assert_eq!(costs(&mut ledger, 60), [1, 5]);
-        assert_eq!(costs(&mut ledger, 60), [0; 0]);
+        assert_eq!(ledger.owed(BucketId(1), Micros(60)), 5);
+        assert_eq!(due(&mut ledger, 60), [1, 5]);
+        assert_eq!(due(&mut ledger, 60), [0; 0]);
     }
 
     #[test]
@@ -149,7 +200,29 @@ mod tests {
         ledger.add(BucketId(1), debt(2, 100), None, Micros(0));
         ledger.add(BucketId(1), debt(3, 200), None, Micros(100));
         ledger.add(BucketId(2), debt(1, 110), None, Micros(100));
-        assert_eq!(costs(&mut ledger, 150), [3]);
+        assert_eq!(due(&mut ledger, 150), [3]);
+    }
+
+    #[test]
+    fn what_a_full_bucket_loses_is_taken_off() {
+        let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
+        let policy = Policy::TokenBucket(TokenBucket::new(rate, 20).expect("a bucket"));
+        let until = Micros(100_000_000);
+        let debt = Debt { policy, until, since: Micros(1_000_000), ..debt(15, 0) };
+        assert_eq!(debt.due(Micros(1_000_000), 1), 15, "it was not full before");
+        assert_eq!(debt.due(Micros(1_550_000), 1), 10);
+        assert_eq!(debt.due(Micros(1_550_000), 2), 13, "the other node takes off as much");
+        assert_eq!(debt.due(Micros(9_000_000), 1), 0);
+    }
+
+    #[test]
+    fn what_an_empty_bucket_cannot_pay_stays_owed() {
+        let now = Micros(1_000_000_000);
+        let before = window().owe(State::default(), now, 7);
+        assert_eq!(debt(3, 0).left(before, now), None);
+        let left = debt(5, 0).left(before, now).expect("two are left");
+        assert_eq!(left.cost, 2);
+        assert!(left.until >= left.since && left.since > now);
     }
 
     #[test]
@@ -157,42 +230,37 @@ mod tests {
         let mut ledger = Ledger::new(1);
         ledger.add(BucketId(1), debt(1, 100), None, Micros(0));
         ledger.add(BucketId(2), debt(2, 200), None, Micros(50));
+        assert!(ledger.has_overflown() && !ledger.has_overflown());
         ledger.add(BucketId(3), debt(4, 300), None, Micros(150));
-        assert_eq!(costs(&mut ledger, 160), [4]);
-    }
-
-    #[test]
-    fn debts_that_could_not_be_paid_are_added_to_newer_ones() {
-        let mut ledger = Ledger::new(10);
-        ledger.add(BucketId(1), debt(2, 100), None, Micros(0));
-        let taken = ledger.take(Micros(0));
-        ledger.add(BucketId(1), debt(3, 100), None, Micros(10));
-        ledger.restore(taken);
-        assert_eq!(costs(&mut ledger, 20), [5]);
+        assert!(!ledger.has_overflown());
+        assert_eq!(due(&mut ledger, 160), [4]);
     }
 
     #[test]
     fn an_old_doubt_makes_no_newer_debt_die() {
         let mut ledger = Ledger::new(10);
-        let doubt = Doubt { worker: 0, call: 1 };
+        let doubt = Doubt { worker: 0, call: 1, request: 0 };
         ledger.add(BucketId(1), debt(1, 50), Some(doubt), Micros(0));
         ledger.add(BucketId(1), debt(2, 100), None, Micros(40));
-        ledger.settle(0, 0, Micros(60));
-        assert_eq!(costs(&mut ledger, 60), [3]);
+        ledger.settle(0, Micros(60), |_, _| Some(false));
+        assert_eq!(due(&mut ledger, 60), [3]);
     }
 
     #[test]
-    fn what_passed_after_a_call_is_owed_only_if_the_call_was_not_run() {
+    fn what_passed_after_a_call_is_owed_only_if_the_call_did_not_charge_it() {
         let mut ledger = Ledger::new(10);
-        for (bucket, worker, call) in [(1, 0, 7), (2, 0, 8), (3, 1, 8)] {
-            let doubt = Doubt { worker, call };
+        for (bucket, worker, call, request) in
+            [(1, 0, 7, 0), (2, 0, 7, 1), (3, 0, 8, 0), (4, 1, 8, 0)]
+        {
+            let doubt = Doubt { worker, call, request };
             ledger.add(BucketId(bucket), debt(1 << bucket, 100), Some(doubt), Micros(0));
         }
-        assert_eq!(costs(&mut ledger, 0), [0; 0]);
-        ledger.settle(0, 7, Micros(0));
-        assert_eq!(costs(&mut ledger, 0), [4]);
-        ledger.settle(1, 9, Micros(0));
-        assert!(!ledger.has_doubts());
-        assert_eq!(costs(&mut ledger, 0), [0; 0]);
+        assert_eq!(due(&mut ledger, 0), [0; 0]);
+        ledger.settle(0, Micros(0), |call, request| (call == 7).then_some(request == 0));
+        assert_eq!(due(&mut ledger, 0), [4], "the second request of the seventh call was refused");
+        ledger.settle(0, Micros(0), |_, _| Some(false));
+        assert_eq!(due(&mut ledger, 0), [8], "the eighth was not run");
+        ledger.settle(1, Micros(0), |_, _| Some(true));
+        assert!(ledger.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! One worker's way to Redis: a connection that is kept up in the background. What is sent over it
 //! is the business of the [`lane`](super::lane).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,16 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::Shared;
 use super::adjustment::{self, Adjustment, Op};
 use super::backoff::Backoff;
+use super::batch::Fence;
 use super::dialer::CONNECT_TIMEOUT;
-use super::failure::{Failure, Reason};
+use super::failure::Failure;
 use super::queue::Queue;
 use super::script;
 use super::session::Session;
 use super::slot::slot;
-use crate::limit::Policy;
+use super::verdicts::Verdicts;
+use crate::clock::Micros;
+use crate::limit::{Policy, State};
 
 /// How long an adjustment may take. Nobody waits for it.
 const ADJUST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,20 +31,13 @@ pub(super) struct Link {
     pub(super) shared: Arc<Shared>,
     pub(super) worker: usize,
     pub(super) queue: Queue,
-    live: watch::Sender<Option<Live>>,
+    live: watch::Sender<Option<Session>>,
     lost: Notify,
     /// The name of its fence, and the number of the last call that was sent: see `lua/fence.lua`.
     pub(super) fence: Vec<u8>,
     pub(super) calls: Cell<u64>,
-}
-
-/// A session that calls can be sent on.
-#[derive(Debug, Clone)]
-pub(super) struct Live {
-    pub(super) session: Session,
-    /// Of the calls that were sent before it, those after this number were not run and will never
-    /// be.
-    pub(super) run: u64,
+    /// What the fence said when the last connection was made.
+    pub(super) verdicts: RefCell<Verdicts>,
 }
 
 impl Link {
@@ -57,6 +53,7 @@ impl Link {
             lost: Notify::new(),
             fence,
             calls: Cell::new(0),
+            verdicts: RefCell::default(),
         });
         tokio::task::spawn_local(link.clone().stay_connected());
         link
@@ -90,12 +87,12 @@ impl Link {
         }
     }
 
-    /// A session, and what became of the calls that were sent on the one before.
-    async fn connect(&self) -> Result<Live, Failure> {
+    /// A session, after it has become clear what became of the calls that were sent before it.
+    async fn connect(&self) -> Result<Session, Failure> {
         let session = Session::open(&self.shared.dialer).await?;
         let last = self.calls.get();
         if session.is_cluster() || last == 0 {
-            return Ok(Live { session, run: last });
+            return Ok(session);
         }
         let script = &*script::FENCE;
         let deadline = Instant::now() + CONNECT_TIMEOUT;
@@ -104,29 +101,33 @@ impl Link {
             command.arg(1).arg(&self.fence[..]).arg(last);
             command
         });
-        let run = match raise.await? {
-            redis::Value::Int(run) => u64::try_from(run).unwrap_or_default(),
-            other => return Err(Failure::new(Reason::Reply, format!("the fence is {other:?}"))),
+        let text = match raise.await? {
+            redis::Value::BulkString(text) => String::from_utf8_lossy(&text).into_owned(),
+            other => return Err(Failure::unexpected(&other)),
         };
-        self.settle(run);
-        Ok(Live { session, run })
+        let verdicts = Verdicts::parse(&text, last);
+        self.settle(|call, request| {
+            verdicts.settles(call).then(|| verdicts.charged(call, request))
+        });
+        self.verdicts.replace(verdicts);
+        Ok(session)
     }
 
-    /// Calls up to this number were run; others that were sent never will be.
-    pub(super) fn settle(&self, run: u64) {
+    /// It has become known what was charged by calls that were in doubt.
+    pub(super) fn settle(&self, charged: impl Fn(u64, usize) -> Option<bool>) {
         let mut ledger = self.shared.ledger.lock();
         if ledger.has_doubts() {
-            ledger.settle(self.worker, run, self.shared.clock.now());
+            ledger.settle(self.worker, self.shared.clock.now(), charged);
             self.shared.owing.notify_one();
         }
     }
 
     /// A session to send on, once there is one, unless the breaker opens first.
-    pub(super) async fn live(&self, deadline: Instant) -> Result<Live, Failure> {
+    pub(super) async fn live(&self, deadline: Instant) -> Result<Session, Failure> {
         let health = &self.shared.health;
         let mut trips = health.trips();
         if health.is_open() {
-            return Err(Failure::open());
+            return Err(Failure::not_asked());
         }
         let mut live = self.live.subscribe();
         let found = async {
@@ -136,7 +137,7 @@ impl Link {
         tokio::select! {
             biased;
             found = timeout_at(deadline, found) => found.ok().flatten().ok_or_else(Failure::timeout),
-            _ = trips.changed() => Err(Failure::open()),
+            _ = trips.changed() => Err(Failure::not_asked()),
         }
     }
 
@@ -149,13 +150,13 @@ impl Link {
     /// Sends adjustments to one slot, in the background. If they get lost, callers are left with
     /// less than they are due, never with more.
     pub(super) fn adjust<'a>(&self, slot: u16, adjustments: impl Iterator<Item = Adjustment<'a>>) {
-        let Some(Live { session, .. }) = self.live.borrow().clone() else { return };
+        let Some(session) = self.live.borrow().clone() else { return };
         let shared = self.shared.clone();
         let owned: Vec<Owned> = adjustments.map(Owned::from).collect();
         tokio::task::spawn_local(async move {
             let adjustments: Vec<_> = owned.iter().map(Owned::borrow).collect();
             let deadline = Instant::now() + ADJUST_TIMEOUT;
-            if let Err(failure) = adjust(&session, slot, &adjustments, deadline).await {
+            if let Err(failure) = adjust(&session, slot, &adjustments, None, deadline).await {
                 shared.health.count(&failure);
             }
         });
@@ -183,14 +184,20 @@ impl Owned {
     }
 }
 
-/// Gives back, or charges what is owed, on keys that all lie in `slot`.
+/// Gives back, or charges what is owed, on keys that all lie in `slot`. Says what the instant and
+/// the states before it were, unless it had been done already.
 pub(super) async fn adjust(
     session: &Session,
     slot: u16,
     adjustments: &[Adjustment<'_>],
+    fence: Option<Fence<'_>>,
     deadline: Instant,
-) -> Result<(), Failure> {
+) -> Result<(Micros, Vec<State>), Failure> {
     let script = &*script::ADJUST;
-    let run = session.run(slot, deadline, |form| adjustment::call(adjustments, script, form));
-    run.await.map(|_| ())
+    let run =
+        session.run(slot, deadline, |form| adjustment::call(adjustments, script, form, fence));
+    match run.await? {
+        redis::Value::BulkString(bytes) => Ok(adjustment::parse(&bytes, adjustments)?),
+        other => Err(Failure::unexpected(&other)),
+    }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::dialer::Dialer;
 use super::failure::{Failure, Reason};
 use super::script::Form;
-use super::session::{is_unknown_script, send};
+use super::session::{is_unknown_script, question, send};
 use super::slot::SLOTS;
 use crate::config::settings::Origin;
 
@@ -53,9 +53,9 @@ impl Nodes {
 
     async fn ask(dialer: &Dialer, seed: &Origin) -> Result<Map, Failure> {
         let mut connection = dialer.node(seed).await?;
-        let mut question = redis::cmd("CLUSTER");
-        question.arg("SLOTS");
-        let ranges = match send(&mut connection, &question).await? {
+        let mut slots = redis::cmd("CLUSTER");
+        slots.arg("SLOTS");
+        let ranges = match question(&mut connection, &slots).await? {
             Value::Array(ranges) => ranges,
             _ => return Err(Failure::new(Reason::Reply, "CLUSTER SLOTS gave no list")),
         };
@@ -96,6 +96,9 @@ impl Nodes {
         let mut form = Form::Hash;
         let mut asked = None;
         let mut redirects = 0;
+        // What is tried once more shortly before the deadline may be run after it.
+        let started = Instant::now();
+        let patience = started + deadline.saturating_duration_since(started) / 2;
         while redirects < REDIRECTS {
             let sent = match &asked {
                 None => {
@@ -119,14 +122,14 @@ impl Nodes {
             redirects += 1;
             match error.kind() {
                 ErrorKind::Server(ServerErrorKind::Moved) => {
-                    let owner = redirect(&error)?;
+                    let owner = redirect(&error, &self.host(slot))?;
                     self.map.lock().owners[usize::from(slot)] = Some(owner);
                     asked = None;
                 }
-                ErrorKind::Server(ServerErrorKind::Ask) => asked = Some(redirect(&error)?),
-                ErrorKind::Server(ServerErrorKind::TryAgain)
-                    if Instant::now() + TRY_AGAIN < deadline =>
-                {
+                ErrorKind::Server(ServerErrorKind::Ask) => {
+                    asked = Some(redirect(&error, &self.host(slot))?)
+                }
+                ErrorKind::Server(ServerErrorKind::TryAgain) if Instant::now() < patience => {
                     redirects = 0;
                     sleep(TRY_AGAIN).await;
                 }
@@ -142,6 +145,12 @@ impl Nodes {
             Some(owner) => self.connection(&owner).await,
             None => Err(Failure::new(Reason::Cluster, format!("slot {slot} has no owner"))),
         }
+    }
+
+    /// The host of the slot's owner.
+    fn host(&self, slot: u16) -> String {
+        let map = self.map.lock();
+        map.owners[usize::from(slot)].as_ref().map_or_else(String::new, |it| it.host.clone())
     }
 
     async fn connection(&self, origin: &Origin) -> Result<MultiplexedConnection, Failure> {
@@ -162,11 +171,13 @@ async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Va
     values.pop().unwrap_or(Value::Nil).extract_error()
 }
 
-fn redirect(error: &RedisError) -> Result<Origin, Failure> {
+/// A node that does not know the other's address leaves the host out: it is its own.
+fn redirect(error: &RedisError, asked: &str) -> Result<Origin, Failure> {
     let unreadable = || Failure::new(Reason::Cluster, format!("a redirect to nowhere: {error}"));
     let (address, _) = error.redirect_node().ok_or_else(unreadable)?;
     let (host, port) = address.rsplit_once(':').ok_or_else(unreadable)?;
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = if host.is_empty() { asked } else { host }.to_owned();
     Ok(Origin { host, port: port.parse().map_err(|_| unreadable())? })
 }
 
@@ -185,4 +196,74 @@ fn owner(range: &Value, asked: &Origin) -> Option<(u16, u16, Origin)> {
     };
     let origin = Origin { host, port: u16::try_from(*port).ok()? };
     Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, origin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> Origin {
+        Origin { host: "seed".to_owned(), port: 7000 }
+    }
+
+    /// An answer to CLUSTER SLOTS with one range, as it comes over the wire.
+    fn read(range: &str) -> Option<(u16, u16, String)> {
+        let wire = range.replace(' ', "\r\n") + "\r\n";
+        let value = redis::parse_redis_value(wire.as_bytes()).expect("a reply");
+        let (first, last, Origin { host, port }) = owner(&value, &asked())?;
+        Some((first, last, format!("{host} {port}")))
+    }
+
+    #[test]
+    fn the_first_node_of_a_range_owns_it() {
+        let replicas = "*4 :5461 :10922 *3 $9 127.0.0.1 :7001 $2 id *3 $9 127.0.0.1 :7004 $2 id";
+        assert_eq!(read(replicas), Some((5461, 10_922, "127.0.0.1 7001".to_owned())));
+        let more = "*3 :0 :16383 *4 $3 ::1 :7001 $2 id *2 $8 hostname $1 a";
+        assert_eq!(read(more), Some((0, 16_383, "::1 7001".to_owned())));
+    }
+
+    #[test]
+    fn a_node_without_an_address_is_the_one_that_was_asked() {
+        for host in ["$-1", "$0 ", "+"] {
+            let range = format!("*3 :0 :99 *2 {host} :7005");
+            assert_eq!(read(&range), Some((0, 99, "seed 7005".to_owned())), "{host}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_guessed_at() {
+        for range in [
+            ":1",
+            "*0",
+            "*2 :0 :99",
+            "*3 :0 :99 $9 127.0.0.1",
+            "*3 :0 :99 *1 $9 127.0.0.1",
+            "*3 :-1 :99 *2 $1 a :7000",
+            "*3 :0 :70000 *2 $1 a :7000",
+            "*3 :0 :99 *2 $1 a :70000",
+            "*3 $1 0 :99 *2 $1 a :7000",
+        ] {
+            assert_eq!(read(range), None, "{range}");
+        }
+    }
+
+    #[test]
+    fn redirects_say_where_to() {
+        let to = |line: &str| {
+            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+            let error = value.expect("a reply").extract_error().expect_err("an error");
+            redirect(&error, "asked")
+                .map(|Origin { host, port }| (host, port))
+                .map_err(|it| it.reason)
+        };
+        assert_eq!(to("MOVED 3999 127.0.0.1:6381"), Ok(("127.0.0.1".to_owned(), 6381)));
+        assert_eq!(to("ASK 3999 redis-2.example:6381"), Ok(("redis-2.example".to_owned(), 6381)));
+        for six in ["::1:6381", "[::1]:6381"] {
+            assert_eq!(to(&format!("MOVED 1 {six}")), Ok(("::1".to_owned(), 6381)));
+        }
+        assert_eq!(to("MOVED 3999 :6381"), Ok(("asked".to_owned(), 6381)));
+        for nowhere in ["MOVED", "MOVED 3999", "MOVED 3999 here", "MOVED 3999 here:99999"] {
+            assert_eq!(to(nowhere), Err(Reason::Cluster), "{nowhere}");
+        }
+    }
 }

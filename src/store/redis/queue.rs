@@ -23,7 +23,7 @@ use crate::store::{Check, Names};
 
 /// Redis does nothing else while it decides a call, so none is to take it long.
 const MOST_REQUESTS: usize = 128;
-const MOST_KEYS: usize = 512;
+const MOST_CHECKS: usize = 512;
 /// Emptied batches kept for their memory.
 const SPARE: usize = 4;
 
@@ -48,7 +48,7 @@ pub(super) struct Call {
 struct State {
     groups: Vec<Group>,
     wakers: Vec<Option<Waker>>,
-    keys: usize,
+    checks: usize,
     done: Option<Done>,
 }
 
@@ -68,14 +68,16 @@ pub(super) struct Done {
     pub(super) fate: Fate,
 }
 
-/// Whether Redis has run a call.
+/// Whether Redis has run a call that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     NotRun,
     /// It was sent under this number, and has not been heard of since.
     Unknown(u64),
-    /// It was, or has to be taken to have been.
-    Run,
+    /// It was: the fence has its verdicts under this number.
+    Run(u64),
+    /// It was sent to a cluster: that has to be seen for each slot.
+    Sent,
 }
 
 /// One request's place in a call.
@@ -145,6 +147,7 @@ impl Queue {
         }
         let seat = state.wakers.len();
         state.wakers.push(None);
+        state.checks += checks.len();
         drop(state);
         Ticket { call, seat, places, slots }
     }
@@ -161,10 +164,7 @@ impl Queue {
             state.groups.push(Group { slot, batch, reply: None });
             state.groups.len() - 1
         });
-        let batch = &mut state.groups[group].batch;
-        let before = batch.keys();
-        let request = batch.push(charges);
-        state.keys += batch.keys() - before;
+        let request = state.groups[group].batch.push(charges);
         Place { slot, group, request }
     }
 
@@ -172,7 +172,7 @@ impl Queue {
         let mut waiting = self.waiting.borrow_mut();
         if let Some(call) = waiting.back() {
             let state = call.state.borrow();
-            if state.wakers.len() < MOST_REQUESTS && state.keys < MOST_KEYS {
+            if state.wakers.len() < MOST_REQUESTS && state.checks < MOST_CHECKS {
                 drop(state);
                 return call.clone();
             }
@@ -243,6 +243,11 @@ impl Ticket {
         .await
     }
 
+    /// The request's place in a call to one server.
+    pub(super) fn request(&self) -> usize {
+        self.places.first().map_or(0, |place| place.request)
+    }
+
     /// Hands out what came of the request in each of its slots.
     pub(super) fn each(&self, mut see: impl FnMut(Part<'_>)) {
         let state = self.call.state.borrow();
@@ -262,3 +267,6 @@ fn charge<'a>(check: &Check<'a>, names: &'a Names) -> Charge<'a> {
     let Check { bucket, policy, cost, .. } = *check;
     Charge { bucket, name: names.get(check.name), policy, cost }
 }
+
+#[cfg(test)]
+mod tests;

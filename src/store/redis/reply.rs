@@ -2,6 +2,7 @@
 
 use super::batch::{Batch, Request};
 use super::msgpack::Reader;
+use super::terms::EXACT;
 use crate::clock::Micros;
 use crate::limit::State;
 
@@ -61,7 +62,7 @@ impl Reply {
         if reader.array()? != 1 + batch.reply_length {
             return None;
         }
-        let now = Micros(reader.number()?);
+        let now = Micros(reader.number().filter(|now| *now < EXACT)?);
         let mut requests = Vec::with_capacity(batch.requests.len());
         let mut states = Vec::with_capacity(batch.parts.len());
         let mut checks = Vec::new();
@@ -83,6 +84,16 @@ impl Reply {
         }
         reader.is_empty().then_some(Self { now, requests, states })
     }
+}
+
+/// Whether each request was admitted, in a reply to a batch of which only the
+/// [`Batch::flags`] are left. `None` if it is no such reply.
+#[must_use]
+pub fn flags(bytes: &[u8], flags: &[usize]) -> Option<Vec<bool>> {
+    let mut reader = Reader(bytes);
+    let length = reader.array()?;
+    let numbers = (0..length).map(|_| reader.number()).collect::<Option<Vec<_>>>()?;
+    flags.iter().map(|flag| numbers.get(*flag).map(|number| *number == 1)).collect()
 }
 
 #[cfg(test)]

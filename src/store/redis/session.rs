@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::dialer::{CONNECT_TIMEOUT, Dialer};
 use super::failure::{Failure, Reason};
@@ -29,6 +29,7 @@ impl Session {
             Ok(role) if role != "master" => {
                 Err(Failure::new(Reason::ReadOnly, format!("it is a {role}, not a master")))
             }
+            Err(failure) if failure.is_silence() => Err(failure),
             // Who may not ask finds out with the first write.
             _ => Ok(Session::Single(connection)),
         }
@@ -77,7 +78,7 @@ impl Session {
             if attempts > 1 || error.is_io_error() || error.is_timeout() {
                 return Err(error.into());
             }
-            // A command of its own follows the slot if it has moved, which a transaction cannot.
+            // A command by itself follows the slot if it has moved, which several together cannot.
             let command = if error.to_string().contains("WRONGTYPE") { "DEL" } else { "EXISTS" };
             let deadline = Instant::now() + CONNECT_TIMEOUT;
             self.run(slot, deadline, |_| redis::cmd(command).arg(name).clone()).await?;
@@ -125,15 +126,25 @@ pub(super) async fn send(
     connection.send_packed_command(command).await?.extract_error()
 }
 
+/// Asks something on the way to a session, where nobody else sees to it that it ends.
+pub(super) async fn question(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<Value, Failure> {
+    let answer = timeout(CONNECT_TIMEOUT, send(connection, command)).await;
+    Ok(answer.map_err(|_| Failure::timeout())??)
+}
+
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-async fn role(connection: &mut MultiplexedConnection) -> Result<String, RedisError> {
-    match send(connection, &redis::cmd("ROLE")).await? {
-        Value::Array(parts) => {
-            redis::from_redis_value_ref(parts.first().unwrap_or(&Value::Nil)).map_err(Into::into)
-        }
-        _ => Ok("master".to_owned()),
+async fn role(connection: &mut MultiplexedConnection) -> Result<String, Failure> {
+    match question(connection, &redis::cmd("ROLE")).await? {
+        Value::Array(parts) => match parts.first() {
+            Some(Value::BulkString(role)) => Ok(String::from_utf8_lossy(role).into_owned()),
+            other => Err(Failure::unexpected(other.unwrap_or(&Value::Nil))),
+        },
+        other => Err(Failure::unexpected(&other)),
     }
 }

@@ -5,16 +5,23 @@
 //! [`Ledger`](super::ledger::Ledger).
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::Shared;
 use super::ledger::{Debt, Doubt, Ledger};
-use super::queue::{Done, Fate};
-use crate::clock;
+use crate::clock::Micros;
 use crate::limit::{OnError, Policy};
 use crate::store::{Check, Decision, Names, StoreError};
+
+/// What is written down of a check if its request passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Note {
+    Owed,
+    Doubted(Doubt),
+    /// Nothing: Redis has charged it, or has to be taken to have done so.
+    Charged,
+}
 
 /// Decides as long as the breaker is open; `None` if it has been closed in the meantime.
 pub(super) fn decide_while_open(
@@ -25,41 +32,21 @@ pub(super) fn decide_while_open(
     let mut ledger = shared.ledger.lock();
     // The keeper takes this lock to pay what is owed after it has closed the breaker: what is
     // admitted under it before that is paid.
-    shared
-        .health
-        .is_open()
-        .then(|| decide(shared, &mut ledger, checks, names, Note::Owed, Duration::ZERO))
+    shared.health.is_open().then(|| decide(shared, &mut ledger, checks, names, &[]))
 }
 
-/// Decides after a call that has failed.
+/// Decides after a call that has failed. What is not said to be noted otherwise is owed.
 pub(super) fn decide_after_all(
     shared: &Shared,
     checks: &mut [Check<'_>],
     names: &Names,
-    (worker, done): (usize, Done),
+    notes: &[Note],
 ) -> Result<Decision, StoreError> {
-    // Redis may have refused it some time ago, and what has refilled here since does not change
-    // that: it is not to pass uncharged.
-    let since_sent = clock::look().saturating_duration_since(done.sent);
-    let (note, ago) = match done.fate {
-        Fate::NotRun => (Note::Owed, Duration::ZERO),
-        Fate::Unknown(call) => (Note::Doubted(Doubt { worker, call }), since_sent),
-        Fate::Run => (Note::Charged, since_sent),
-    };
-    let decided = decide(shared, &mut shared.ledger.lock(), checks, names, note, ago);
-    if note == Note::Owed && !shared.health.is_open() {
+    let decided = decide(shared, &mut shared.ledger.lock(), checks, names, notes);
+    if !shared.health.is_open() {
         shared.owing.notify_one();
     }
     decided
-}
-
-/// What is written down of a request that passes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Note {
-    Owed,
-    Doubted(Doubt),
-    /// Nothing: Redis has charged it.
-    Charged,
 }
 
 fn decide(
@@ -67,8 +54,7 @@ fn decide(
     ledger: &mut Ledger,
     checks: &mut [Check<'_>],
     names: &Names,
-    note: Note,
-    ago: Duration,
+    notes: &[Note],
 ) -> Result<Decision, StoreError> {
     for check in checks.iter_mut() {
         check.refused = None;
@@ -91,26 +77,36 @@ fn decide(
     if shared_out.is_empty() {
         return Ok(Decision { now: shared.clock.now(), admitted: true, alone: true });
     }
-    let decision = shared.local.decide_ago(&mut shared_out, ago);
+    // From when on each bucket would be full if nobody spent here: see `Debt::since`.
+    let before: SmallVec<[Micros; 8]> = checks
+        .iter()
+        .map(|check| match ledger.knows(check.bucket) {
+            true => Micros::default(),
+            false => shared.local.look(check.bucket).unwrap_or_default().until,
+        })
+        .collect();
+    let decision = shared.local.decide_now(&mut shared_out);
     let decided = checks.iter_mut().filter(|check| local(check)).zip(&shared_out);
     for (check, outcome) in decided {
         (check.state, check.now, check.refused) = (outcome.state, outcome.now, outcome.refused);
     }
-    let doubt = match note {
-        Note::Owed => None,
-        Note::Doubted(doubt) => Some(doubt),
-        Note::Charged => return Ok(Decision { alone: true, ..decision }),
-    };
-    if decision.admitted {
-        for check in checks.iter().filter(|check| local(check)) {
-            let debt = Debt {
-                name: names.get(check.name).to_vec(),
-                policy: *check.policy,
-                cost: check.cost,
-                until: check.state.until,
-            };
-            ledger.add(check.bucket, debt, doubt, decision.now);
-        }
+    if !decision.admitted {
+        return Ok(Decision { alone: true, ..decision });
+    }
+    for (index, check) in checks.iter().enumerate().filter(|(_, check)| local(check)) {
+        let doubt = match notes.get(index).unwrap_or(&Note::Owed) {
+            Note::Owed => None,
+            Note::Doubted(doubt) => Some(*doubt),
+            Note::Charged => continue,
+        };
+        let debt = Debt {
+            name: names.get(check.name).to_vec(),
+            policy: *check.policy,
+            cost: check.cost,
+            until: check.state.until,
+            since: before[index].max(decision.now),
+        };
+        ledger.add(check.bucket, debt, doubt, decision.now);
         shared.owes.store(true, Ordering::Relaxed);
     }
     Ok(Decision { alone: true, ..decision })

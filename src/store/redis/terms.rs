@@ -7,8 +7,8 @@ use super::msgpack::{self, Reader};
 use crate::clock::Micros;
 use crate::limit::{Policy, State};
 
-/// Any state's `until`: what a double holds exactly.
-const EXACT: u64 = 1 << 53;
+/// Any instant: what a double holds exactly.
+pub(super) const EXACT: u64 = 1 << 53;
 /// A token bucket's `rest`: parts of a microsecond.
 const PARTS: u64 = 1 << 32;
 /// A window's count.
