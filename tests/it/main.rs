@@ -45,7 +45,9 @@ mod redis_connect;
 mod redis_faults;
 mod redis_keys;
 mod redis_on_error;
+mod redis_operation;
 mod redis_refusals;
+mod redis_regression;
 mod redis_sentinel;
 
 // The servers that the tests of a shared store start.
