@@ -8,8 +8,7 @@
 --                         decide.lua
 --            call         the number of this call, if the caller has a fence: one that was made
 --                         already, with its reply lost, is not made again
--- reply    msgpack [now, state...]: the states before, as in decide.lua; [now] alone if the call
---          was made before
+-- reply    now, in µs
 -- cluster  all KEYS must be of one slot: the caller makes one call for each
 --
 -- Lua, because nobody may come between reading a bucket and writing it.
@@ -25,7 +24,7 @@ local corrections, call = argument[1], argument[2]
 if call then
   local made = string.match(read({ KEYS[#KEYS] })[1] or '', '^%d+$')
   if made and tonumber(made) >= call then
-    return cmsgpack.pack({ now })
+    return now
   end
   redis.call('SET', KEYS[#KEYS], string.format('%.0f', call), 'PX', FENCE)
 end
@@ -42,16 +41,11 @@ local function adjust(algorithm, what, charged_at, terms, state)
   return algorithm.give_back(terms, state, charged_at)
 end
 
-local reply = { now }
 for i, asked in ipairs(corrections) do
   local what, charged_at, terms = asked[1], asked[2], asked[3]
   local algorithm = algorithms[terms[1]]
   local text = read({ KEYS[i] })[1]
   local before = text and algorithm.parse(text) or algorithm.absent
-  local settled = algorithm.settle(terms, before)
-  for n = 1, math.min(#settled, 3) do
-    reply[#reply + 1] = settled[n]
-  end
   local after = adjust(algorithm, what, charged_at, terms, before)
   if after == before then
     -- Nothing to write.
@@ -62,4 +56,4 @@ for i, asked in ipairs(corrections) do
   end
 end
 
-return cmsgpack.pack(reply)
+return now

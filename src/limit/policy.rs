@@ -117,12 +117,6 @@ impl Policy {
         }
     }
 
-    /// How much of a cost [`Policy::owe`] could not charge, because the bucket is empty then.
-    #[must_use]
-    pub fn beyond_empty(&self, state: State, now: Micros, cost: u64) -> u64 {
-        cost.saturating_sub(self.report(self.settle(state, now), now).remaining)
-    }
-
     /// What comes back in a span of time, in whole units. A window gives nothing back before it
     /// ends.
     #[must_use]

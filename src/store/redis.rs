@@ -47,13 +47,12 @@ use tokio::sync::Notify;
 
 use self::adjustment::{Adjustment, Op};
 use self::dialer::Dialer;
-use self::failure::Failure;
 use self::health::Health;
 use self::keeper::Keeper;
 use self::lane::Lane;
 use self::ledger::{Doubt, Ledger};
 use self::link::Link;
-use self::queue::{Done, Fate, Part, Ticket};
+use self::queue::{Done, Fate, Ticket};
 use self::refusals::{Refusal, Refusals};
 use self::stand_in::Note;
 use super::{Check, Decision, MemoryStore, Names, Store, StoreError};
@@ -242,16 +241,11 @@ impl RedisStore {
             }
             Err(_) => complete = false,
         });
-        if !complete || !admitted {
-            ticket.each(|part| match part.reply {
-                Ok((reply, request)) if reply.admitted(request) => {
-                    self.give_back(&part, checks, names);
-                }
-                _ => {}
-            });
-        }
         match now {
             Some(now) if complete && (admitted || self.blame(ticket, done, checks)) => {
+                if !admitted {
+                    self.give_back(ticket, checks, names);
+                }
                 self.note(checks);
                 Ok(Decision { now, admitted, alone: false })
             }
@@ -259,20 +253,39 @@ impl RedisStore {
         }
     }
 
+    /// Lets a request pass that Redis has admitted, as it turned out without its reply. What is
+    /// left is told as far as it is known here.
+    fn admit_unheard(&self, checks: &mut [Check<'_>]) -> Decision {
+        let now = self.shared.clock.now();
+        for check in &mut *checks {
+            let known = self.shared.local.look(check.bucket).unwrap_or_default();
+            check.state = check.policy.owe(known, now, check.cost);
+            (check.now, check.refused) = (now, None);
+        }
+        self.note(checks);
+        Decision { now, admitted: true, alone: false }
+    }
+
     /// Whether Redis has charged a request whose call has failed, for each of its checks.
     fn notes(&self, ticket: &Ticket, done: Done, checks: usize) -> Vec<Note> {
         let (worker, request) = (self.link.worker, ticket.request());
+        let verdicts = self.link.verdicts.borrow();
         let note = match done.fate {
-            Fate::Unknown(call) => Note::Doubted(Doubt { worker, call, request }),
-            Fate::Run(call) if self.link.verdicts.borrow().charged(call, request) => Note::Charged,
-            Fate::NotRun | Fate::Run(_) | Fate::Sent => Note::Owed,
+            Fate::Unknown(call) => match verdicts.charged(call, request) {
+                Some(true) => Note::Charged,
+                Some(false) => Note::Owed,
+                None => Note::Doubted(Doubt { worker, call, request }),
+            },
+            Fate::NotRun | Fate::Sent => Note::Owed,
         };
         let mut notes = vec![note; checks];
         if done.fate == Fate::Sent {
-            // What was given back is owed, and so is what a slot has refused or could not do.
             ticket.each(|part| {
-                let silent = part.reply.is_err_and(Failure::is_silence);
-                for index in (0..checks).filter(|index| silent && part.has(*index)) {
+                let charged = match part.reply {
+                    Ok((reply, request)) => reply.admitted(request),
+                    Err(failure) => failure.is_silence(),
+                };
+                for index in (0..checks).filter(|index| charged && part.has(*index)) {
                     notes[index] = Note::Charged;
                 }
             });
@@ -295,20 +308,29 @@ impl RedisStore {
         owes.store(!ledger.is_empty(), Ordering::Relaxed);
     }
 
-    /// Undoes the charges of one slot: another has refused, or could not be asked.
-    fn give_back(&self, part: &Part<'_>, checks: &mut [Check<'_>], names: &Names) {
-        let here = checks.iter().enumerate().filter(|(index, _)| part.has(*index));
-        let taken = here.map(|(_, check)| Adjustment {
-            op: Op::GiveBack { charged_at: check.now },
-            name: names.get(check.name),
-            policy: check.policy,
-            cost: check.cost,
+    /// Undoes what slots of a cluster have charged for a request that does not pass.
+    fn give_back(&self, ticket: &Ticket, checks: &mut [Check<'_>], names: &Names) {
+        ticket.each(|part| {
+            let Ok((reply, request)) = part.reply else { return };
+            if !reply.admitted(request) {
+                return;
+            }
+            let now = reply.now();
+            let here = checks.iter().enumerate().filter(|(index, _)| part.has(*index));
+            let taken = here.map(|(_, check)| Adjustment {
+                op: Op::GiveBack { charged_at: now },
+                name: names.get(check.name),
+                policy: check.policy,
+                cost: check.cost,
+            });
+            self.link.adjust(part.slot, taken);
+            let states = checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index));
+            for ((_, check), charged) in states.zip(reply.states(request)) {
+                if check.now == now {
+                    check.state = check.policy.give_back(charged, now, check.cost, now);
+                }
+            }
         });
-        self.link.adjust(part.slot, taken);
-        for (_, check) in checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index)) {
-            let Check { policy, state, now, cost, .. } = *check;
-            check.state = policy.give_back(state, now, cost, now);
-        }
     }
 
     /// Finds out which checks have refused, and remembers their buckets. Redis sends the states
@@ -360,11 +382,20 @@ impl Store for RedisStore {
         }
         let ticket = self.link.queue.join(checks, names);
         let done = ticket.wait().await;
-        let decided = self.read(&ticket, done, checks, names);
-        self.link.queue.recycle(ticket);
-        match decided {
+        let decided = match self.read(&ticket, done, checks, names) {
             Ok(decision) => Ok(decision),
-            Err(notes) => stand_in::decide_after_all(&self.shared, checks, names, &notes),
-        }
+            Err(notes) if done.fate != Fate::Sent && notes.contains(&Note::Charged) => {
+                Ok(self.admit_unheard(checks))
+            }
+            Err(notes) => {
+                let decided = stand_in::decide_after_all(&self.shared, checks, names, &notes);
+                if done.fate == Fate::Sent && !decided.as_ref().is_ok_and(|it| it.admitted) {
+                    self.give_back(&ticket, checks, names);
+                }
+                decided
+            }
+        };
+        self.link.queue.recycle(ticket);
+        decided
     }
 }

@@ -57,7 +57,7 @@ fn a_key_expires_after_its_bucket_is_full_and_not_much_later() {
         let (name, cost) = (b"key", share(part, policy.quota()).max(1));
         if owe {
             let owe = Adjustment { op: Op::Owe, name, policy: &policy, cost };
-            redis.ask::<Vec<u8>>(&adjustment::call(&[owe], &script::ADJUST, Form::Hash, None));
+            redis.ask::<u64>(&adjustment::call(&[owe], &script::ADJUST, Form::Hash, None));
         }
         let cost = if owe { 0 } else { cost };
         let mut batch = Batch::new();
@@ -206,7 +206,7 @@ fn several_adjustments_of_one_bucket_are_made_one_after_another() {
     for policy in &policies() {
         redis.ask::<()>(&redis::cmd("FLUSHDB"));
         let owe = Adjustment { op: Op::Owe, name: b"key", policy, cost: 2 };
-        redis.ask::<Vec<u8>>(&adjustment::call(&[owe, owe], &script::ADJUST, Form::Hash, None));
+        redis.ask::<u64>(&adjustment::call(&[owe, owe], &script::ADJUST, Form::Hash, None));
         let mut batch = Batch::new();
         let peek = Charge { bucket: BucketId(0), name: b"key", policy, cost: 0 };
         batch.push([peek].into_iter());

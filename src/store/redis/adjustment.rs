@@ -3,12 +3,11 @@
 use redis::Cmd;
 
 use super::batch::Fence;
-use super::msgpack::{self, Reader};
-use super::reply::ReplyError;
+use super::msgpack;
 use super::script::{Form, Script};
-use super::terms::{EXACT, Terms};
+use super::terms::Terms;
 use crate::clock::Micros;
-use crate::limit::{Policy, State};
+use crate::limit::Policy;
 
 /// One bucket to put right. Several of the same bucket are made one after another.
 #[derive(Debug, Clone, Copy)]
@@ -59,28 +58,4 @@ pub fn call(
     }
     cmd.arg(argument);
     cmd
-}
-
-/// What the script says of adjustments: the instant, and the state of each bucket before. No
-/// states if the call had been made already.
-///
-/// # Errors
-/// If the bytes are anything but a reply to these adjustments.
-pub fn parse(
-    bytes: &[u8],
-    adjustments: &[Adjustment<'_>],
-) -> Result<(Micros, Vec<State>), ReplyError> {
-    let reader = &mut Reader(bytes);
-    let terms = || adjustments.iter().map(|it| Terms::new(it.policy, it.cost));
-    let read = |reader: &mut Reader<'_>| {
-        let length = reader.array()?;
-        let now = Micros(reader.number().filter(|now| *now < EXACT)?);
-        if length == 1 {
-            return Some((now, Vec::new()));
-        }
-        let expected = 1 + terms().map(|it| it.numbers()).sum::<usize>();
-        let states = terms().map(|it| it.state(reader)).collect::<Option<_>>()?;
-        (length == expected).then_some((now, states))
-    };
-    read(reader).filter(|_| reader.is_empty()).ok_or(ReplyError)
 }

@@ -23,6 +23,16 @@ impl Backoff {
         self.attempts = 0;
     }
 
+    /// Whether nothing has failed since the start or the last success.
+    pub(super) fn is_first(&self) -> bool {
+        self.attempts == 0
+    }
+
+    /// Counts an attempt that is followed by another at once.
+    pub(super) fn skip(&mut self) {
+        self.attempts += 1;
+    }
+
     /// Between half and all of a span that doubles each time.
     pub(super) fn next(&mut self) -> Duration {
         let span = FIRST.saturating_mul(1 << self.attempts.min(10)).min(LONGEST);
@@ -44,7 +54,8 @@ mod tests {
         let last = (0..100).map(|_| backoff.next()).last().unwrap_or_default();
         assert!(last >= LONGEST / 2 && last <= LONGEST, "{last:?}");
         backoff.reset();
-        assert!(backoff.next() <= FIRST);
+        assert!(backoff.is_first());
+        assert!(backoff.next() <= FIRST && !backoff.is_first());
     }
 
     #[test]

@@ -29,6 +29,11 @@ const BEAT: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the workers get to connect, once the keeper has.
 const LINKS: Duration = Duration::from_secs(1);
+/// How often a broken connection is made anew before Redis counts as gone.
+const RENEWALS: usize = 2;
+/// After this a payment of which it is not known whether it was made counts as made: its fence may
+/// be gone.
+const FORGOTTEN: Duration = Duration::from_secs(300);
 /// Debts that are paid in one call.
 const DEBTS: usize = 200;
 
@@ -36,6 +41,7 @@ const DEBTS: usize = 200;
 #[derive(Debug)]
 struct Payment {
     number: u64,
+    begun: Instant,
     slot: u16,
     debts: Vec<(BucketId, Debt)>,
 }
@@ -90,16 +96,17 @@ impl Keeper {
                 continue;
             }
             self.backoff.reset();
-            let done = tokio::select! {
+            let mut done = tokio::select! {
                 _ = beats.tick() => self.look_after().await,
                 () = shared.owing.notified() => self.pay().await,
                 _ = trips.changed() => continue,
             };
-            // A connection may break though Redis is there.
-            let done = match done {
-                Err(failure) if failure.reason == Reason::Connection => self.renew().await,
-                done => done,
-            };
+            for _ in 0..RENEWALS {
+                // A connection may break though Redis is there.
+                if done.as_ref().is_err_and(|it: &Failure| it.reason == Reason::Connection) {
+                    done = self.renew().await;
+                }
+            }
             if let Err(failure) = done {
                 self.fail(&failure);
             }
@@ -155,7 +162,7 @@ impl Keeper {
     /// What is done once a second.
     async fn look_after(&mut self) -> Result<(), Failure> {
         self.beat().await?;
-        // What a bucket could not pay at once.
+        // Mostly there is nothing to pay: whoever owes says so at once.
         self.pay().await
     }
 
@@ -199,8 +206,12 @@ impl Keeper {
     /// Charges what was admitted without Redis.
     async fn pay(&mut self) -> Result<(), Failure> {
         let Some(session) = self.session.clone() else { return Ok(()) };
-        if let Some(payment) = self.payment.take() {
-            self.make(&session, payment).await?;
+        let (now, nodes) = (self.shared.clock.now(), self.shared.nodes());
+        if let Some(mut payment) = self.payment.take() {
+            payment.debts.retain_mut(|(_, debt)| debt.age(now, nodes));
+            if payment.begun.elapsed() < FORGOTTEN {
+                self.make(&session, payment).await?;
+            }
         }
         let (debts, overflown) = {
             let mut ledger = self.shared.ledger.lock();
@@ -209,12 +220,8 @@ impl Keeper {
         if overflown {
             tracing::warn!("more was admitted without Redis than max_keys has room to remember");
         }
-        let (now, nodes) = (self.shared.clock.now(), self.shared.nodes());
-        let due = debts.into_iter().filter_map(|(bucket, debt)| {
-            let cost = debt.due(now, nodes);
-            (cost > 0).then_some((bucket, Debt { cost, ..debt }))
-        });
-        let mut debts: Vec<_> = due.collect();
+        let mut debts: Vec<_> = debts.into_iter().collect();
+        debts.retain_mut(|(_, debt)| debt.age(now, nodes));
         let place = |debt: &Debt| if session.is_cluster() { slot(&debt.name) } else { 0 };
         debts.sort_by_key(|(_, debt)| place(debt));
         while let Some((_, last)) = debts.last() {
@@ -223,7 +230,8 @@ impl Keeper {
             let count = debts.iter().rev().take(DEBTS).take_while(same).count();
             let due = debts.split_off(debts.len() - count);
             self.payments += 1;
-            let payment = Payment { number: self.payments, slot, debts: due };
+            let payment =
+                Payment { number: self.payments, begun: Instant::now(), slot, debts: due };
             if let Err(failure) = self.make(&session, payment).await {
                 self.owe(debts);
                 return Err(failure);
@@ -243,13 +251,7 @@ impl Keeper {
         let deadline = Instant::now() + PATIENCE;
         let paid = adjust(session, payment.slot, &adjustments, fence, deadline).await;
         match paid {
-            Ok((now, before)) => {
-                let debts = payment.debts.into_iter().zip(before);
-                self.owe(debts.filter_map(|((bucket, debt), state)| {
-                    debt.left(state, now).map(|left| (bucket, left))
-                }));
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(failure) => {
                 if !failure.is_silence() {
                     self.owe(payment.debts);

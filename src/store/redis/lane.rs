@@ -67,9 +67,8 @@ impl Lane {
                 return fill(groups, &Failure::not_asked());
             }
             if let Fate::Unknown(number) = self.fate
-                && link.verdicts.borrow().has(number)
+                && link.verdicts.borrow().was_told(number)
             {
-                self.fate = Fate::Run(number);
                 return fill(groups, &Failure::new(Reason::Reply, "the reply was lost"));
             }
             link.shared.calls.inc_by(groups.len() as u64);
@@ -94,7 +93,9 @@ impl Lane {
                     continue;
                 }
                 Err(failure) => {
-                    self.fate = self.fate_after(&failure, number);
+                    if !failure.is_silence() {
+                        self.fate = Fate::NotRun;
+                    }
                     group.reply = Some(Err(failure));
                 }
                 Ok(reply) => {
@@ -103,19 +104,6 @@ impl Lane {
                 }
             }
             return;
-        }
-    }
-
-    fn fate_after(&self, failure: &Failure, number: u64) -> Fate {
-        let verdicts = self.link.verdicts.borrow();
-        if !failure.is_silence() {
-            Fate::NotRun
-        } else if !verdicts.settles(number) {
-            Fate::Unknown(number)
-        } else if verdicts.has(number) {
-            Fate::Run(number)
-        } else {
-            Fate::NotRun
         }
     }
 
@@ -215,7 +203,7 @@ async fn hear(
         _ => None,
     };
     if let Some(admitted) = admitted {
-        let admitted = |request: usize| admitted.get(request).copied().unwrap_or_default();
-        link.settle(|call, request| (call == number).then(|| admitted(request)));
+        link.verdicts.borrow_mut().hear(number, admitted);
+        link.settle();
     }
 }

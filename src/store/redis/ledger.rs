@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use super::adjustment::{Adjustment, Op};
 use crate::clock::Micros;
-use crate::limit::{Policy, State};
+use crate::limit::Policy;
 use crate::store::BucketId;
 
 #[derive(Debug)]
@@ -53,25 +53,20 @@ impl Debt {
         Adjustment { op: Op::Owe, name: &self.name, policy: &self.policy, cost: self.cost }
     }
 
+    /// Takes off what has refilled until now. False if nothing is left.
+    pub(super) fn age(&mut self, now: Micros, nodes: u64) -> bool {
+        self.cost = self.due(now, nodes);
+        self.since = self.since.max(now);
+        self.cost > 0
+    }
+
     /// What is left of it if `nodes` share in what has refilled.
-    pub(super) fn due(&self, now: Micros, nodes: u64) -> u64 {
+    fn due(&self, now: Micros, nodes: u64) -> u64 {
         let span = now.since(self.since) / u32::try_from(nodes).unwrap_or(u32::MAX).max(1);
         if self.until <= now || span == Duration::ZERO {
             return if self.until > now { self.cost } else { 0 };
         }
         self.cost.saturating_sub(self.policy.refilled(span))
-    }
-
-    /// What is still owed after the debt was charged to a bucket that had this state before, and
-    /// is empty now.
-    pub(super) fn left(self, before: State, now: Micros) -> Option<Debt> {
-        let cost = self.policy.beyond_empty(before, now, self.cost);
-        let after = self.policy.owe(before, now, self.cost);
-        // By then it has refilled, whatever it is.
-        let refills = cost / self.policy.quota() + 1;
-        let span = self.policy.window_seconds().saturating_mul(refills * 1_000_000);
-        let until = Micros(after.until.0.saturating_add(span));
-        (cost > 0).then_some(Debt { cost, until, since: after.until, ..self })
     }
 }
 
@@ -93,8 +88,13 @@ impl Ledger {
                 *known = debt;
             } else {
                 known.cost = known.cost.saturating_add(debt.cost);
-                // One that was in doubt may be older than what is known.
+                if !matches!(debt.policy, Policy::TokenBucket(_)) {
+                    known.cost = known.cost.min(debt.policy.quota());
+                }
+                // One that was in doubt may be older than what is known. The bucket in Redis is
+                // full from the earliest on: the later ones were noted with what is owed on top.
                 known.until = known.until.max(debt.until);
+                known.since = known.since.min(debt.since);
                 known.policy = debt.policy;
             }
         } else if self.debts.len() < self.most || self.forget_dead(now) {
@@ -128,10 +128,6 @@ impl Ledger {
         let doubted = self.doubts.iter().filter(|(_, it, _)| *it == bucket);
         let doubted = doubted.map(|(_, _, debt)| debt.cost);
         doubted.chain(known.map(|debt| debt.cost)).fold(0, u64::saturating_add)
-    }
-
-    pub(super) fn knows(&self, bucket: BucketId) -> bool {
-        self.debts.contains_key(&bucket)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -216,13 +212,12 @@ mod tests {
     }
 
     #[test]
-    fn what_an_empty_bucket_cannot_pay_stays_owed() {
-        let now = Micros(1_000_000_000);
-        let before = window().owe(State::default(), now, 7);
-        assert_eq!(debt(3, 0).left(before, now), None);
-        let left = debt(5, 0).left(before, now).expect("two are left");
-        assert_eq!(left.cost, 2);
-        assert!(left.until >= left.since && left.since > now);
+    fn a_window_owes_no_more_than_it_holds() {
+        let mut ledger = Ledger::new(10);
+        for _ in 0..3 {
+            ledger.add(BucketId(1), debt(4, 100), None, Micros(0));
+        }
+        assert_eq!(due(&mut ledger, 0), [10]);
     }
 
     #[test]

@@ -14,14 +14,13 @@ use super::adjustment::{self, Adjustment, Op};
 use super::backoff::Backoff;
 use super::batch::Fence;
 use super::dialer::CONNECT_TIMEOUT;
-use super::failure::Failure;
+use super::failure::{Failure, Reason};
 use super::queue::Queue;
 use super::script;
 use super::session::Session;
 use super::slot::slot;
 use super::verdicts::Verdicts;
-use crate::clock::Micros;
-use crate::limit::{Policy, State};
+use crate::limit::Policy;
 
 /// How long an adjustment may take. Nobody waits for it.
 const ADJUST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,11 +31,13 @@ pub(super) struct Link {
     pub(super) worker: usize,
     pub(super) queue: Queue,
     live: watch::Sender<Option<Session>>,
+    /// The last one there was, for what is still to be told to it.
+    recent: RefCell<Option<Session>>,
     lost: Notify,
     /// The name of its fence, and the number of the last call that was sent: see `lua/fence.lua`.
     pub(super) fence: Vec<u8>,
     pub(super) calls: Cell<u64>,
-    /// What the fence said when the last connection was made.
+    /// What has become known of calls whose replies did not come in time.
     pub(super) verdicts: RefCell<Verdicts>,
 }
 
@@ -50,6 +51,7 @@ impl Link {
             worker,
             queue,
             live: watch::Sender::new(None),
+            recent: RefCell::default(),
             lost: Notify::new(),
             fence,
             calls: Cell::new(0),
@@ -69,6 +71,7 @@ impl Link {
             match self.connect().await {
                 Ok(live) => {
                     backoff.reset();
+                    self.recent.replace(Some(live.clone()));
                     self.live.send_replace(Some(live));
                     health.link_is_up(self.worker, seen);
                     tokio::select! {
@@ -80,6 +83,11 @@ impl Link {
                 }
                 Err(failure) => {
                     health.count(&failure);
+                    // One that broke may break again while it is made anew: that says little.
+                    if backoff.is_first() && failure.reason == Reason::Connection {
+                        backoff.skip();
+                        continue;
+                    }
                     health.trip(&failure);
                     sleep(backoff.next()).await;
                 }
@@ -105,19 +113,18 @@ impl Link {
             redis::Value::BulkString(text) => String::from_utf8_lossy(&text).into_owned(),
             other => return Err(Failure::unexpected(&other)),
         };
-        let verdicts = Verdicts::parse(&text, last);
-        self.settle(|call, request| {
-            verdicts.settles(call).then(|| verdicts.charged(call, request))
-        });
-        self.verdicts.replace(verdicts);
+        self.verdicts.borrow_mut().hear_fence(&text, last);
+        self.settle();
         Ok(session)
     }
 
     /// It has become known what was charged by calls that were in doubt.
-    pub(super) fn settle(&self, charged: impl Fn(u64, usize) -> Option<bool>) {
+    pub(super) fn settle(&self) {
         let mut ledger = self.shared.ledger.lock();
         if ledger.has_doubts() {
-            ledger.settle(self.worker, self.shared.clock.now(), charged);
+            let verdicts = self.verdicts.borrow();
+            let now = self.shared.clock.now();
+            ledger.settle(self.worker, now, |call, request| verdicts.charged(call, request));
             self.shared.owing.notify_one();
         }
     }
@@ -150,7 +157,7 @@ impl Link {
     /// Sends adjustments to one slot, in the background. If they get lost, callers are left with
     /// less than they are due, never with more.
     pub(super) fn adjust<'a>(&self, slot: u16, adjustments: impl Iterator<Item = Adjustment<'a>>) {
-        let Some(session) = self.live.borrow().clone() else { return };
+        let Some(session) = self.recent.borrow().clone() else { return };
         let shared = self.shared.clone();
         let owned: Vec<Owned> = adjustments.map(Owned::from).collect();
         tokio::task::spawn_local(async move {
@@ -184,20 +191,16 @@ impl Owned {
     }
 }
 
-/// Gives back, or charges what is owed, on keys that all lie in `slot`. Says what the instant and
-/// the states before it were, unless it had been done already.
+/// Gives back, or charges what is owed, on keys that all lie in `slot`.
 pub(super) async fn adjust(
     session: &Session,
     slot: u16,
     adjustments: &[Adjustment<'_>],
     fence: Option<Fence<'_>>,
     deadline: Instant,
-) -> Result<(Micros, Vec<State>), Failure> {
+) -> Result<(), Failure> {
     let script = &*script::ADJUST;
     let run =
         session.run(slot, deadline, |form| adjustment::call(adjustments, script, form, fence));
-    match run.await? {
-        redis::Value::BulkString(bytes) => Ok(adjustment::parse(&bytes, adjustments)?),
-        other => Err(Failure::unexpected(&other)),
-    }
+    run.await.map(|_| ())
 }

@@ -157,7 +157,10 @@ impl Nodes {
         if let Some(connection) = self.map.lock().connections.get(origin) {
             return Ok(connection.clone());
         }
-        let connection = self.dialer.node(origin).await?;
+        // Whatever it is, nothing has been sent.
+        let dialled = self.dialer.node(origin).await;
+        let unsent = |failure: Failure| Failure::new(Reason::Cluster, failure.to_string());
+        let connection = dialled.map_err(unsent)?;
         self.map.lock().connections.insert(origin.clone(), connection.clone());
         Ok(connection)
     }

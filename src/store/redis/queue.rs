@@ -72,10 +72,8 @@ pub(super) struct Done {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     NotRun,
-    /// It was sent under this number, and has not been heard of since.
+    /// It was sent under this number: the link's verdicts tell, now or later.
     Unknown(u64),
-    /// It was: the fence has its verdicts under this number.
-    Run(u64),
     /// It was sent to a cluster: that has to be seen for each slot.
     Sent,
 }

@@ -78,13 +78,8 @@ fn decide(
         return Ok(Decision { now: shared.clock.now(), admitted: true, alone: true });
     }
     // From when on each bucket would be full if nobody spent here: see `Debt::since`.
-    let before: SmallVec<[Micros; 8]> = checks
-        .iter()
-        .map(|check| match ledger.knows(check.bucket) {
-            true => Micros::default(),
-            false => shared.local.look(check.bucket).unwrap_or_default().until,
-        })
-        .collect();
+    let full = |check: &Check<'_>| shared.local.look(check.bucket).unwrap_or_default().until;
+    let before: SmallVec<[Micros; 8]> = checks.iter().map(full).collect();
     let decision = shared.local.decide_now(&mut shared_out);
     let decided = checks.iter_mut().filter(|check| local(check)).zip(&shared_out);
     for (check, outcome) in decided {
