@@ -289,3 +289,28 @@ fn a_reloaded_on_error_is_the_one_that_is_told() {
     assert_eq!(weir.get("/").status, 503);
     assert_eq!(audited(&weir, "store_degraded")[0]["on_error"], "deny");
 }
+
+#[test]
+fn all_that_passes_around_stalls_is_charged_once_in_the_end() {
+    let redis = Redis::with(&["--enable-debug-command", "yes"]);
+    let store = format!("{}timeout = \"20ms\"", redis.store());
+    let limit = "key = \"global\"\nalgorithm = \"fixed_window\"\nrate = \"1000000000/day\"";
+    let config = Config::echo().server("workers = 1").limit(limit).store(&store);
+    let weir = Weir::start(&config);
+    let load = Load::start(&[weir.address()], &[get("/")], 64);
+    for _ in 0..10 {
+        load.wait_for(100);
+        // About as long as a call may wait: some are late, some are not sent in time.
+        redis.command(&["DEBUG", "SLEEP", "0.023"]);
+    }
+    load.wait_for(100);
+    let answers = load.finish();
+    assert!(answers.iter().all(|it| it.status == 200));
+    let bucket = redis.buckets().remove(0);
+    let charged = || {
+        let text = redis.command(&["GET", &bucket]).text();
+        text.split_once(' ').and_then(|(_, count)| count.parse().ok()).unwrap_or(0)
+    };
+    wait_until("what passed alone is paid", || charged() >= answers.len() && !weir.degraded());
+    assert_eq!(charged(), answers.len());
+}
