@@ -1,0 +1,127 @@
+//! What all workers share of a store in Redis.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus::{IntCounter, IntGauge};
+use tokio::sync::Notify;
+
+use super::dialer::Dialer;
+use super::health::Health;
+use super::keeper::{self, Keeper};
+use super::ledger::Ledger;
+use crate::clock::Clock;
+use crate::config::settings;
+use crate::store::MemoryStore;
+use crate::telemetry::{Audit, Metrics};
+
+/// One for the process.
+#[derive(Debug)]
+pub struct Shared {
+    pub(super) dialer: Arc<Dialer>,
+    pub(super) prefix: String,
+    pub(super) timeout: Duration,
+    pub(super) health: Health,
+    /// What is known of the buckets in Redis, and what stands in for them.
+    pub(super) local: MemoryStore,
+    /// Shows the time of Redis.
+    pub(super) clock: Clock,
+    pub(super) ledger: Mutex<Ledger>,
+    /// Whether there may be something in it.
+    pub(super) owes: AtomicBool,
+    /// There is something in the ledger, though the breaker is closed.
+    pub(super) owing: Notify,
+    /// This process's name among the gateways that share the store, and how many there are.
+    pub(super) node: String,
+    pub(super) nodes: AtomicU64,
+    pub(super) calls: IntCounter,
+    pub(super) nodes_gauge: IntGauge,
+    pub(super) next_worker: AtomicUsize,
+}
+
+impl Shared {
+    #[must_use]
+    pub fn new(
+        settings: &settings::Redis,
+        store: &settings::Store,
+        workers: usize,
+        node: String,
+        metrics: &Metrics,
+        audit: Audit,
+    ) -> Self {
+        let clock = Clock::steered();
+        let dialer = Arc::new(Dialer::new(settings.clone()));
+        let place = (format!("redis at {dialer}"), store.on_error);
+        let max_keys = store.max_keys;
+        Shared {
+            prefix: settings.prefix.clone(),
+            timeout: settings.timeout,
+            health: Health::new(workers, place, metrics.clone(), audit),
+            local: MemoryStore::new(max_keys, clock.clone()),
+            clock,
+            ledger: Mutex::new(Ledger::new(max_keys)),
+            owes: AtomicBool::new(false),
+            owing: Notify::new(),
+            node,
+            nodes: AtomicU64::new(1),
+            calls: metrics.store_calls.clone(),
+            nodes_gauge: metrics.store_nodes.clone(),
+            next_worker: AtomicUsize::new(0),
+            dialer,
+        }
+    }
+
+    #[must_use]
+    pub fn keeper(self: &Arc<Self>) -> Keeper {
+        Keeper::new(self.clone())
+    }
+
+    /// Tells the others that this node goes.
+    pub async fn leave(&self) {
+        keeper::leave(self).await;
+    }
+
+    #[must_use]
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    #[must_use]
+    pub fn local(&self) -> &MemoryStore {
+        &self.local
+    }
+
+    /// Takes over what a reload has changed.
+    pub fn configure(&self, store: &settings::Store) {
+        self.health.set_on_error(store.on_error);
+    }
+
+    /// Where Redis is, without secrets.
+    #[must_use]
+    pub fn place(&self) -> String {
+        self.dialer.to_string()
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.dialer.seeds().is_some()
+    }
+
+    /// A key that is no bucket. Limits cannot be called so: their names have no `@`.
+    pub(super) fn name(&self, what: &str) -> Vec<u8> {
+        format!("{}:@{what}", self.prefix).into_bytes()
+    }
+
+    pub(super) fn nodes(&self) -> u64 {
+        self.nodes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_nodes(&self, nodes: u64) {
+        /// Beyond this a share is too small to matter, and its arithmetic to fit.
+        const MOST: u64 = 1_000;
+        let nodes = nodes.clamp(1, MOST);
+        self.nodes.store(nodes, Ordering::Relaxed);
+        self.nodes_gauge.set(nodes.cast_signed());
+    }
+}
