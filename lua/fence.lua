@@ -15,14 +15,14 @@
 --
 -- Lua, because nobody may come between reading the fence and raising it.
 
-local text = redis.call('MGET', KEYS[1])[1] or ''
+local text = read(KEYS)[1] or ''
 local fence, past = string.match(text .. ' ', '^(%d+)( .*)$')
-fence = tonumber(fence)
-if not fence or fence >= 9007199254740992 then
+fence = below(EXACT, fence)
+if not fence then
   fence, past, text = 0, '', ''
 end
 if fence < tonumber(ARGV[1]) then
   local raised = string.gsub(ARGV[1] .. past, ' +$', '')
-  redis.call('SET', KEYS[1], raised, 'PX', 600000)
+  redis.call('SET', KEYS[1], raised, 'PX', FENCE)
 end
 return text

@@ -9,14 +9,10 @@
 local fixed_window = { absent = { 0, 0 } }
 
 function fixed_window.parse(text)
-  local ends, count = string.match(text, '^(%d+) (%d+)$')
-  ends, count = below(EXACT, ends), below(COUNTS, count)
-  return ends and count and { ends, count } or fixed_window.absent
+  return pair(COUNTS, text) or fixed_window.absent
 end
 
-function fixed_window.text(state)
-  return string.format('%.0f %.0f', state[1], state[2])
-end
+fixed_window.text = pair_text
 
 function fixed_window.settle(terms, state)
   local ends = window_end(now, terms[4])

@@ -36,6 +36,17 @@ local function below(bound, digits)
   return number and number < bound and number or nil
 end
 
+-- The state that a text of two numbers spells, the second below a bound; nil if it is none.
+local function pair(bound, text)
+  local ends, rest = string.match(text, '^(%d+) (%d+)$')
+  ends, rest = below(EXACT, ends), below(bound, rest)
+  return ends and rest and { ends, rest } or nil
+end
+
+local function pair_text(state)
+  return string.format('%.0f %.0f', state[1], state[2])
+end
+
 -- The end of the window that an instant lies in. Windows are aligned to the epoch.
 local function window_end(instant, period)
   return instant - instant % period + period

@@ -13,14 +13,10 @@ local UNIT = 4294967296
 local token_bucket = { absent = { 0, 0 } }
 
 function token_bucket.parse(text)
-  local ends, rest = string.match(text, '^(%d+) (%d+)$')
-  ends, rest = below(EXACT, ends), below(UNIT, rest)
-  return ends and rest and { ends, rest } or token_bucket.absent
+  return pair(UNIT, text) or token_bucket.absent
 end
 
-function token_bucket.text(state)
-  return string.format('%.0f %.0f', state[1], state[2])
-end
+token_bucket.text = pair_text
 
 -- Whether a span is longer than an empty bucket owes.
 local function beyond_empty(terms, span, rest)

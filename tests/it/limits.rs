@@ -55,29 +55,7 @@ fn sixty_four_clients_get_exactly_what_there_is() {
 #[test]
 fn several_limits_at_once_stay_exact_under_contention() {
     let upstream = Upstream::ok();
-    let tables = r#"
-        [limits.all]
-        key = "global"
-        rate = "1/day"
-        burst = 40
-
-        [limits.user]
-        key = "header:x-user"
-        rate = "1/day"
-        burst = 10
-
-        [limits.window]
-        algorithm = "fixed_window"
-        key = "global"
-        rate = "35/day"
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "api"
-        limits = ["all", "user", "window"]
-    "#;
-    let weir = Weir::start(&Config::to(&upstream).open().routes(tables));
+    let weir = Weir::start(&Config::to(&upstream).mix(40, 10, 35));
     let passed: Vec<AtomicUsize> = (0..8).map(|_| AtomicUsize::new(0)).collect();
     thread::scope(|scope| {
         for n in 0..32 {

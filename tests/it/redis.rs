@@ -89,29 +89,7 @@ fn eight_gateways_pass_exactly_the_burst() {
 #[test]
 fn several_limits_at_once_stay_exact_over_two_gateways() {
     let redis = Redis::start();
-    let tables = r#"
-        [limits.all]
-        key = "global"
-        rate = "1/day"
-        burst = 40
-
-        [limits.user]
-        key = "header:x-user"
-        rate = "1/day"
-        burst = 10
-
-        [limits.window]
-        algorithm = "fixed_window"
-        key = "global"
-        rate = "35/day"
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "echo"
-        limits = ["all", "user", "window"]
-    "#;
-    let config = shared(&redis).open().routes(tables);
+    let config = shared(&redis).mix(40, 10, 35);
     let weirs = [Weir::start(&config), Weir::start(&config)];
     let passed: Vec<AtomicUsize> = (0..8).map(|_| AtomicUsize::new(0)).collect();
     thread::scope(|scope| {

@@ -65,34 +65,10 @@ fn no_caller_chooses_a_slot() {
     }
 }
 
-/// Limits by user and for all, which mostly lie in different slots.
-const MIX: &str = r#"
-    [limits.all]
-    key = "global"
-    rate = "1/day"
-    burst = 60
-
-    [limits.user]
-    key = "header:x-user"
-    rate = "1/day"
-    burst = 10
-
-    [limits.window]
-    algorithm = "fixed_window"
-    key = "global"
-    rate = "50/day"
-
-    [[routes]]
-    name = "mix"
-    path = "/*"
-    upstream = "echo"
-    limits = ["all", "user", "window"]
-"#;
-
 #[test]
 fn limits_in_several_slots_never_admit_too_much() {
     let cluster = Cluster::start();
-    let config = shared(&cluster).open().routes(MIX);
+    let config = shared(&cluster).mix(60, 10, 50);
     let weirs = [Weir::start(&config), Weir::start(&config)];
     let passed: Vec<AtomicUsize> = (0..8).map(|_| AtomicUsize::new(0)).collect();
     thread::scope(|scope| {
@@ -213,10 +189,8 @@ fn several_keys_of_a_moving_slot_hurt_nobody() {
     let cluster = Cluster::start();
     // All in one slot: while some have moved and some have not, nobody can decide on all.
     let store = "prefix = \"{weir}\"\ntimeout = \"5s\"\non_error = \"local\"";
-    let tables = MIX.replace("burst = 10\n", "burst = 10000\n");
-    let tables = tables.replace("50/day", "100000/day").replace("burst = 60", "burst = 500");
-    let weir =
-        Weir::start(&Config::echo().store(&cluster.store()).store(store).open().routes(&tables));
+    let config = Config::echo().store(&cluster.store()).store(store).mix(500, 10_000, 100_000);
+    let weir = Weir::start(&config);
     assert_eq!(weir.ask(as_user("/", "0")).status, 200);
     let buckets = cluster.buckets();
     assert_eq!(buckets.len(), 3, "{buckets:?}");
@@ -243,7 +217,7 @@ fn several_keys_of_a_moving_slot_hurt_nobody() {
 fn a_common_hash_tag_makes_one_call_of_a_request() {
     let cluster = Cluster::start();
     let store = "prefix = \"{weir}\"";
-    let weir = Weir::start(&shared(&cluster).store(store).open().routes(MIX));
+    let weir = Weir::start(&shared(&cluster).store(store).mix(60, 10, 50));
     let mut client = weir.connect();
     for n in 0..3 {
         // The first may have to bring the script.

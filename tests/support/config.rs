@@ -80,6 +80,37 @@ impl Config {
         self
     }
 
+    /// In place of the limit and the routes: three limits at once, for all, for each user, and a
+    /// window for all. None refills while a test runs.
+    pub(crate) fn mix(self, all: u32, user: u32, window: u32) -> Config {
+        let target = if self.upstream.is_some() { "api" } else { "echo" };
+        let tables = format!(
+            r#"
+                [limits.all]
+                key = "global"
+                rate = "1/day"
+                burst = {all}
+
+                [limits.user]
+                key = "header:x-user"
+                rate = "1/day"
+                burst = {user}
+
+                [limits.window]
+                algorithm = "fixed_window"
+                key = "global"
+                rate = "{window}/day"
+
+                [[routes]]
+                name = "all"
+                path = "/*"
+                upstream = "{target}"
+                limits = ["all", "user", "window"]
+            "#
+        );
+        self.open().routes(&tables)
+    }
+
     /// Adds whole tables.
     pub(crate) fn also(mut self, tables: &str) -> Config {
         self.rest += tables;

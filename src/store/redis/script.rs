@@ -75,5 +75,9 @@ pub static ADJUST: LazyLock<Script> =
     LazyLock::new(|| Script::new(with_algorithms!("../../../lua/adjust.lua")));
 
 /// Keeps calls that were given up from being run later.
-pub static FENCE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/fence.lua")));
+pub static FENCE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../../lua/state.lua"),
+        include_str!("../../../lua/fence.lua"),
+    ))
+});

@@ -98,12 +98,6 @@ impl Shared {
         self.health.set_on_error(store.on_error);
     }
 
-    /// Where Redis is, without secrets.
-    #[must_use]
-    pub fn place(&self) -> String {
-        self.dialer.to_string()
-    }
-
     pub(super) fn is_cluster(&self) -> bool {
         self.dialer.seeds().is_some()
     }
