@@ -29,8 +29,15 @@ pub struct Check<'a> {
     /// What the bucket is called where many gateways share it; empty where none do.
     pub name: Name,
     pub cost: u64,
+    /// How many microseconds ago the cost could have passed: see [`Policy::evaluate_late`].
+    pub late: u64,
+    /// False: it is only asked whether the cost would pass.
+    pub spends: bool,
+    /// False: the check only watches, and whether it admits decides nothing for its request.
+    pub enforced: bool,
     pub on_error: OnError,
-    /// The bucket after the decision: charged if the whole request was admitted, else as it was.
+    /// The bucket after the decision: charged if the whole request was admitted and this check
+    /// would have, else as it was.
     pub state: State,
     /// The instant at which it was evaluated, on the clock of whoever keeps the bucket.
     pub now: Micros,
@@ -38,6 +45,9 @@ pub struct Check<'a> {
     pub refused: Option<Retry>,
     /// False if the store could not be asked, and nobody stood in for it.
     pub decided: bool,
+    /// The cost was charged to a bucket that its key shares with others: see
+    /// [`memory::overflow`]. Places are given back where they were taken.
+    pub shared: bool,
 }
 
 impl<'a> Check<'a> {
@@ -50,11 +60,15 @@ impl<'a> Check<'a> {
             bucket,
             name: Name::default(),
             cost,
+            late: 0,
+            spends: true,
+            enforced: true,
             on_error: OnError::default(),
             state: State::default(),
             now: Micros::default(),
             refused: None,
             decided: true,
+            shared: false,
         }
     }
 }
@@ -85,6 +99,26 @@ pub trait Store {
         checks: &mut [Check<'_>],
         names: &Names,
     ) -> impl Future<Output = Result<Decision, StoreError>>;
+
+    /// Looks at buckets at one instant, and at what the checks would get, without spending.
+    fn peek(
+        &self,
+        checks: &mut [Check<'_>],
+        names: &Names,
+    ) -> impl Future<Output = Result<Decision, StoreError>> {
+        checks.iter_mut().for_each(|check| check.spends = false);
+        self.decide(checks, names)
+    }
+
+    /// Charges costs after the fact, whether they pass or not: buckets go below zero as far as
+    /// their limits have room for debts.
+    fn owe(&self, checks: &mut [Check<'_>], names: &Names) -> impl Future<Output = ()>;
+
+    /// Gives back the places that an admitted request has held. Does not wait.
+    fn release(&self, checks: &[Check<'_>], names: &Names);
+
+    /// Resolves when everything that does not wait has been done.
+    fn settle(&self) -> impl Future<Output = ()>;
 }
 
 /// The store that the configuration names, as one worker holds it.
@@ -103,6 +137,26 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.decide(checks, names).await,
             AnyStore::Redis(store) => store.decide(checks, names).await,
+        }
+    }
+
+    async fn owe(&self, checks: &mut [Check<'_>], names: &Names) {
+        match self {
+            AnyStore::Memory(store) => store.owe_all(checks),
+            AnyStore::Redis(store) => store.owe(checks, names).await,
+        }
+    }
+
+    fn release(&self, checks: &[Check<'_>], names: &Names) {
+        match self {
+            AnyStore::Memory(store) => Store::release(&**store, checks, names),
+            AnyStore::Redis(store) => store.release(checks, names),
+        }
+    }
+
+    async fn settle(&self) {
+        if let AnyStore::Redis(store) = self {
+            store.settle().await;
         }
     }
 }

@@ -11,8 +11,8 @@ use super::compile::always_there;
 use super::settings::{
     Balance, HostPattern, Origin, PathPattern, Route, Segment, Settings, Target, Upstream,
 };
-use super::units::show_rate;
-use crate::limit::{Key, Limit, Missing, OnError, Policy, Source};
+use super::units::{show_duration, show_rate};
+use crate::limit::{Cost, Key, Limit, Missing, OnError, Policy, Source};
 pub use store::store;
 
 /// Routes, upstreams and limits in aligned columns.
@@ -86,9 +86,17 @@ fn origin(origin: &Origin) -> String {
 /// `on_error` is told only where it is not the store's.
 fn limit_row(limit: &Limit, on_error: OnError) -> Vec<String> {
     let (rate, burst) = match &limit.policy {
-        Policy::TokenBucket(it) => (it.rate(), format!("burst {}", it.burst())),
-        Policy::SlidingWindow(it) => (it.rate(), String::new()),
-        Policy::FixedWindow(it) => (it.rate(), String::new()),
+        Policy::TokenBucket(it) | Policy::LeakyBucket(it) => {
+            (show_rate(it.rate()), format!("burst {}", it.burst()))
+        }
+        Policy::RefillBucket(it) => {
+            let every = show_duration(std::time::Duration::from_micros(it.every_us()));
+            (format!("{} every {every}", it.amount()), format!("burst {}", it.burst()))
+        }
+        Policy::SlidingWindow(it) => (show_rate(it.rate()), String::new()),
+        Policy::SlidingLog(it) => (show_rate(it.rate()), String::new()),
+        Policy::FixedWindow(it) => (show_rate(it.rate()), String::new()),
+        Policy::Concurrency(it) => (format!("{} at a time", it.limit()), String::new()),
     };
     let missing = match limit.missing {
         _ if always_there(&limit.key) => "",
@@ -105,9 +113,12 @@ fn limit_row(limit: &Limit, on_error: OnError) -> Vec<String> {
         limit.name.clone(),
         key(&limit.key),
         limit.policy.algorithm().to_owned(),
-        show_rate(rate),
+        rate,
         burst,
-        format!("cost {}", limit.cost),
+        match &limit.cost {
+            Cost::Fixed(cost) => format!("cost {cost}"),
+            Cost::Told { max, .. } => format!("cost up to {max}"),
+        },
         missing.to_owned(),
         on_error,
         if limit.response_headers { String::new() } else { "hidden".to_owned() },

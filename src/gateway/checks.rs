@@ -70,7 +70,12 @@ impl<'a> Checks<'a> {
                 Err(KeyError::Skipped) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let check = Check::new(&limit.policy, rule.prefix, bucket.finish(), limit.cost);
+            let check = Check::new(
+                &limit.policy,
+                rule.prefix,
+                bucket.finish(),
+                limit.cost.of_request(headers, parts.uri.query()),
+            );
             self.rules.push(rule);
             self.checks.push(Check { name, on_error: limit.on_error, ..check });
         }

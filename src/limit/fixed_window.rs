@@ -6,18 +6,32 @@
 //! window, and no longer.
 
 use super::policy::{Report, Retry, State, Verdict};
-use super::rate::Rate;
+use super::rate::{MOST_COUNTED, Rate};
 use crate::clock::Micros;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     rate: Rate,
+    /// How far beyond `N` charges after the fact may push it.
+    debt: u64,
 }
 
 impl FixedWindow {
     #[must_use]
     pub fn new(rate: Rate) -> Self {
-        Self { rate }
+        Self { rate, debt: 0 }
+    }
+
+    /// The same with room for so much debt.
+    #[must_use]
+    pub fn with_debt(self, debt: u64) -> Self {
+        Self { debt: debt.min(MOST_COUNTED - self.rate.count()), ..self }
+    }
+
+    /// What may be counted at most.
+    #[must_use]
+    pub fn deepest(&self) -> u64 {
+        self.rate.count() + self.debt
     }
 
     #[must_use]
@@ -27,23 +41,22 @@ impl FixedWindow {
 
     #[must_use]
     pub fn settle(&self, state: State, now: Micros) -> State {
-        if state.until <= now { state } else { State { until: self.end(now), rest: state.rest } }
+        if state.until <= now { state } else { State::new(self.end(now), state.rest) }
     }
 
     #[must_use]
     pub fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
-        if cost == 0 {
-            return Verdict::Admit(self.settle(state, now));
-        }
         if cost > self.rate.count() {
             return Verdict::Refuse(Retry::Never);
         }
-        let count = used(state, now).saturating_add(cost);
+        let count = used(state, now).min(self.deepest()) + cost;
         let end = self.end(now);
-        if count <= self.rate.count() {
-            Verdict::Admit(State { until: end, rest: count })
-        } else {
+        if count > self.rate.count() {
             Verdict::Refuse(Retry::At(end))
+        } else if cost == 0 {
+            Verdict::Admit(self.settle(state, now))
+        } else {
+            Verdict::Admit(State::new(end, count))
         }
     }
 
@@ -55,11 +68,11 @@ impl FixedWindow {
         Report { remaining, grows_at: end, full_at: end }
     }
 
-    /// The settled state once the cost is charged, asked or not: at most `N`.
+    /// The settled state once the cost is charged, asked or not: at most as deep as may be.
     #[must_use]
     pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
-        let count = used(state, now).saturating_add(cost).min(self.rate.count());
-        State { until: self.end(now), rest: count }
+        let count = used(state, now).saturating_add(cost).min(self.deepest());
+        State::new(self.end(now), count)
     }
 
     /// A live state without a cost that was charged some time ago. A window that has passed has

@@ -40,11 +40,13 @@ pub struct PolicyText {
 impl PolicyText {
     #[must_use]
     pub fn new(limit: &Limit) -> Self {
-        let (quota, window) = (limit.policy.quota(), limit.policy.window_seconds());
+        let quota = limit.policy.quota();
+        let window = limit.policy.window_seconds();
+        let window = window.map_or_else(String::new, |seconds| format!(";w={seconds}"));
         PolicyText {
             visible: limit.response_headers,
             name: format!("\"{}\"", limit.name),
-            policy: format!("\"{}\";q={quota};w={window}", limit.name),
+            policy: format!("\"{}\";q={quota}{window}", limit.name),
             quota,
             x: format!("X-RateLimit-Limit: {quota}\r\nX-RateLimit-Remaining: "),
         }

@@ -18,6 +18,7 @@ pub mod census;
 mod dialer;
 pub mod failure;
 pub mod health;
+mod holdings;
 pub mod keeper;
 mod lane;
 mod ledger;
@@ -40,15 +41,21 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use self::adjustment::{Adjustment, Op};
+use self::failure::{Failure, Reason};
 use self::lane::Lane;
 use self::ledger::Doubt;
 use self::link::Link;
 use self::queue::{Done, Fate, Ticket};
 use self::refusals::{Refusal, Refusals};
 pub use self::shared::Shared;
+use self::slot::slot;
 use self::stand_in::Note;
+use self::terms::Told;
 use super::{Check, Decision, Names, Store, StoreError};
 use crate::clock::{self, Micros};
 use crate::limit::{Retry, Verdict};
@@ -82,6 +89,9 @@ impl RedisStore {
         let mut now = None;
         for check in checks.iter_mut() {
             check.refused = None;
+            if !check.enforced {
+                continue;
+            }
             if let Some((retry, refusal)) = refusals.refused(check, at) {
                 check.refused = Some(retry);
                 check.state = refusal.state;
@@ -94,6 +104,11 @@ impl RedisStore {
             let known = self.shared.local.look(check.bucket).unwrap_or_default();
             check.state = check.policy.settle(known, now);
             check.now = now;
+            if !check.enforced
+                && let Verdict::Refuse(retry) = check.policy.evaluate(check.state, now, check.cost)
+            {
+                check.refused = Some(retry);
+            }
         }
         Some(Decision { now, admitted: false, alone: false })
     }
@@ -113,13 +128,11 @@ impl RedisStore {
             Ok((reply, request)) => {
                 now.get_or_insert(reply.now());
                 admitted &= reply.admitted(request);
-                let mut states = reply.states(request);
-                for (index, check) in checks.iter_mut().enumerate() {
-                    if part.has(index) {
-                        check.state = states.next().unwrap_or_default();
-                        check.now = reply.now();
-                        check.refused = None;
-                    }
+                let here = checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index));
+                for ((_, check), told) in here.zip(reply.told(request)) {
+                    check.state = told.state;
+                    check.now = reply.now();
+                    check.refused = if told.would_refuse { refusal(check, 0, told) } else { None };
                 }
             }
             Err(_) => complete = false,
@@ -179,14 +192,16 @@ impl RedisStore {
     /// Remembers the states in case Redis fails. What it does not know of yet comes on top.
     fn note(&self, checks: &[Check<'_>]) {
         let Shared { local, ledger, owes, .. } = &*self.shared;
+        // Of places, this store holds what its own requests have.
+        let checks = checks.iter().filter(|check| !check.policy.is_held());
         if !owes.load(Ordering::Relaxed) {
-            return checks.iter().for_each(|it| local.note(it.bucket, it.state, it.now));
+            return checks.for_each(|it| local.note(it.bucket, it.policy, it.state, it.now));
         }
         let ledger = ledger.lock();
         for check in checks {
             let owed = ledger.owed(check.bucket, check.now);
             let state = check.policy.owe(check.state, check.now, owed);
-            local.note(check.bucket, state, check.now);
+            local.note(check.bucket, check.policy, state, check.now);
         }
         owes.store(!ledger.is_empty(), Ordering::Relaxed);
     }
@@ -199,8 +214,9 @@ impl RedisStore {
                 return;
             }
             let now = reply.now();
+            let charged = |check: &Check<'_>| check.spends && check.refused.is_none();
             let here = checks.iter().enumerate().filter(|(index, _)| part.has(*index));
-            let taken = here.map(|(_, check)| Adjustment {
+            let taken = here.filter(|(_, check)| charged(check)).map(|(_, check)| Adjustment {
                 op: Op::GiveBack { charged_at: now },
                 name: names.get(check.name),
                 policy: check.policy,
@@ -208,9 +224,9 @@ impl RedisStore {
             });
             self.link.adjust(part.slot, taken);
             let states = checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index));
-            for ((_, check), charged) in states.zip(reply.states(request)) {
-                if check.now == now {
-                    check.state = check.policy.give_back(charged, now, check.cost, now);
+            for ((_, check), told) in states.zip(reply.told(request)) {
+                if check.now == now && charged(check) {
+                    check.state = check.policy.give_back(told.state, now, check.cost, now);
                 }
             }
         });
@@ -227,17 +243,20 @@ impl RedisStore {
             if reply.admitted(request) {
                 return;
             }
+            let mut told = reply.told(request);
             for index in (0..checks.len()).filter(|index| part.has(*index)) {
+                let Some(told) = told.next() else { continue };
                 let (before, after) = checks.split_at_mut(index);
-                let Some(check) = after.first_mut() else { continue };
+                let Some(check) = after.first_mut().filter(|check| check.enforced) else {
+                    continue;
+                };
                 // Checks on one bucket count as their sum.
                 let same = before.iter().filter(|other| other.bucket == check.bucket);
-                let cost = same.fold(check.cost, |sum, other| sum.saturating_add(other.cost));
-                let verdict = check.policy.evaluate(check.state, check.now, cost);
-                let Verdict::Refuse(retry) = verdict else { continue };
+                let more = same.fold(0, |sum: u64, other| sum.saturating_add(other.cost));
+                let Some(retry) = refusal(check, more, told) else { continue };
                 check.refused = Some(retry);
                 found = true;
-                if matches!(retry, Retry::At(_)) {
+                if check.policy.is_foretold() && matches!(retry, Retry::At(_)) {
                     let Done { sent, received, .. } = done;
                     let (state, now) = (check.state, check.now);
                     refusals.insert(check.bucket, Refusal { state, now, sent, received });
@@ -248,8 +267,75 @@ impl RedisStore {
     }
 }
 
+/// Whether and until when a check refuses its cost and `more`, by what Redis told of it.
+fn refusal(check: &Check<'_>, more: u64, told: Told) -> Option<Retry> {
+    if let Some(at) = told.passes_at {
+        return Some(Retry::At(at));
+    }
+    match check.policy.evaluate(check.state, check.now, check.cost.saturating_add(more)) {
+        Verdict::Admit(_) => None,
+        Verdict::Refuse(retry) => Some(retry),
+    }
+}
+
+/// What a request asks for whose decision is on its way. If it leaves before that has come, what
+/// Redis then believes of its places is wrong.
+struct OnItsWay<'a, 'c> {
+    link: &'a Link,
+    checks: &'a mut [Check<'c>],
+    names: &'a Names,
+    decided: bool,
+}
+
+impl Drop for OnItsWay<'_, '_> {
+    fn drop(&mut self) {
+        if !self.decided {
+            doubt(self.link, self.checks, self.names);
+        }
+    }
+}
+
+/// Redis may have other counts of these places than are held.
+fn doubt(link: &Link, checks: &[Check<'_>], names: &Names) {
+    for check in checks.iter().filter(|check| check.policy.is_held() && check.spends) {
+        link.holdings.doubt(check.bucket, names.get(check.name), check.policy);
+    }
+}
+
 impl Store for RedisStore {
     async fn decide(
+        &self,
+        checks: &mut [Check<'_>],
+        names: &Names,
+    ) -> Result<Decision, StoreError> {
+        let decided = self.decide_all(checks, names).await;
+        if decided.as_ref().is_ok_and(|it| it.admitted) {
+            self.hold(checks, names, decided.as_ref().is_ok_and(|it| it.alone));
+        }
+        decided
+    }
+
+    async fn owe(&self, checks: &mut [Check<'_>], names: &Names) {
+        self.charge(checks, names).await;
+    }
+
+    fn release(&self, checks: &[Check<'_>], names: &Names) {
+        for check in checks {
+            self.shared.local.give_back(check, check.now);
+            let name = names.get(check.name);
+            self.link.holdings.give_back(check.bucket, name, check.policy, check.cost);
+        }
+    }
+
+    async fn settle(&self) {
+        while self.link.holdings.is_doubted() && !self.shared.health.is_open() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+impl RedisStore {
+    async fn decide_all(
         &self,
         checks: &mut [Check<'_>],
         names: &Names,
@@ -264,13 +350,17 @@ impl Store for RedisStore {
             return Ok(decision);
         }
         let ticket = self.link.queue.join(checks, names);
+        let mut on_its_way = OnItsWay { link: &self.link, checks, names, decided: false };
         let done = ticket.wait().await;
+        on_its_way.decided = true;
+        let checks = &mut *on_its_way.checks;
         let decided = match self.read(&ticket, done, checks, names) {
             Ok(decision) => Ok(decision),
             Err(notes) if done.fate != Fate::Sent && notes.contains(&Note::Charged) => {
                 Ok(self.admit_unheard(checks))
             }
             Err(notes) => {
+                doubt(&self.link, checks, names);
                 let decided = stand_in::decide_after_all(&self.shared, checks, names, &notes);
                 if done.fate == Fate::Sent && !decided.as_ref().is_ok_and(|it| it.admitted) {
                     self.give_back(&ticket, checks, names);
@@ -278,7 +368,65 @@ impl Store for RedisStore {
                 decided
             }
         };
+        drop(on_its_way);
         self.link.queue.recycle(ticket);
         decided
+    }
+
+    /// Counts the places that an admitted request holds.
+    fn hold(&self, checks: &mut [Check<'_>], names: &Names, alone: bool) {
+        let taken = |check: &&mut Check<'_>| {
+            check.policy.is_held() && check.spends && check.refused.is_none() && check.decided
+        };
+        for check in checks.iter_mut().filter(taken) {
+            let name = names.get(check.name);
+            self.link.holdings.take(check.bucket, name, check.policy, check.cost);
+            if alone {
+                // It has been counted here by deciding, and Redis does not know of it.
+                self.link.holdings.doubt(check.bucket, name, check.policy);
+            } else {
+                check.shared = self.shared.local.owe_one(*check).shared;
+            }
+        }
+    }
+
+    /// Charges costs after the fact. Each is charged at most once: if it cannot be known whether
+    /// Redis has done so, it is taken to have.
+    async fn charge(&self, checks: &mut [Check<'_>], names: &Names) {
+        let shared = &*self.shared;
+        let cluster = shared.is_cluster();
+        let place = |check: &Check<'_>| if cluster { slot(names.get(check.name)) } else { 0 };
+        let mut slots: SmallVec<[u16; 4]> = checks.iter().map(place).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let deadline = clock::recent() + shared.timeout;
+        for slot in slots {
+            let here = || checks.iter().filter(|check| place(check) == slot);
+            let adjustments: Vec<_> = here()
+                .map(|check| Adjustment {
+                    op: Op::Owe,
+                    name: names.get(check.name),
+                    policy: check.policy,
+                    cost: check.cost,
+                })
+                .collect();
+            let charged = if shared.health.is_open() {
+                Err(Failure::not_asked())
+            } else {
+                self.link.owe(slot, &adjustments, deadline).await
+            };
+            match charged {
+                Ok(()) => here().for_each(|check| {
+                    shared.local.owe_one(*check);
+                }),
+                Err(failure) => {
+                    if failure.reason != Reason::NotAsked {
+                        shared.health.count(&failure);
+                    }
+                    let owed = !failure.is_silence();
+                    here().for_each(|check| stand_in::owe(shared, check, names, owed));
+                }
+            }
+        }
     }
 }

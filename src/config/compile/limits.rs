@@ -10,7 +10,7 @@ use crate::limit::fixed_window::FixedWindow;
 use crate::limit::rate::MAX_COUNT;
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::token_bucket::{BurstError, TokenBucket};
-use crate::limit::{Key, Limit, Missing, OnError, Policy, Rate, Source};
+use crate::limit::{Cost, Key, Limit, Missing, OnError, Policy, Rate, Source};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Algorithm {
@@ -61,13 +61,11 @@ fn limit(name: &str, mut section: Section<'_>, failing: Failing) -> Option<Limit
         Some(value) => self::cost(&value, policy.as_ref())?,
     };
     Some(Limit {
-        name: name.to_owned(),
-        key: key?,
-        policy: policy?,
-        cost,
+        cost: Cost::Fixed(cost),
         missing: missing.flatten().unwrap_or(Missing::Ip),
         response_headers,
         on_error: on_error.flatten().unwrap_or(failing.on_error),
+        ..Limit::new(name, key?, policy?)
     })
 }
 

@@ -78,6 +78,8 @@ fn route(
         request_headers,
         response_headers,
         timeout,
+        cost: None,
+        degrade: None,
     })
 }
 

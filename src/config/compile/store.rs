@@ -48,6 +48,7 @@ pub(super) fn store(mut section: Section<'_>) -> (Store, Failing) {
         }
         None => None,
     };
-    let store = Store { kind: store.unwrap_or(StoreKind::Memory), max_keys, on_error };
+    let store =
+        Store { kind: store.unwrap_or(StoreKind::Memory), max_keys, on_error, snapshot: None };
     (store, Failing { on_error, possible: kind != Some(Kind::Memory) })
 }

@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::{good, limit, route, with_route};
 use crate::config::settings::{Balance, HostPattern, LogTarget, Origin, Segment, Target};
-use crate::limit::{Key, Missing, Policy, Source};
+use crate::limit::{Cost, Key, Missing, Policy, Source};
 
 #[test]
 fn listeners_are_one_address_or_several() {
@@ -145,8 +145,8 @@ fn limits_carry_algorithm_cost_and_missing() {
     );
     let limit = good(&text).settings.limits.remove(0);
     assert!(matches!(limit.policy, Policy::SlidingWindow(_)));
-    assert_eq!((limit.cost, limit.missing), (5, Missing::Deny));
-    assert_eq!((limit.policy.quota(), limit.policy.window_seconds()), (1000, 10));
+    assert_eq!((&limit.cost, limit.missing), (&Cost::Fixed(5), Missing::Deny));
+    assert_eq!((limit.policy.quota(), limit.policy.window_seconds()), (1000, Some(10)));
     assert!(!limit.response_headers);
 }
 

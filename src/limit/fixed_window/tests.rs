@@ -15,7 +15,7 @@ fn window(count: u64, seconds: u64) -> FixedWindow {
 fn a_window_ends_at_a_multiple_of_its_period() {
     let end = Micros(NOW.0 + 40_000_000);
     let once = window(1, 60);
-    let used = State { until: end, rest: 1 };
+    let used = State::new(end, 1);
     assert_eq!(once.evaluate(State::default(), NOW, 1), Verdict::Admit(used));
     assert_eq!(once.evaluate(used, NOW, 1), Verdict::Refuse(Retry::At(end)));
     assert!(matches!(once.evaluate(used, end, 1), Verdict::Admit(_)));
@@ -32,9 +32,9 @@ fn more_than_the_count_never_passes() {
 fn a_live_count_stays_used_in_this_window_whatever_wrote_it() {
     let minute_end = Micros(NOW.0 + 40_000_000);
     for until in [NOW.0 + 1, NOW.0 + 3_600_000_000] {
-        let foreign = State { until: Micros(until), rest: 5 };
+        let foreign = State::new(Micros(until), 5);
         let settled = window(5, 60).settle(foreign, NOW);
-        assert_eq!(settled, State { until: minute_end, rest: 5 });
+        assert_eq!(settled, State::new(minute_end, 5));
         let refused = Verdict::Refuse(Retry::At(minute_end));
         assert_eq!(window(5, 60).evaluate(foreign, NOW, 1), refused);
     }
@@ -42,7 +42,7 @@ fn a_live_count_stays_used_in_this_window_whatever_wrote_it() {
 
 #[test]
 fn a_lowered_count_leaves_nothing_and_no_debt() {
-    let used = State { until: Micros(NOW.0 + 40_000_000), rest: 50 };
+    let used = State::new(Micros(NOW.0 + 40_000_000), 50);
     assert_eq!(window(10, 60).report(used, NOW).remaining, 0);
     assert_eq!(window(10, 60).evaluate(used, NOW, 0), Verdict::Admit(used));
 }
@@ -51,8 +51,8 @@ fn a_lowered_count_leaves_nothing_and_no_debt() {
 fn a_window_gives_back_what_was_charged_in_it_and_no_more() {
     let minute = window(10, 60);
     let end = Micros(NOW.0 + 40_000_000);
-    let used = State { until: end, rest: 5 };
-    assert_eq!(minute.give_back(used, 2, NOW), State { until: end, rest: 3 });
+    let used = State::new(end, 5);
+    assert_eq!(minute.give_back(used, 2, NOW), State::new(end, 3));
     assert_eq!(minute.give_back(used, 6, NOW), State::default());
     let minute_before = Micros(NOW.0 - 60_000_000);
     assert_eq!(minute.give_back(used, 2, minute_before), used);
@@ -61,6 +61,6 @@ fn a_window_gives_back_what_was_charged_in_it_and_no_more() {
 #[test]
 fn a_window_owes_at_most_its_count() {
     let end = Micros(NOW.0 + 40_000_000);
-    let owed = window(10, 60).owe(State { until: end, rest: 8 }, NOW, 5);
-    assert_eq!(owed, State { until: end, rest: 10 });
+    let owed = window(10, 60).owe(State::new(end, 8), NOW, 5);
+    assert_eq!(owed, State::new(end, 10));
 }

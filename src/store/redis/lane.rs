@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, interval, timeout, timeout_at};
 
 use super::batch::{Batch, Fence};
 use super::failure::{Failure, Reason};
@@ -16,11 +16,15 @@ use super::queue::{Call, Done, Fate, Group};
 use super::reply::{self, Reply};
 use super::script::{self, Form};
 use super::session::{Session, is_unknown_script, send};
+use super::terms::LEASE;
 use crate::clock;
 
 /// So many failures in a row, none of which says that Redis is gone, open the breaker all the
 /// same.
 const STRIKES: u32 = 3;
+
+/// How long a word about places may take when nobody waits for it.
+const RESTATE: Duration = Duration::from_secs(1);
 
 /// How long a reply that missed its deadline is still waited for. Nobody waits with it.
 const LATE: Duration = Duration::from_secs(10);
@@ -41,8 +45,20 @@ impl Lane {
 
     async fn drive(mut self) {
         let link = self.link.clone();
+        let mut renewal = interval(LEASE / 3);
         loop {
-            let call = link.queue.next().await;
+            let call = tokio::select! {
+                biased;
+                call = link.queue.next() => call,
+                () = link.holdings.changed() => {
+                    link.restate(Instant::now() + RESTATE).await;
+                    continue;
+                }
+                _ = renewal.tick() => {
+                    link.holdings.doubt_all();
+                    continue;
+                }
+            };
             let mut groups = call.take();
             let sent = Instant::now();
             self.fate = Fate::NotRun;
@@ -66,6 +82,7 @@ impl Lane {
             if Instant::now() >= call.deadline {
                 return fill(groups, &Failure::not_asked());
             }
+            link.restate(call.deadline).await;
             if let Fate::Unknown(number) = self.fate
                 && link.verdicts.borrow().was_told(number)
             {
@@ -119,7 +136,7 @@ impl Lane {
         let mut form = Form::Hash;
         loop {
             let fence = Fence { name: &self.link.fence, call: number };
-            let command = batch.call(&script::DECIDE, form, Some(fence));
+            let command = batch.call(&script::DECIDE, form, Some(fence), self.link.asker());
             let mut connection = connection.clone();
             let mut sent = Box::pin(async move { send(&mut connection, &command).await });
             let Ok(answer) = timeout_at(deadline, &mut sent).await else {
@@ -139,7 +156,7 @@ impl Lane {
     /// counts as charged, and is sent no second time.
     async fn send_to_cluster(&self, nodes: &Nodes, deadline: Instant, groups: &mut [Group]) {
         let ask = async |group: &Group| {
-            let command = |form| group.batch.call(&script::DECIDE, form, None);
+            let command = |form| group.batch.call(&script::DECIDE, form, None, self.link.asker());
             let run = nodes.run(group.slot, deadline, command);
             match timeout_at(deadline, run).await.map_err(|_| Failure::timeout())?? {
                 Value::BulkString(bytes) => Ok(Reply::parse(&bytes, &group.batch)?),

@@ -262,8 +262,8 @@ impl Ticket {
 }
 
 fn charge<'a>(check: &Check<'a>, names: &'a Names) -> Charge<'a> {
-    let Check { bucket, policy, cost, .. } = *check;
-    Charge { bucket, name: names.get(check.name), policy, cost }
+    let Check { bucket, policy, cost, late, spends, enforced, .. } = *check;
+    Charge { bucket, name: names.get(check.name), policy, cost, late, spends, enforced }
 }
 
 #[cfg(test)]

@@ -84,11 +84,16 @@ fn decide(
     let decided = checks.iter_mut().filter(|check| local(check)).zip(&shared_out);
     for (check, outcome) in decided {
         (check.state, check.now, check.refused) = (outcome.state, outcome.now, outcome.refused);
+        check.shared = outcome.shared;
     }
     if !decision.admitted {
         return Ok(Decision { alone: true, ..decision });
     }
-    for (index, check) in checks.iter().enumerate().filter(|(_, check)| local(check)) {
+    // Places are not owed: Redis is told of all that are held.
+    let owes = |check: &Check<'_>| {
+        local(check) && check.spends && check.refused.is_none() && !check.policy.is_held()
+    };
+    for (index, check) in checks.iter().enumerate().filter(|(_, check)| owes(check)) {
         let doubt = match notes.get(index).unwrap_or(&Note::Owed) {
             Note::Owed => None,
             Note::Doubted(doubt) => Some(*doubt),
@@ -105,4 +110,29 @@ fn decide(
         shared.owes.store(true, Ordering::Relaxed);
     }
     Ok(Decision { alone: true, ..decision })
+}
+
+/// Charges a cost after the fact that Redis was not asked to charge, or may have been: then it is
+/// not owed.
+pub(super) fn owe(shared: &Shared, check: &Check<'_>, names: &Names, owed: bool) {
+    if check.on_error != OnError::Local {
+        return;
+    }
+    let before = shared.local.look(check.bucket).unwrap_or_default().until;
+    let charged = shared.local.owe_one(*check);
+    if !owed {
+        return;
+    }
+    let debt = Debt {
+        name: names.get(check.name).to_vec(),
+        policy: *check.policy,
+        cost: check.cost,
+        until: charged.state.until,
+        since: before.max(charged.now),
+    };
+    shared.ledger.lock().add(check.bucket, debt, None, charged.now);
+    shared.owes.store(true, Ordering::Relaxed);
+    if !shared.health.is_open() {
+        shared.owing.notify_one();
+    }
 }
