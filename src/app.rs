@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::config::settings::{self, StoreKind};
 use crate::config::watch::Watch;
 use crate::config::{Loaded, Source, store_summary};
-use crate::gateway::{Compiled, Gateway};
+use crate::gateway::{Compiled, Gateway, Queues};
 use crate::listen::acceptor::{self, Room};
 use crate::listen::worker::Worker;
 use crate::shutdown::{Signal, Signals};
@@ -194,10 +194,11 @@ fn start_workers(
     compiled: &Arc<Compiled>,
 ) -> Result<Vec<Worker>, AppError> {
     let via: Arc<str> = node.into();
+    let queues = Arc::new(Queues::default());
     let start = |index| {
-        let (store, hasher, via) = (store.clone(), hasher.clone(), via.clone());
-        let for_gateway = compiled.clone();
-        let gateway = move || Gateway::new(&store, hasher, via, for_gateway);
+        let (store, hasher) = (store.clone(), hasher.clone());
+        let (shared, for_gateway) = ((queues.clone(), via.clone()), compiled.clone());
+        let gateway = move || Gateway::new(&store, hasher, shared, for_gateway);
         Ok(Worker::start(index, gateway, compiled.clone())?)
     };
     (0..count).map(start).collect()

@@ -73,6 +73,52 @@ impl<'a> Check<'a> {
     }
 }
 
+/// A check that outlives its request's first half: a charge that is made when the response is
+/// known, or places that are held until it has ended.
+#[derive(Debug, Clone)]
+pub struct Lasting {
+    policy: Policy,
+    limit: u64,
+    bucket: BucketId,
+    name: Box<[u8]>,
+    pub cost: u64,
+    on_error: OnError,
+    now: Micros,
+    shared: bool,
+}
+
+impl Lasting {
+    #[must_use]
+    pub fn of(check: &Check<'_>, names: &Names) -> Self {
+        let Check { limit, bucket, cost, on_error, now, shared, .. } = *check;
+        let name = names.get(check.name).into();
+        Lasting { policy: *check.policy, limit, bucket, name, cost, on_error, now, shared }
+    }
+
+    /// The same as a check, without its name.
+    #[must_use]
+    pub fn check(&self) -> Check<'_> {
+        let Lasting { ref policy, limit, bucket, cost, on_error, now, shared, .. } = *self;
+        Check { on_error, now, shared, ..Check::new(policy, limit, bucket, cost) }
+    }
+
+    /// What the bucket is called where many gateways share it.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    #[must_use]
+    pub fn bucket(&self) -> BucketId {
+        self.bucket
+    }
+
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+}
+
 /// The outcome of all of a request's checks, taken together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
@@ -112,10 +158,13 @@ pub trait Store {
 
     /// Charges costs after the fact, whether they pass or not: buckets go below zero as far as
     /// their limits have room for debts.
-    fn owe(&self, checks: &mut [Check<'_>], names: &Names) -> impl Future<Output = ()>;
+    fn owe(&self, charges: &[Lasting]) -> impl Future<Output = ()>;
+
+    /// The same for one who does not wait until it is done.
+    fn owe_unheard(&self, charges: &[Lasting]);
 
     /// Gives back the places that an admitted request has held. Does not wait.
-    fn release(&self, checks: &[Check<'_>], names: &Names);
+    fn release(&self, places: &[Lasting]);
 
     /// Resolves when everything that does not wait has been done.
     fn settle(&self) -> impl Future<Output = ()>;
@@ -140,17 +189,24 @@ impl Store for AnyStore {
         }
     }
 
-    async fn owe(&self, checks: &mut [Check<'_>], names: &Names) {
+    async fn owe(&self, charges: &[Lasting]) {
         match self {
-            AnyStore::Memory(store) => store.owe_all(checks),
-            AnyStore::Redis(store) => store.owe(checks, names).await,
+            AnyStore::Memory(store) => store.owe(charges).await,
+            AnyStore::Redis(store) => store.owe(charges).await,
         }
     }
 
-    fn release(&self, checks: &[Check<'_>], names: &Names) {
+    fn owe_unheard(&self, charges: &[Lasting]) {
         match self {
-            AnyStore::Memory(store) => Store::release(&**store, checks, names),
-            AnyStore::Redis(store) => store.release(checks, names),
+            AnyStore::Memory(store) => store.owe_unheard(charges),
+            AnyStore::Redis(store) => store.owe_unheard(charges),
+        }
+    }
+
+    fn release(&self, places: &[Lasting]) {
+        match self {
+            AnyStore::Memory(store) => Store::release(&**store, places),
+            AnyStore::Redis(store) => store.release(places),
         }
     }
 

@@ -8,7 +8,7 @@ use super::fields::Fields;
 use super::structured::is_policy_list;
 use crate::clock::Micros;
 use crate::config::settings;
-use crate::limit::{Limit, Report, Retry};
+use crate::limit::{Limit, Mode, Report, Retry};
 use crate::store::Check;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -44,7 +44,7 @@ impl PolicyText {
         let window = limit.policy.window_seconds();
         let window = window.map_or_else(String::new, |seconds| format!(";w={seconds}"));
         PolicyText {
-            visible: limit.response_headers,
+            visible: limit.response_headers && limit.mode == Mode::Enforce,
             name: format!("\"{}\"", limit.name),
             policy: format!("\"{}\";q={quota}{window}", limit.name),
             quota,

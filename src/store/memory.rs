@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use self::decision::Act;
 use self::overflow::Overflow;
 use self::shard::Shard;
-use super::{BucketId, Check, Decision, Names, Store, StoreError};
+use super::{BucketId, Check, Decision, Lasting, Names, Store, StoreError};
 use crate::clock::{Clock, Micros};
 use crate::limit::sliding_log::Log;
 use crate::limit::{Policy, State, Verdict};
@@ -80,15 +80,10 @@ impl MemoryStore {
         decision::decide(self, checks, Act::Decide)
     }
 
-    /// Charges costs, whether they pass or not: what [`Store::owe`] does here.
-    pub fn owe_all(&self, checks: &mut [Check<'_>]) {
-        decision::decide(self, checks, Act::Owe);
-    }
-
-    /// Charges one cost so, and tells what came of it.
+    /// Charges a cost, whether it passes or not, and tells what came of it.
     pub fn owe_one<'a>(&self, check: Check<'a>) -> Check<'a> {
         let mut checks = [check];
-        self.owe_all(&mut checks);
+        decision::decide(self, &mut checks, Act::Owe);
         let [check] = checks;
         check
     }
@@ -228,12 +223,21 @@ impl Store for MemoryStore {
         Ok(self.decide_now(checks))
     }
 
-    async fn owe(&self, checks: &mut [Check<'_>], _names: &Names) {
-        self.owe_all(checks);
+    async fn owe(&self, charges: &[Lasting]) {
+        self.owe_unheard(charges);
     }
 
-    fn release(&self, checks: &[Check<'_>], _names: &Names) {
-        checks.iter().for_each(|check| self.give_back(check, check.now));
+    fn owe_unheard(&self, charges: &[Lasting]) {
+        for charge in charges {
+            self.owe_one(charge.check());
+        }
+    }
+
+    fn release(&self, places: &[Lasting]) {
+        for place in places {
+            let check = place.check();
+            self.give_back(&check, check.now);
+        }
     }
 
     async fn settle(&self) {}

@@ -56,7 +56,7 @@ pub use self::shared::Shared;
 use self::slot::slot;
 use self::stand_in::Note;
 use self::terms::Told;
-use super::{Check, Decision, Names, Store, StoreError};
+use super::{Check, Decision, Lasting, Names, Store, StoreError};
 use crate::clock::{self, Micros};
 use crate::limit::{Retry, Verdict};
 
@@ -278,6 +278,11 @@ fn refusal(check: &Check<'_>, more: u64, told: Told) -> Option<Retry> {
     }
 }
 
+fn owed(charge: &Lasting) -> Adjustment<'_> {
+    let (name, policy, cost) = (charge.name(), charge.policy(), charge.cost);
+    Adjustment { op: Op::Owe, name, policy, cost }
+}
+
 /// What a request asks for whose decision is on its way. If it leaves before that has come, what
 /// Redis then believes of its places is wrong.
 struct OnItsWay<'a, 'c> {
@@ -315,15 +320,48 @@ impl Store for RedisStore {
         decided
     }
 
-    async fn owe(&self, checks: &mut [Check<'_>], names: &Names) {
-        self.charge(checks, names).await;
+    /// Each cost is charged at most once: if it cannot be known whether Redis has done so, it is
+    /// taken to have.
+    async fn owe(&self, charges: &[Lasting]) {
+        let shared = &*self.shared;
+        let cluster = shared.is_cluster();
+        let place = |charge: &Lasting| if cluster { slot(charge.name()) } else { 0 };
+        let mut slots: SmallVec<[u16; 4]> = charges.iter().map(place).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let deadline = clock::look() + shared.timeout;
+        for slot in slots {
+            let here = || charges.iter().filter(|charge| place(charge) == slot);
+            let adjustments: Vec<_> = here().map(owed).collect();
+            let charged = if shared.health.is_open() {
+                Err(Failure::not_asked())
+            } else {
+                self.link.owe(slot, &adjustments, deadline).await
+            };
+            match charged {
+                Ok(()) => here().for_each(|charge| {
+                    shared.local.owe_one(charge.check());
+                }),
+                Err(failure) => {
+                    if failure.reason != Reason::NotAsked {
+                        shared.health.count(&failure);
+                    }
+                    here().for_each(|it| stand_in::owe(shared, it, !failure.is_silence()));
+                }
+            }
+        }
     }
 
-    fn release(&self, checks: &[Check<'_>], names: &Names) {
-        for check in checks {
-            self.shared.local.give_back(check, check.now);
-            let name = names.get(check.name);
-            self.link.holdings.give_back(check.bucket, name, check.policy, check.cost);
+    fn owe_unheard(&self, charges: &[Lasting]) {
+        charges.iter().for_each(|charge| stand_in::owe(&self.shared, charge, true));
+    }
+
+    fn release(&self, places: &[Lasting]) {
+        for place in places {
+            let check = place.check();
+            self.shared.local.give_back(&check, check.now);
+            let holdings = &self.link.holdings;
+            holdings.give_back(check.bucket, place.name(), check.policy, check.cost);
         }
     }
 
@@ -386,46 +424,6 @@ impl RedisStore {
                 self.link.holdings.doubt(check.bucket, name, check.policy);
             } else {
                 check.shared = self.shared.local.owe_one(*check).shared;
-            }
-        }
-    }
-
-    /// Charges costs after the fact. Each is charged at most once: if it cannot be known whether
-    /// Redis has done so, it is taken to have.
-    async fn charge(&self, checks: &mut [Check<'_>], names: &Names) {
-        let shared = &*self.shared;
-        let cluster = shared.is_cluster();
-        let place = |check: &Check<'_>| if cluster { slot(names.get(check.name)) } else { 0 };
-        let mut slots: SmallVec<[u16; 4]> = checks.iter().map(place).collect();
-        slots.sort_unstable();
-        slots.dedup();
-        let deadline = clock::recent() + shared.timeout;
-        for slot in slots {
-            let here = || checks.iter().filter(|check| place(check) == slot);
-            let adjustments: Vec<_> = here()
-                .map(|check| Adjustment {
-                    op: Op::Owe,
-                    name: names.get(check.name),
-                    policy: check.policy,
-                    cost: check.cost,
-                })
-                .collect();
-            let charged = if shared.health.is_open() {
-                Err(Failure::not_asked())
-            } else {
-                self.link.owe(slot, &adjustments, deadline).await
-            };
-            match charged {
-                Ok(()) => here().for_each(|check| {
-                    shared.local.owe_one(*check);
-                }),
-                Err(failure) => {
-                    if failure.reason != Reason::NotAsked {
-                        shared.health.count(&failure);
-                    }
-                    let owed = !failure.is_silence();
-                    here().for_each(|check| stand_in::owe(shared, check, names, owed));
-                }
             }
         }
     }

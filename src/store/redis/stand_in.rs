@@ -12,7 +12,7 @@ use super::Shared;
 use super::ledger::{Debt, Doubt, Ledger};
 use crate::clock::Micros;
 use crate::limit::{OnError, Policy};
-use crate::store::{Check, Decision, Names, StoreError};
+use crate::store::{Check, Decision, Lasting, Names, StoreError};
 
 /// What is written down of a check if its request passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,19 +112,19 @@ fn decide(
     Ok(Decision { alone: true, ..decision })
 }
 
-/// Charges a cost after the fact that Redis was not asked to charge, or may have been: then it is
-/// not owed.
-pub(super) fn owe(shared: &Shared, check: &Check<'_>, names: &Names, owed: bool) {
-    if check.on_error != OnError::Local {
+/// Charges a cost after the fact without Redis. It is owed there, unless Redis may have charged it.
+pub(super) fn owe(shared: &Shared, charge: &Lasting, owed: bool) {
+    let check = charge.check();
+    if check.on_error != OnError::Local && shared.health.is_open() {
         return;
     }
     let before = shared.local.look(check.bucket).unwrap_or_default().until;
-    let charged = shared.local.owe_one(*check);
+    let charged = shared.local.owe_one(check);
     if !owed {
         return;
     }
     let debt = Debt {
-        name: names.get(check.name).to_vec(),
+        name: charge.name().to_vec(),
         policy: *check.policy,
         cost: check.cost,
         until: charged.state.until,
