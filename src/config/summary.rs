@@ -12,6 +12,7 @@ use super::settings::{
     Balance, HostPattern, Origin, PathPattern, Route, Segment, Settings, Target, Upstream,
 };
 use super::units::show_rate;
+use crate::limit::fixed_window::Windows;
 use crate::limit::{Key, Limit, Missing, OnError, Policy, Source};
 pub use store::store;
 
@@ -86,9 +87,12 @@ fn origin(origin: &Origin) -> String {
 /// `on_error` is told only where it is not the store's.
 fn limit_row(limit: &Limit, on_error: OnError) -> Vec<String> {
     let (rate, burst) = match &limit.policy {
-        Policy::TokenBucket(it) => (it.rate(), format!("burst {}", it.burst())),
-        Policy::SlidingWindow(it) => (it.rate(), String::new()),
-        Policy::FixedWindow(it) => (it.rate(), String::new()),
+        Policy::TokenBucket(it) => (show_rate(it.rate()), format!("burst {}", it.burst())),
+        Policy::SlidingWindow(it) => (show_rate(it.rate()), String::new()),
+        Policy::FixedWindow(it) => match it.windows() {
+            Windows::Every(rate) => (show_rate(rate), String::new()),
+            Windows::Calendar(calendar) => (format!("{}/{calendar}", it.count()), String::new()),
+        },
     };
     let missing = match limit.missing {
         _ if always_there(&limit.key) => "",
@@ -105,7 +109,7 @@ fn limit_row(limit: &Limit, on_error: OnError) -> Vec<String> {
         limit.name.clone(),
         key(&limit.key),
         limit.policy.algorithm().to_owned(),
-        show_rate(rate),
+        rate,
         burst,
         format!("cost {}", limit.cost),
         missing.to_owned(),

@@ -157,7 +157,7 @@ impl Policy {
         match self {
             Policy::TokenBucket(it) => it.burst(),
             Policy::SlidingWindow(it) => it.rate().count(),
-            Policy::FixedWindow(it) => it.rate().count(),
+            Policy::FixedWindow(it) => it.count(),
         }
     }
 
@@ -167,7 +167,7 @@ impl Policy {
         match self {
             Policy::TokenBucket(it) => it.refill_seconds(),
             Policy::SlidingWindow(it) => it.rate().period_us().div_ceil(1_000_000),
-            Policy::FixedWindow(it) => it.rate().period_us().div_ceil(1_000_000),
+            Policy::FixedWindow(it) => it.seconds(),
         }
     }
 

@@ -27,14 +27,15 @@ pub enum Op {
     Owe,
 }
 
-/// The call that makes them. All buckets must be of one slot. With a fence, it is made once however
-/// often it is sent.
+/// The call that makes them, when Redis's clock shows about the time `around`. All buckets must be
+/// of one slot. With a fence, it is made once however often it is sent.
 #[must_use]
 pub fn call(
     adjustments: &[Adjustment<'_>],
     script: &Script,
     form: Form,
     fence: Option<Fence<'_>>,
+    around: Micros,
 ) -> Cmd {
     let mut cmd = script.call(form, 0, 0);
     cmd.arg(adjustments.len() + usize::from(fence.is_some()));
@@ -50,7 +51,7 @@ pub fn call(
         };
         msgpack::number(&mut argument, op);
         msgpack::number(&mut argument, charged_at);
-        Terms::new(policy, *cost).write(&mut argument);
+        Terms::new(policy, *cost).write(&mut argument, around);
     }
     if let Some(fence) = fence {
         cmd.arg(fence.name);

@@ -10,6 +10,7 @@ use redis::Cmd;
 use super::msgpack;
 use super::script::{Form, Script};
 use super::terms::Terms;
+use crate::clock::Micros;
 use crate::limit::Policy;
 use crate::store::BucketId;
 
@@ -162,10 +163,16 @@ impl Batch {
         self.checks[checks].iter().map(|place| &self.terms[*place])
     }
 
-    /// The call that decides all requests.
+    /// The call that decides all requests, when Redis's clock shows about the time `around`.
     #[must_use]
-    pub fn call(&self, script: &Script, form: Form, fence: Option<Fence<'_>>) -> Cmd {
-        let argument = self.argument(fence.map(|fence| fence.call));
+    pub fn call(
+        &self,
+        script: &Script,
+        form: Form,
+        fence: Option<Fence<'_>>,
+        around: Micros,
+    ) -> Cmd {
+        let argument = self.argument(fence.map(|fence| fence.call), around);
         let mut cmd = script.call(form, self.keys.len() + 6, self.names.len() + argument.len());
         cmd.arg(self.keys.len() + usize::from(fence.is_some()));
         let mut start = 0;
@@ -180,15 +187,15 @@ impl Batch {
         cmd
     }
 
-    fn argument(&self, call: Option<u64>) -> Vec<u8> {
-        /// Five numbers of nine bytes, and the head of their array.
-        const TERMS: usize = 46;
+    fn argument(&self, call: Option<u64>, around: Micros) -> Vec<u8> {
+        /// At most eight numbers of nine bytes, and the head of their array.
+        const TERMS: usize = 73;
         let bytes = self.encoded.len() + TERMS * self.terms.len() + 32;
         let mut argument = Vec::with_capacity(bytes);
         msgpack::array(&mut argument, 2 + usize::from(call.is_some()));
         msgpack::array(&mut argument, self.terms.len());
         for terms in &self.terms {
-            terms.write(&mut argument);
+            terms.write(&mut argument, around);
         }
         msgpack::array(&mut argument, self.requests.len());
         argument.extend_from_slice(&self.encoded);

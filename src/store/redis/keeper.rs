@@ -190,7 +190,7 @@ impl Keeper {
         let request = batch.push(std::iter::once(charge));
         let value = session
             .run(slot(&name), Instant::now() + PATIENCE, |form| {
-                batch.call(&script::DECIDE, form, None)
+                batch.call(&script::DECIDE, form, None, self.shared.clock.now())
             })
             .await?;
         let Value::BulkString(bytes) = value else {
@@ -249,8 +249,9 @@ impl Keeper {
         let fence = Fence { name: &self.fence, call: payment.number };
         let fence = (!session.is_cluster()).then_some(fence);
         let deadline = Instant::now() + PATIENCE;
-        let paid = adjust(session, payment.slot, &adjustments, fence, deadline).await;
-        match paid {
+        let clock = &self.shared.clock;
+        let paid = adjust(session, payment.slot, &adjustments, fence, clock, deadline);
+        match paid.await {
             Ok(()) => Ok(()),
             Err(failure) => {
                 if !failure.is_silence() {

@@ -119,7 +119,8 @@ impl Lane {
         let mut form = Form::Hash;
         loop {
             let fence = Fence { name: &self.link.fence, call: number };
-            let command = batch.call(&script::DECIDE, form, Some(fence));
+            let around = self.link.shared.clock.now();
+            let command = batch.call(&script::DECIDE, form, Some(fence), around);
             let mut connection = connection.clone();
             let mut sent = Box::pin(async move { send(&mut connection, &command).await });
             let Ok(answer) = timeout_at(deadline, &mut sent).await else {
@@ -139,7 +140,8 @@ impl Lane {
     /// counts as charged, and is sent no second time.
     async fn send_to_cluster(&self, nodes: &Nodes, deadline: Instant, groups: &mut [Group]) {
         let ask = async |group: &Group| {
-            let command = |form| group.batch.call(&script::DECIDE, form, None);
+            let around = self.link.shared.clock.now();
+            let command = |form| group.batch.call(&script::DECIDE, form, None, around);
             let run = nodes.run(group.slot, deadline, command);
             match timeout_at(deadline, run).await.map_err(|_| Failure::timeout())?? {
                 Value::BulkString(bytes) => Ok(Reply::parse(&bytes, &group.batch)?),

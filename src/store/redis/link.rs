@@ -20,6 +20,7 @@ use super::script;
 use super::session::Session;
 use super::slot::slot;
 use super::verdicts::Verdicts;
+use crate::clock::Clock;
 use crate::limit::Policy;
 
 /// How long an adjustment may take. Nobody waits for it.
@@ -163,7 +164,8 @@ impl Link {
         tokio::task::spawn_local(async move {
             let adjustments: Vec<_> = owned.iter().map(Owned::borrow).collect();
             let deadline = Instant::now() + ADJUST_TIMEOUT;
-            if let Err(failure) = adjust(&session, slot, &adjustments, None, deadline).await {
+            let adjusted = adjust(&session, slot, &adjustments, None, &shared.clock, deadline);
+            if let Err(failure) = adjusted.await {
                 shared.health.count(&failure);
             }
         });
@@ -191,16 +193,16 @@ impl Owned {
     }
 }
 
-/// Gives back, or charges what is owed, on keys that all lie in `slot`.
+/// Gives back, or charges what is owed, on keys that all lie in `slot`. The clock shows the time of
+/// Redis.
 pub(super) async fn adjust(
     session: &Session,
     slot: u16,
     adjustments: &[Adjustment<'_>],
     fence: Option<Fence<'_>>,
+    clock: &Clock,
     deadline: Instant,
 ) -> Result<(), Failure> {
-    let script = &*script::ADJUST;
-    let run =
-        session.run(slot, deadline, |form| adjustment::call(adjustments, script, form, fence));
-    run.await.map(|_| ())
+    let call = |form| adjustment::call(adjustments, &script::ADJUST, form, fence, clock.now());
+    session.run(slot, deadline, call).await.map(|_| ())
 }

@@ -5,6 +5,7 @@
 
 use super::msgpack::{self, Reader};
 use crate::clock::Micros;
+use crate::limit::fixed_window::Windows;
 use crate::limit::{Policy, State};
 
 /// Any instant: what a double holds exactly.
@@ -27,7 +28,9 @@ impl Terms {
         Self { policy: *policy, cost: policy.bounded(cost) }
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    /// Lua knows no time zones: of a calendar it is told the bounds of the windows around the time
+    /// that Redis's clock is about to show.
+    pub(super) fn write(&self, out: &mut Vec<u8>, around: Micros) {
         match &self.policy {
             Policy::TokenBucket(it) => {
                 let [cost, empty] = it.spans(self.cost);
@@ -37,9 +40,15 @@ impl Terms {
                 let rate = it.rate();
                 write_all(out, &[2, self.cost, rate.count(), rate.period_us(), it.mark()]);
             }
-            Policy::FixedWindow(it) => {
-                write_all(out, &[3, self.cost, it.rate().count(), it.rate().period_us()]);
-            }
+            Policy::FixedWindow(it) => match it.windows() {
+                Windows::Every(rate) => {
+                    write_all(out, &[3, self.cost, it.count(), rate.period_us()]);
+                }
+                Windows::Calendar(calendar) => {
+                    let [start, end, next, last] = calendar.bounds(around).map(|it| it.0);
+                    write_all(out, &[3, self.cost, it.count(), 0, start, end, next, last]);
+                }
+            },
         }
     }
 

@@ -86,7 +86,8 @@ fn a_cleared_batch_is_as_good_as_a_new_one() {
     used.clear();
     assert!(used.is_empty());
     let script = crate::store::redis::script::Script::new("");
-    let packed = |batch: &Batch| batch.call(&script, Form::Hash, None).get_packed_command();
+    let packed =
+        |batch: &Batch| batch.call(&script, Form::Hash, None, Micros(0)).get_packed_command();
     assert_eq!(packed(&used), packed(&Batch::new()));
     assert!(Reply::parse(&encoded(&[1_000]), &used).is_ok());
 }
