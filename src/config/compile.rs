@@ -4,6 +4,7 @@
 //! the settings that come out are only to be used if no error was noted.
 
 mod address;
+mod calendar;
 mod headers;
 mod host;
 mod key;

@@ -12,6 +12,7 @@ use super::settings::{
     Balance, HostPattern, Origin, PathPattern, Route, Segment, Settings, Target, Upstream,
 };
 use super::units::{show_duration, show_rate};
+use crate::limit::fixed_window::Windows;
 use crate::limit::{Cost, Key, Limit, Missing, OnError, Policy, Source};
 pub use store::store;
 
@@ -95,7 +96,10 @@ fn limit_row(limit: &Limit, on_error: OnError) -> Vec<String> {
         }
         Policy::SlidingWindow(it) => (show_rate(it.rate()), String::new()),
         Policy::SlidingLog(it) => (show_rate(it.rate()), String::new()),
-        Policy::FixedWindow(it) => (show_rate(it.rate()), String::new()),
+        Policy::FixedWindow(it) => match it.windows() {
+            Windows::Every(rate) => (show_rate(rate), String::new()),
+            Windows::Calendar(calendar) => (format!("{}/{calendar}", it.count()), String::new()),
+        },
         Policy::Concurrency(it) => (format!("{} at a time", it.limit()), String::new()),
     };
     let missing = match limit.missing {

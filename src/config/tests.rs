@@ -1,5 +1,6 @@
 //! What a configuration must be refused for and what it must mean, file by file.
 
+mod calendar;
 mod faults;
 mod meaning;
 mod reference;

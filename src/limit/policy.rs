@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock::Micros;
 
 use super::concurrency::Concurrency;
-use super::fixed_window::FixedWindow;
+use super::fixed_window::{FixedWindow, Windows};
 use super::refill::RefillBucket;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
@@ -181,16 +181,20 @@ impl Policy {
     /// behind others cannot pass sooner.
     #[must_use]
     pub fn span(&self, units: u64) -> Duration {
-        let windows = |rate: super::Rate| {
-            let windows = units / rate.count();
-            Duration::from_micros(windows.saturating_mul(rate.period_us()))
+        let windows = |count: u64, period_us: u64| {
+            Duration::from_micros((units / count).saturating_mul(period_us))
         };
+        let of = |rate: super::Rate| windows(rate.count(), rate.period_us());
         match self {
             Policy::TokenBucket(it) | Policy::LeakyBucket(it) => it.span(units),
             Policy::RefillBucket(it) => it.span(units),
-            Policy::SlidingWindow(it) => windows(it.rate()),
-            Policy::SlidingLog(it) => windows(it.rate()),
-            Policy::FixedWindow(it) => windows(it.rate()),
+            Policy::SlidingWindow(it) => of(it.rate()),
+            Policy::SlidingLog(it) => of(it.rate()),
+            Policy::FixedWindow(it) => match it.windows() {
+                Windows::Every(rate) => of(rate),
+                // No month is shorter than 28 days, and no day than 23 hours by much.
+                Windows::Calendar(_) => windows(it.count(), it.seconds() * 900_000),
+            },
             Policy::Concurrency(_) => Duration::ZERO,
         }
     }
@@ -269,7 +273,7 @@ impl Policy {
             Policy::RefillBucket(it) => it.burst(),
             Policy::SlidingWindow(it) => it.rate().count(),
             Policy::SlidingLog(it) => it.rate().count(),
-            Policy::FixedWindow(it) => it.rate().count(),
+            Policy::FixedWindow(it) => it.count(),
             Policy::Concurrency(it) => it.limit(),
         }
     }
@@ -283,7 +287,7 @@ impl Policy {
             Policy::RefillBucket(it) => it.refill_seconds(),
             Policy::SlidingWindow(it) => it.rate().period_us().div_ceil(1_000_000),
             Policy::SlidingLog(it) => it.rate().period_us().div_ceil(1_000_000),
-            Policy::FixedWindow(it) => it.rate().period_us().div_ceil(1_000_000),
+            Policy::FixedWindow(it) => it.seconds(),
             Policy::Concurrency(_) => return None,
         })
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use weir::clock::Micros;
+use weir::clock::{Clock, Micros};
 use weir::limit::fixed_window::FixedWindow;
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
@@ -33,6 +33,11 @@ fn policies() -> [Policy; 3] {
     ]
 }
 
+/// About what Redis's own clock shows.
+fn today() -> Micros {
+    Clock::system().now()
+}
+
 /// How often a command ran since the last `CONFIG RESETSTAT`.
 fn calls(redis: &Redis, command: &str) -> u64 {
     let stats: String = redis.ask(redis::cmd("INFO").arg("commandstats"));
@@ -57,12 +62,12 @@ fn a_key_expires_after_its_bucket_is_full_and_not_much_later() {
         let (name, cost) = (b"key", share(part, policy.quota()).max(1));
         if owe {
             let owe = Adjustment { op: Op::Owe, name, policy: &policy, cost };
-            redis.ask::<u64>(&adjustment::call(&[owe], &script::ADJUST, Form::Hash, None));
+            redis.ask::<u64>(&adjustment::call(&[owe], &script::ADJUST, Form::Hash, None, today()));
         }
         let cost = if owe { 0 } else { cost };
         let mut batch = Batch::new();
         batch.push([Charge { bucket: BucketId(0), name, policy: &policy, cost }].into_iter());
-        let bytes: Vec<u8> = redis.ask(&batch.call(&script::DECIDE, Form::Hash, None));
+        let bytes: Vec<u8> = redis.ask(&batch.call(&script::DECIDE, Form::Hash, None, today()));
         let reply = Reply::parse(&bytes, &batch).expect("a reply");
         prop_assert!(reply.admitted(0));
         let until = reply.states(0).next().expect("a state").until;
@@ -206,11 +211,17 @@ fn several_adjustments_of_one_bucket_are_made_one_after_another() {
     for policy in &policies() {
         redis.ask::<()>(&redis::cmd("FLUSHDB"));
         let owe = Adjustment { op: Op::Owe, name: b"key", policy, cost: 2 };
-        redis.ask::<u64>(&adjustment::call(&[owe, owe], &script::ADJUST, Form::Hash, None));
+        redis.ask::<u64>(&adjustment::call(
+            &[owe, owe],
+            &script::ADJUST,
+            Form::Hash,
+            None,
+            today(),
+        ));
         let mut batch = Batch::new();
         let peek = Charge { bucket: BucketId(0), name: b"key", policy, cost: 0 };
         batch.push([peek].into_iter());
-        let bytes: Vec<u8> = redis.ask(&batch.call(&script::DECIDE, Form::Text, None));
+        let bytes: Vec<u8> = redis.ask(&batch.call(&script::DECIDE, Form::Text, None, today()));
         let reply = Reply::parse(&bytes, &batch).expect("a reply");
         let state = reply.states(0).next().expect("a state");
         assert_eq!(policy.report(state, reply.now()).remaining, 1);

@@ -94,7 +94,7 @@ impl Engine for Redis {
 
     fn fresh(&self) -> Lua<'_> {
         self.ask::<()>(&redis::cmd("FLUSHDB"));
-        Lua { redis: self, batch: Batch::new(), names: Names::new() }
+        Lua { redis: self, ahead: 0, batch: Batch::new(), names: Names::new() }
     }
 }
 
@@ -112,6 +112,8 @@ fn altered(script: &Script) -> Script {
 
 pub(crate) struct Lua<'a> {
     pub(crate) redis: &'a Redis,
+    /// How far the caller's clock is ahead of Redis's, in µs.
+    pub(crate) ahead: i64,
     /// One for all calls, as the product uses it.
     batch: Batch,
     names: Names,
@@ -141,7 +143,7 @@ impl Lua<'_> {
             });
             assert_eq!(self.batch.push(charges), place);
         }
-        let mut command = self.batch.call(&self.redis.decide, Form::Hash, fence);
+        let mut command = self.batch.call(&self.redis.decide, Form::Hash, fence, self.around(at));
         let bytes: Vec<u8> = self.redis.try_ask(timed(&mut command, at))?;
         let reply = Reply::parse(&bytes, &self.batch).expect("a reply");
         assert_eq!(reply.now(), at);
@@ -164,9 +166,16 @@ impl Lua<'_> {
     pub(crate) fn adjust(&self, at: Micros, ask: &Ask<'_>, op: Op) {
         let name = self.name(ask);
         let adjustment = Adjustment { op, name: &name, policy: ask.policy, cost: ask.cost };
-        let mut command = adjustment::call(&[adjustment], &self.redis.adjust, Form::Hash, None);
+        let script = &self.redis.adjust;
+        let mut command =
+            adjustment::call(&[adjustment], script, Form::Hash, None, self.around(at));
         let now: u64 = self.redis.ask(timed(&mut command, at));
         assert_eq!(now, at.0);
+    }
+
+    /// What the caller takes for Redis's time.
+    fn around(&self, at: Micros) -> Micros {
+        Micros(at.0.saturating_add_signed(self.ahead))
     }
 
     /// Puts a text under the bucket's key.

@@ -20,6 +20,8 @@ mod strategies;
 
 /// At most `burst + rate × t` over any interval, and hardly less.
 mod bound;
+/// Days and months of a time zone.
+mod calendar;
 /// Limits that change under their buckets.
 mod changes;
 /// Many threads at once.

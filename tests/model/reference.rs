@@ -2,13 +2,18 @@
 //! search. They know one bucket under one limit that never changes.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use chrono::{DateTime, Datelike};
 use weir::clock::Micros;
+use weir::limit::calendar::{Calendar, Unit};
+use weir::limit::fixed_window::Windows;
 use weir::limit::{Policy, Rate, Report, Retry};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
     kind: Kind,
+    policy: Policy,
     count: u128,
     period: u128,
     quota: u128,
@@ -39,13 +44,13 @@ impl Model {
             Policy::FixedWindow(_) => Kind::Fixed { counts: HashMap::new() },
             Policy::SlidingWindow(_) => Kind::Sliding { counts: HashMap::new() },
         };
-        Self { kind, count, period, quota }
+        Self { kind, policy: *policy, count, period, quota }
     }
 
     /// What is left, in parts of 1/period.
     pub(crate) fn left(&self, now: Micros) -> u128 {
+        let window = window_of(&self.policy, now);
         let now = u128::from(now.0);
-        let window = now / self.period;
         let count = |counts: &HashMap<u128, u128>, window| *counts.get(&window).unwrap_or(&0);
         match &self.kind {
             Kind::Bucket { level, at } => {
@@ -63,7 +68,7 @@ impl Model {
 
     pub(crate) fn charge(&mut self, now: Micros, cost: u64) {
         let left = self.left(now);
-        let window = u128::from(now.0) / self.period;
+        let window = window_of(&self.policy, now);
         match &mut self.kind {
             Kind::Bucket { level, at } => {
                 *level = left - u128::from(cost) * self.period;
@@ -114,10 +119,43 @@ impl Model {
     }
 }
 
+/// The number of the window that an instant lies in.
+pub(crate) fn window_of(policy: &Policy, now: Micros) -> u128 {
+    match calendar_of(policy) {
+        None => u128::from(now.0 / rate_of(policy).period_us()),
+        Some(calendar) => {
+            let utc = DateTime::from_timestamp_micros(now.0.cast_signed()).expect("an instant");
+            let date = utc.with_timezone(&calendar.tz()).date_naive();
+            let number = match calendar.unit() {
+                Unit::Day => date.num_days_from_ce().unsigned_abs(),
+                Unit::Month => date.year().unsigned_abs() * 12 + date.month0(),
+            };
+            u128::from(number)
+        }
+    }
+}
+
+pub(crate) fn calendar_of(policy: &Policy) -> Option<Calendar> {
+    match policy {
+        Policy::FixedWindow(it) => match it.windows() {
+            Windows::Every(_) => None,
+            Windows::Calendar(calendar) => Some(calendar),
+        },
+        _ => None,
+    }
+}
+
+/// The windows of a calendar have no one period: this is the longest.
 pub(crate) fn rate_of(policy: &Policy) -> Rate {
     match policy {
         Policy::TokenBucket(it) => it.rate(),
         Policy::SlidingWindow(it) => it.rate(),
-        Policy::FixedWindow(it) => it.rate(),
+        Policy::FixedWindow(it) => match it.windows() {
+            Windows::Every(rate) => rate,
+            Windows::Calendar(_) => {
+                let longest = Duration::from_secs(it.seconds() + 3600);
+                Rate::new(it.count(), longest).expect("a rate")
+            }
+        },
     }
 }

@@ -12,7 +12,7 @@ use weir::clock::Micros;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Retry, State, Verdict};
 
-use crate::reference::{Model, rate_of};
+use crate::reference::{Model, rate_of, window_of};
 use crate::strategies::{LATEST, bucket, policy, share, span, start, window};
 
 /// One request at one of the nodes.
@@ -136,14 +136,13 @@ proptest! {
         let least = policy.quota() / nodes + 1;
         let cost = share(cost, policy.quota()).max(least);
         prop_assume!(cost <= policy.quota());
-        let period = rate_of(&policy).period_us();
         let mut alone = Alone::new(nodes, State::default());
         let (mut now, mut admitted) = (start, Vec::new());
         for step in steps {
             now = Micros(now.0 + share(step.gap, span(&policy)));
             if alone.admits(&policy, step.node, now, cost) {
                 let node = step.node % nodes as usize;
-                let window = now.0 / period;
+                let window = window_of(&policy, now);
                 prop_assert!(!admitted.contains(&(node, window)), "twice in one window");
                 admitted.push((node, window));
             }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use chrono_tz::Tz;
 use proptest::prelude::*;
 use weir::clock::Micros;
+use weir::limit::calendar::{Calendar, Unit};
 use weir::limit::fixed_window::FixedWindow;
 use weir::limit::rate::MAX_COUNT;
 use weir::limit::sliding_window::SlidingWindow;
@@ -173,13 +175,33 @@ pub(crate) fn even_bucket() -> impl Strategy<Value = Policy> {
 }
 
 pub(crate) fn window() -> impl Strategy<Value = Policy> {
-    (rate(), any::<bool>()).prop_map(|(rate, fixed)| {
-        if fixed {
-            Policy::FixedWindow(FixedWindow::new(rate))
-        } else {
-            Policy::SlidingWindow(SlidingWindow::new(rate))
-        }
-    })
+    prop_oneof![
+        2 => rate().prop_map(|rate| Policy::FixedWindow(FixedWindow::new(rate))),
+        3 => rate().prop_map(|rate| Policy::SlidingWindow(SlidingWindow::new(rate))),
+        1 => calendar_window(),
+    ]
+}
+
+/// Days or months, in time zones on either side of UTC, with changes of clocks at midnight, before
+/// it, after it, and with none.
+pub(crate) fn calendar_window() -> impl Strategy<Value = Policy> {
+    let zones = [
+        Tz::UTC,
+        Tz::Europe__Berlin,
+        Tz::America__New_York,
+        Tz::America__Santiago,
+        Tz::America__Havana,
+        Tz::Asia__Beirut,
+        Tz::Asia__Kathmandu,
+        Tz::Pacific__Kiritimati,
+    ];
+    let unit = prop_oneof![Just(Unit::Day), Just(Unit::Month)];
+    (magnitude(MAX_COUNT), unit, prop::sample::select(zones.to_vec())).prop_map(
+        |(count, unit, tz)| {
+            let window = FixedWindow::calendar(count, Calendar::new(unit, tz));
+            Policy::FixedWindow(window.expect("a window"))
+        },
+    )
 }
 
 pub(crate) fn policy() -> impl Strategy<Value = Policy> {

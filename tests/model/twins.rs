@@ -18,7 +18,7 @@ use crate::changes::change;
 use crate::decider::{Ask, Decider, Embedded, Engine};
 use crate::lua::Redis;
 use crate::plain::Plain;
-use crate::reference::rate_of;
+use crate::reference::{calendar_of, rate_of};
 use crate::strategies::{LATEST, magnitude, policy, share, span, start};
 
 /// Far before any start, and no step back leads further.
@@ -65,7 +65,10 @@ fn changed_quota() -> impl Strategy<Value = Limit> {
                 Policy::TokenBucket(TokenBucket::new(it.rate(), quota).ok()?)
             }
             Policy::SlidingWindow(_) => Policy::SlidingWindow(SlidingWindow::new(rate.ok()?)),
-            Policy::FixedWindow(_) => Policy::FixedWindow(FixedWindow::new(rate.ok()?)),
+            Policy::FixedWindow(_) => Policy::FixedWindow(match calendar_of(&old) {
+                Some(calendar) => FixedWindow::calendar(quota, calendar).ok()?,
+                None => FixedWindow::new(rate.ok()?),
+            }),
         };
         Some((old, new))
     })

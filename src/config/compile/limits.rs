@@ -1,8 +1,8 @@
 //! `[limits.NAME]`.
 
+use super::calendar::{Quota, quota};
 use super::key::key;
 use super::name::{self, Names};
-use super::rate::rate;
 use super::server::read;
 use super::store::{self, Failing};
 use crate::config::file::{Section, Value};
@@ -49,9 +49,12 @@ fn limit(name: &str, mut section: Section<'_>, failing: Failing) -> Option<Limit
     let algorithm =
         read(&mut section, "algorithm", Algorithm::TokenBucket, |it| it.choice(&ALGORITHMS));
     let rate = section.require("rate", "rate = \"100/minute\"");
+    let timezone = section.get("timezone");
+    let quota = quota(rate.as_ref(), timezone.as_ref(), algorithm == Algorithm::FixedWindow);
     let burst = section.get("burst");
     let allowance = section.get("burst_allowance");
-    let policy = policy(algorithm, rate.as_ref(), burst.as_ref(), allowance.as_ref());
+    let written = rate.as_ref().zip(quota);
+    let policy = policy(algorithm, written, burst.as_ref(), allowance.as_ref());
     let cost = section.get("cost");
     let missing = section.get("missing").map(|value| missing(&value, key.as_ref()));
     let response_headers = read(&mut section, "response_headers", true, Value::boolean);
@@ -98,7 +101,7 @@ pub(in crate::config) fn always_there(key: &Key) -> bool {
 
 fn policy(
     algorithm: Algorithm,
-    rate: Option<&Value<'_>>,
+    written: Option<(&Value<'_>, Quota)>,
     burst: Option<&Value<'_>>,
     allowance: Option<&Value<'_>>,
 ) -> Option<Policy> {
@@ -112,7 +115,10 @@ fn policy(
     }
     let size = burst.map(|value| value.integer(1..=MAX_COUNT));
     let factor = allowance.map(Value::factor);
-    let (written, rate) = rate.and_then(|value| Some((value, self::rate(value)?)))?;
+    let (written, rate) = match written? {
+        (_, Quota::Calendar(window)) => return Some(Policy::FixedWindow(window)),
+        (written, Quota::Rate(rate)) => (written, rate),
+    };
     match algorithm {
         Algorithm::SlidingWindow => return Some(Policy::SlidingWindow(SlidingWindow::new(rate))),
         Algorithm::FixedWindow => return Some(Policy::FixedWindow(FixedWindow::new(rate))),

@@ -3,7 +3,7 @@
 use super::{good, limit, refused, route, with_route};
 
 /// Each text is refused with exactly one line, which ends as given.
-fn each(cases: &[(String, &str)]) {
+pub(super) fn each(cases: &[(String, &str)]) {
     for (text, expected) in cases {
         let lines = refused(text);
         assert!(

@@ -52,7 +52,10 @@ fn reference_states_the_defaults() {
 fn examples_within_the_reference_are_good() {
     let files = Files::new();
     // Some exclude each other, and each is in one of these.
-    for left_out in [&["sentinel", "password_file"][..], &["url", "password_env", "tls"]] {
+    for left_out in [
+        &["timezone", "sentinel", "password_file"][..],
+        &["timezone", "url", "password_env", "tls"],
+    ] {
         let text = uncommented_but(left_out)
             .replace("kind = \"memory\"", "kind = \"redis\"")
             .replace("/etc/weir", files.folder())

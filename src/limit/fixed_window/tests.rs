@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::limit::calendar::Unit;
 
 /// Twenty seconds into a minute.
 const NOW: Micros = Micros(1_700_000_000_000_000);
@@ -63,4 +64,56 @@ fn a_window_owes_at_most_its_count() {
     let end = Micros(NOW.0 + 40_000_000);
     let owed = window(10, 60).owe(State::new(end, 8), NOW, 5);
     assert_eq!(owed, State::new(end, 10));
+}
+
+/// Noon of 31 January 2024 in Berlin, and the midnight after it.
+const LAST_NOON: Micros = Micros(1_706_698_800_000_000);
+const FEBRUARY: Micros = Micros(1_706_742_000_000_000);
+
+fn monthly(count: u64) -> FixedWindow {
+    let calendar = Calendar::new(Unit::Month, chrono_tz::Europe::Berlin);
+    FixedWindow::calendar(count, calendar).expect("a window")
+}
+
+#[test]
+fn a_monthly_count_is_refused_until_the_month_ends() {
+    let spent = State::new(FEBRUARY, 5);
+    assert_eq!(monthly(5).evaluate(State::default(), LAST_NOON, 5), Verdict::Admit(spent));
+    for now in [LAST_NOON, Micros(FEBRUARY.0 - 1)] {
+        assert_eq!(monthly(5).evaluate(spent, now, 1), Verdict::Refuse(Retry::At(FEBRUARY)));
+        let report = Report { remaining: 0, grows_at: FEBRUARY, full_at: FEBRUARY };
+        assert_eq!(monthly(5).report(spent, now), report);
+    }
+    let march = Micros(FEBRUARY.0 + 29 * 86_400_000_000);
+    let afresh = State::new(march, 1);
+    assert_eq!(monthly(5).evaluate(spent, FEBRUARY, 1), Verdict::Admit(afresh));
+}
+
+#[test]
+fn a_month_gives_back_what_was_charged_in_it_and_no_more() {
+    let used = monthly(10).owe(State::default(), FEBRUARY, 5);
+    let week = Micros(FEBRUARY.0 + 7 * 86_400_000_000);
+    assert_eq!(monthly(10).give_back(used, 2, week).rest, 3);
+    assert_eq!(monthly(10).give_back(used, 2, FEBRUARY).rest, 3);
+    assert_eq!(monthly(10).give_back(used, 2, Micros(FEBRUARY.0 - 1)), used);
+}
+
+#[test]
+fn what_was_used_stays_used_when_a_day_becomes_a_month() {
+    let day = window(5, 86_400);
+    let Verdict::Admit(used) = day.evaluate(State::default(), LAST_NOON, 4) else {
+        panic!("a fresh bucket")
+    };
+    assert_eq!(monthly(5).settle(used, LAST_NOON), State::new(FEBRUARY, 4));
+}
+
+#[test]
+fn a_calendar_window_needs_a_count_and_tells_its_length() {
+    let calendar = |unit| Calendar::new(unit, chrono_tz::UTC);
+    for count in [0, MAX_COUNT + 1] {
+        assert_eq!(FixedWindow::calendar(count, calendar(Unit::Day)), Err(RateError::Count));
+    }
+    let seconds = |unit| FixedWindow::calendar(MAX_COUNT, calendar(unit)).map(|it| it.seconds());
+    assert_eq!(seconds(Unit::Day), Ok(86_400));
+    assert_eq!(seconds(Unit::Month), Ok(2_678_400));
 }

@@ -201,8 +201,8 @@ impl Batch {
     }
 
     fn argument(&self, call: Option<u64>, asker: Asker) -> Vec<u8> {
-        /// Eight numbers of nine bytes, and the head of their array.
-        const TERMS: usize = 73;
+        /// Nine numbers of nine bytes, and the head of their array.
+        const TERMS: usize = 82;
         let bytes = self.encoded.len() + TERMS * self.terms.len() + 32;
         let mut argument = Vec::with_capacity(bytes);
         msgpack::array(&mut argument, 2 + usize::from(call.is_some()));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::msgpack::{self, Reader};
 use crate::clock::Micros;
+use crate::limit::fixed_window::Windows;
 use crate::limit::{Policy, State};
 
 /// Any instant: what a double holds exactly.
@@ -28,6 +29,7 @@ pub const LEASE: Duration = Duration::from_secs(10);
 pub struct Asker {
     /// The number of a worker among all that hold places, below 2^53.
     pub holder: u64,
+    /// Lua knows no time zones: of a calendar it is told the bounds of the windows around this.
     pub around: Micros,
 }
 
@@ -80,8 +82,16 @@ impl Terms {
                 write_all(out, &numbers);
             }
             Policy::FixedWindow(it) => {
-                let (count, period) = (it.rate().count(), it.rate().period_us());
-                write_all(out, &[3 + meant, self.cost, count, it.deepest(), period]);
+                let [kind, cost, count, deepest] = [3 + meant, self.cost, it.count(), it.deepest()];
+                match it.windows() {
+                    Windows::Every(rate) => {
+                        write_all(out, &[kind, cost, count, deepest, rate.period_us()]);
+                    }
+                    Windows::Calendar(calendar) => {
+                        let [b1, b2, b3, b4] = calendar.bounds(asker.around).map(|it| it.0);
+                        write_all(out, &[kind, cost, count, deepest, 0, b1, b2, b3, b4]);
+                    }
+                }
             }
             Policy::RefillBucket(it) => {
                 let (burst, deepest) = (it.burst(), it.deepest());
