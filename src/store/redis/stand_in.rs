@@ -60,7 +60,7 @@ fn decide(
         check.refused = None;
         check.decided = check.on_error == OnError::Local;
     }
-    if checks.iter().any(|check| check.on_error == OnError::Deny) {
+    if checks.iter().any(|check| check.enforced && check.on_error == OnError::Deny) {
         checks.iter_mut().for_each(|check| check.decided = false);
         return Err(StoreError::Unavailable);
     }
