@@ -13,7 +13,7 @@ use crate::clock::Micros;
 pub const MAX_LIMIT: u64 = 1_000_000_000;
 
 /// Further ahead than any clock goes, and still whole in a double.
-const HELD: Micros = Micros((1 << 53) - 1);
+pub const HELD: Micros = Micros((1 << 53) - 1);
 /// When to come again: it may be sooner, and it may be later.
 const AGAIN_US: u64 = 1_000_000;
 

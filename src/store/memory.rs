@@ -3,11 +3,12 @@
 //! It holds at most `max_keys` buckets and never forgets a live one to make room. A bucket that
 //! is full again equals none, so it is only dropped when its place is wanted: nothing sweeps. When
 //! all are live, new keys share the buckets of [`overflow`]. How several shards are decided at
-//! once is told in [`decision`].
+//! once is told in [`decision`], and how buckets outlive the process in [`snapshot`].
 
 mod decision;
 pub mod overflow;
 mod shard;
+pub mod snapshot;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,14 +61,14 @@ impl MemoryStore {
     #[must_use]
     pub fn new(max_keys: usize, clock: Clock) -> Self {
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).max(1);
-        Self {
-            clock,
-            shards: (0..shards).map(|_| Padded(Mutex::new(Shard::new()))).collect(),
-            overflow: Overflow::new(),
-            max_keys,
-            taken: AtomicUsize::new(0),
-            cursor: AtomicUsize::new(0),
-        }
+        Self::of((0..shards).map(|_| Shard::new()).collect(), Overflow::new(), max_keys, clock)
+    }
+
+    /// With these buckets to begin with, be they more than `max_keys`.
+    fn of(shards: Vec<Shard>, overflow: Overflow, max_keys: usize, clock: Clock) -> Self {
+        let taken = AtomicUsize::new(shards.iter().map(Shard::len).sum());
+        let shards = shards.into_iter().map(|shard| Padded(Mutex::new(shard))).collect();
+        Self { clock, shards, overflow, max_keys, taken, cursor: AtomicUsize::new(0) }
     }
 
     /// Decides without waiting: what [`Store::decide`] does here.

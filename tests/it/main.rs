@@ -37,6 +37,7 @@ mod audit;
 mod cli;
 mod lifecycle;
 mod reload;
+mod snapshot;
 
 // Many gateways that share one store.
 mod redis;

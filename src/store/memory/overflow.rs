@@ -21,7 +21,13 @@ pub(super) struct Overflow {
 
 impl Overflow {
     pub(super) fn new() -> Self {
-        Self { shard: Mutex::new(Shard::new()), len: AtomicUsize::new(0), until: AtomicU64::new(0) }
+        Self::of(Shard::new())
+    }
+
+    /// With these buckets to begin with.
+    pub(super) fn of(shard: Shard) -> Self {
+        let (len, until) = (AtomicUsize::new(shard.len()), AtomicU64::new(shard.latest().0));
+        Self { shard: Mutex::new(shard), len, until }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Shard> {

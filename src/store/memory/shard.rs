@@ -144,6 +144,12 @@ impl Shard {
         }
     }
 
+    /// The buckets that have not ended by then, with their logs.
+    pub(super) fn live(&self, now: Micros) -> impl Iterator<Item = (u64, State, Option<&Log>)> {
+        let live = self.slots.iter().filter(move |slot| slot.until > now);
+        live.map(|slot| (slot.tag, slot.state(), self.logs.get(&slot.tag)))
+    }
+
     /// When the last of the buckets ends.
     pub(super) fn latest(&self) -> Micros {
         self.slots.iter().map(|slot| slot.until).max().unwrap_or_default()
