@@ -4,6 +4,7 @@
 //! the settings that come out are only to be used if no error was noted.
 
 mod address;
+mod file;
 mod headers;
 mod host;
 mod key;

@@ -80,6 +80,10 @@ impl<'a> Value<'a> {
         self.wrong(&format!("must be {what}, not {}", self.kind()), format!("write {example}"));
     }
 
+    pub(in crate::config) fn is_table(&self) -> bool {
+        matches!(self.item(), DeValue::Table(_))
+    }
+
     pub(in crate::config) fn table(&self) -> Option<&'a DeTable<'a>> {
         match self.item() {
             DeValue::Table(table) => Some(table),
