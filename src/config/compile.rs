@@ -16,6 +16,7 @@ mod rate;
 mod routes;
 mod server;
 mod store;
+mod told;
 mod upstreams;
 
 use super::file::{File, Notes};
@@ -25,12 +26,12 @@ pub(super) use limits::always_there;
 pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
     let mut root = file.root(notes);
     let (server, admin) = server::listeners(root.section("server"), root.section("admin"));
-    let (store, failing) = store::store(root.section("store"));
+    let (store, home) = store::store(root.section("store"));
     let respond = server::respond(root.section("respond"));
     let identity = server::identity(root.section("identity"));
     let telemetry = server::telemetry(root.section("telemetry"));
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
-    let (limits, limit_names) = limits::limits(&mut root, failing);
+    let (limits, limit_names) = limits::limits(&mut root, home);
     let routes = routes::routes(&mut root, &upstream_names, &limit_names);
     Settings { server, admin, store, respond, identity, telemetry, upstreams, limits, routes }
 }

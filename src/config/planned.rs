@@ -7,12 +7,11 @@
 pub(super) const HELP: &str = "not in this version: leave it out";
 
 /// By section, as [`super::file`] lists known keys.
-const KEYS: [(&str, &[&str]); 9] = [
+const KEYS: [(&str, &[&str]); 8] = [
     ("", &["access", "guards", "tenants", "trust"]),
     ("server", &["http2", "proxy_protocol", "tls"]),
     ("admin", &["token_env"]),
-    ("store", &["snapshot", "sync_interval"]),
-    ("respond", &["retry_jitter"]),
+    ("store", &["sync_interval"]),
     ("identity", &["client", "jwt", "plan", "tenant", "user"]),
     ("upstreams.NAME", &["health", "http2", "tls", "weights"]),
     (

@@ -4,7 +4,7 @@ use super::key::key;
 use super::name::{self, Names};
 use super::rate::rate;
 use super::server::read;
-use super::store::{self, Failing};
+use super::store::{self, Home};
 use crate::config::file::{Section, Value};
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::rate::MAX_COUNT;
@@ -32,19 +32,19 @@ const MISSING: [(&str, Missing); 4] = [
     ("shared", Missing::Shared),
 ];
 
-pub(super) fn limits(root: &mut Section<'_>, failing: Failing) -> (Vec<Limit>, Names) {
+pub(super) fn limits(root: &mut Section<'_>, home: Home) -> (Vec<Limit>, Names) {
     let mut limits = Vec::new();
     let mut names = Names::new("limit", &[]);
     for entry in root.named("limits") {
         let good = name::check(entry.name, entry.span.clone(), root.notes());
-        let limit = limit(entry.name, entry.section, failing).filter(|_| good);
+        let limit = limit(entry.name, entry.section, home).filter(|_| good);
         names.define(entry.name, entry.span, limit.is_some().then_some(limits.len()));
         limits.extend(limit);
     }
     (limits, names)
 }
 
-fn limit(name: &str, mut section: Section<'_>, failing: Failing) -> Option<Limit> {
+fn limit(name: &str, mut section: Section<'_>, home: Home) -> Option<Limit> {
     let key = section.require("key", "key = \"ip\"").and_then(|value| key(&value));
     let algorithm =
         read(&mut section, "algorithm", Algorithm::TokenBucket, |it| it.choice(&ALGORITHMS));
@@ -55,7 +55,7 @@ fn limit(name: &str, mut section: Section<'_>, failing: Failing) -> Option<Limit
     let cost = section.get("cost");
     let missing = section.get("missing").map(|value| missing(&value, key.as_ref()));
     let response_headers = read(&mut section, "response_headers", true, Value::boolean);
-    let on_error = section.get("on_error").map(|value| on_error(&value, failing));
+    let on_error = section.get("on_error").map(|value| on_error(&value, home));
     let cost = match cost {
         None => 1,
         Some(value) => self::cost(&value, policy.as_ref())?,
@@ -64,7 +64,7 @@ fn limit(name: &str, mut section: Section<'_>, failing: Failing) -> Option<Limit
         cost: Cost::Fixed(cost),
         missing: missing.flatten().unwrap_or(Missing::Ip),
         response_headers,
-        on_error: on_error.flatten().unwrap_or(failing.on_error),
+        on_error: on_error.flatten().unwrap_or(home.on_error),
         ..Limit::new(name, key?, policy?)
     })
 }
@@ -80,9 +80,9 @@ fn missing(value: &Value<'_>, key: Option<&Key>) -> Option<Missing> {
     Some(missing)
 }
 
-fn on_error(value: &Value<'_>, failing: Failing) -> Option<OnError> {
+fn on_error(value: &Value<'_>, home: Home) -> Option<OnError> {
     let on_error = store::on_error(value)?;
-    if !failing.possible {
+    if home.in_memory.is_some() {
         value.doubtful(
             "has no effect: the store is in memory, which does not fail",
             "remove it, or write `kind = \"redis\"` in `[store]`",

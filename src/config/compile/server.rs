@@ -57,10 +57,12 @@ pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Ser
 }
 
 pub(super) fn respond(mut section: Section<'_>) -> Respond {
-    let Some(value) = section.get("headers") else {
-        return Respond { draft: true, x: true, legacy: false, retry_jitter: 0 };
+    let headers = section.get("headers");
+    let retry_jitter = read(&mut section, "retry_jitter", 0, |it| it.thousandths(500));
+    let Some(value) = headers else {
+        return Respond { draft: true, x: true, legacy: false, retry_jitter };
     };
-    let mut respond = Respond { draft: false, x: false, legacy: false, retry_jitter: 0 };
+    let mut respond = Respond { draft: false, x: false, legacy: false, retry_jitter };
     let mut seen = Unique::new();
     for entry in value.list("[\"draft\", \"x\"]").unwrap_or_default() {
         let Some(form) = entry.choice(&[("draft", 0), ("x", 1), ("legacy", 2)]) else { continue };

@@ -1,6 +1,6 @@
 //! Faults, each with its place, what is wrong and what to write instead.
 
-use super::{good, limit, refused, route, with_route};
+use super::{good, limit, redis, refused, route, with_route};
 
 /// Each text is refused with exactly one line, which ends as given.
 fn each(cases: &[(String, &str)]) {
@@ -51,6 +51,13 @@ fn faults_of_the_other_sections_say_what_to_write() {
         (with_route("[respond]\nheaders = [\"drfat\"]"), "did you mean `draft`?"),
         (with_route("[respond]\nheaders = [\"x\", \"x\"]"), "repeats an earlier one: `x`"),
         (with_route("[respond]\nheaders = \"x\""), "must be an array, not a string"),
+        (
+            with_route("[respond]\nretry_jitter = 0.51"),
+            "is out of range; write a number from 0.0 to",
+        ),
+        (with_route("[respond]\nretry_jitter = -0.1"), "write a number from 0.0 to 0.5"),
+        (with_route("[respond]\nretry_jitter = nan"), "`retry_jitter` is out of range"),
+        (with_route("[respond]\nretry_jitter = \"0.1\""), "must be a number, not a string"),
         (with_route("[identity]\ntrusted_proxies = [\"10.0.0.0/33\"]"), "is not a network"),
         (with_route("[identity]\nipv6_prefix = 0"), "write a number from 1 to 128"),
         (
@@ -61,6 +68,17 @@ fn faults_of_the_other_sections_say_what_to_write() {
         (
             with_route("[telemetry]\naccess_log = \"no/such/folder/access.log\""),
             "6:14: `access_log` is in a folder that does not exist: `no/such/folder`; create the",
+        ),
+        (
+            with_route("[store]\nsnapshot = \"no/such/folder/weir.snapshot\""),
+            "6:12: `snapshot` is in a folder that does not exist: `no/such/folder`; create the",
+        ),
+        (with_route("[store]\nsnapshot = \"\""), "is not the path of a file: ``; write one such"),
+        (with_route("[store]\nsnapshot = \"/tmp/\""), "is not the path of a file: `/tmp/`"),
+        (with_route("[store]\nsnapshot = true"), "`snapshot` must be a string, not a boolean"),
+        (
+            with_route("[store]\nsnapshot = \"a\"\nsnapshot_interval = \"999ms\""),
+            "write a duration from `\"1s\"` to `\"366d\"`",
         ),
         (
             with_route("[telemetry]\naccess_log = \"Cargo.toml/access.log\""),
@@ -169,7 +187,6 @@ fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
         (with_route("[server]\nproxy_protocol = true"), later),
         (with_route("[admin]\ntoken_env = \"T\""), later),
         (with_route("[store]\nsync_interval = \"1s\""), later),
-        (with_route("[store]\nsnapshot = \"a\""), later),
         (with_route("[guards.flood]\nkey = \"ip\""), later),
         (with_route("[tenants.a]\nrate = \"1/second\""), later),
         (with_route("[trust]"), later),
@@ -273,6 +290,15 @@ fn allowed_but_doubtful_things_are_warned_of() {
             with_route("[limits.idle]\nkey = \"ip\"\nrate = \"1/second\""),
             "5:9: warning: limit `idle` is used by no route; add `\"idle\"` to the `limits`",
         ),
+        (
+            with_route("[store]\nsnapshot_interval = \"5s\""),
+            "6:21: warning: `snapshot_interval` has no effect: without `snapshot` there is nothing",
+        ),
+        (
+            redis("snapshot = \"/no/such/folder/file\""),
+            "7:12: warning: `snapshot` has no effect: Redis keeps the buckets; remove it, or write",
+        ),
+        (redis("snapshot_interval = \"5s\""), "`snapshot_interval` has no effect: Redis keeps"),
         (
             with_route("[upstreams.idle]\nservers = [\"http://a\"]"),
             "warning: upstream `idle` is used by no route",

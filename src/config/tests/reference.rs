@@ -26,6 +26,23 @@ upstream = "api"
 limits = ["per-key"]
 "#;
 
+/// What goes with a store in memory.
+const IN_MEMORY: [&str; 2] = ["snapshot", "snapshot_interval"];
+
+/// What goes with a store in Redis.
+const IN_REDIS: [&str; 10] = [
+    "url",
+    "cluster",
+    "sentinel",
+    "username",
+    "password_env",
+    "password_file",
+    "tls",
+    "prefix",
+    "timeout",
+    "on_error",
+];
+
 /// The reference with its examples of keys that have no default.
 fn uncommented() -> String {
     uncommented_but(&[])
@@ -51,14 +68,19 @@ fn reference_states_the_defaults() {
 #[test]
 fn examples_within_the_reference_are_good() {
     let files = Files::new();
-    // Some exclude each other, and each is in one of these.
-    for left_out in [&["sentinel", "password_file"][..], &["url", "password_env", "tls"]] {
+    let redis = [("kind = \"memory\"", "kind = \"redis\"")];
+    // Some exclude each other, and each is in one of these, beside the choice that it goes with.
+    for (choices, left_out) in [
+        (&redis[..], &[&IN_MEMORY[..], &["sentinel", "password_file"]].concat()),
+        (&redis, &[&IN_MEMORY[..], &["url", "password_env", "tls"]].concat()),
+        (&[], &IN_REDIS.to_vec()),
+    ] {
         let text = uncommented_but(left_out)
-            .replace("kind = \"memory\"", "kind = \"redis\"")
             .replace("/etc/weir", files.folder())
             // One that every run of the tests has.
             .replace("WEIR_REDIS_PASSWORD", "CARGO_PKG_NAME")
             .replace("WEIR_SENTINEL_PASSWORD", "CARGO_PKG_NAME");
+        let text = choices.iter().fold(text, |text, (from, to)| text.replace(from, to));
         let loaded = good(&text);
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     }
