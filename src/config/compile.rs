@@ -4,6 +4,7 @@
 //! the settings that come out are only to be used if no error was noted.
 
 mod address;
+mod burst;
 mod file;
 mod headers;
 mod host;
@@ -12,6 +13,7 @@ mod limits;
 mod name;
 mod origin;
 mod path;
+mod policy;
 mod rate;
 mod routes;
 mod server;

@@ -18,17 +18,14 @@ const KEYS: [(&str, &[&str]); 8] = [
         "limits.NAME",
         &[
             "adaptive",
-            "candidate",
             "count",
             "description",
             "enabled",
-            "limit",
             "max_queue",
             "max_wait",
             "message",
             "mode",
             "plans",
-            "refill",
             "status",
             "strategy",
             "when",
@@ -37,8 +34,8 @@ const KEYS: [(&str, &[&str]); 8] = [
     ("routes[]", &["cost", "degrade", "guards", "rewrite"]),
 ];
 
-/// Values of keys that this version has: of `algorithm`, of `balance`, and of the store's `kind`.
-const WORDS: [&str; 5] = ["concurrency", "leaky_bucket", "sliding_log", "hash", "hybrid"];
+/// Values of keys that this version has: of `balance`, and of the store's `kind`.
+const WORDS: [&str; 2] = ["hash", "hybrid"];
 
 /// Whether a section is to have a key one day.
 pub(super) fn key(section: &str, key: &str) -> bool {

@@ -1,6 +1,8 @@
 //! What a configuration must be refused for and what it must mean, file by file.
 
 mod faults;
+mod limit_faults;
+mod limits;
 mod meaning;
 mod reference;
 mod rendering;

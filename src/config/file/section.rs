@@ -183,6 +183,12 @@ impl<'a> Section<'a> {
         self.table.is_some()
     }
 
+    /// Whether all its keys have been asked for, so that none of them will be a fault.
+    pub(in crate::config) fn is_known(&self) -> bool {
+        let asked = |key: &str| self.asked.contains(&key);
+        self.table.is_none_or(|table| table.keys().all(|key| asked(key.get_ref())))
+    }
+
     /// Notes that the section is wrong. The message goes on where its name ends.
     pub(in crate::config) fn wrong(&self, message: &str, help: impl Into<String>) {
         let message = format!("{} {message}", self.title);

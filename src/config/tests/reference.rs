@@ -19,11 +19,15 @@ servers = ["http://127.0.0.1:9000"]
 [limits.per-key]
 key = "header:x-api-key"
 rate = "100/second"
+[limits.in-flight]
+key = "ip"
+algorithm = "concurrency"
+limit = 10
 [[routes]]
 name = "api"
 path = "/api/*"
 upstream = "api"
-limits = ["per-key"]
+limits = ["per-key", "in-flight"]
 "#;
 
 /// What goes with a store in memory.
