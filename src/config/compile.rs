@@ -5,6 +5,8 @@
 
 mod address;
 mod burst;
+mod cost;
+mod debt;
 mod file;
 mod headers;
 mod host;
@@ -24,6 +26,7 @@ mod upstreams;
 use super::file::{File, Notes};
 use super::settings::Settings;
 pub(super) use limits::always_there;
+use routes::Defined;
 
 pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
     let mut root = file.root(notes);
@@ -33,7 +36,10 @@ pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
     let identity = server::identity(root.section("identity"));
     let telemetry = server::telemetry(root.section("telemetry"));
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
-    let (limits, limit_names) = limits::limits(&mut root, home);
-    let routes = routes::routes(&mut root, &upstream_names, &limit_names);
+    let (mut limits, limit_names) = limits::limits(&mut root, home);
+    let defined =
+        Defined { upstreams: &upstream_names, limit_names: &limit_names, limits: &limits };
+    let routes = routes::routes(&mut root, defined);
+    debt::leave_room(&mut limits, &routes);
     Settings { server, admin, store, respond, identity, telemetry, upstreams, limits, routes }
 }

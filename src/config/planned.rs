@@ -18,7 +18,6 @@ const KEYS: [(&str, &[&str]); 8] = [
         "limits.NAME",
         &[
             "adaptive",
-            "count",
             "description",
             "enabled",
             "max_queue",
@@ -31,7 +30,7 @@ const KEYS: [(&str, &[&str]); 8] = [
             "when",
         ],
     ),
-    ("routes[]", &["cost", "degrade", "guards", "rewrite"]),
+    ("routes[]", &["degrade", "guards", "rewrite"]),
 ];
 
 /// Values of keys that this version has: of `balance`, and of the store's `kind`.

@@ -7,6 +7,7 @@ mod meaning;
 mod reference;
 mod rendering;
 mod robustness;
+mod routes;
 mod secrets;
 mod store;
 

@@ -66,7 +66,7 @@ fn source(value: &Value<'_>) -> Option<Source> {
 }
 
 /// The source that a name of that kind is, if it can be one.
-fn named(kind: &str, name: &str) -> Option<Source> {
+pub(super) fn named(kind: &str, name: &str) -> Option<Source> {
     if name.is_empty() || name.len() > LONGEST_NAME {
         return None;
     }
@@ -112,7 +112,7 @@ fn countable(name: &HeaderName, value: &Value<'_>) -> bool {
 }
 
 /// Whether a header speaks of one connection or frames one message.
-fn of_the_connection(name: &str) -> bool {
+pub(super) fn of_the_connection(name: &str) -> bool {
     const NAMES: [&str; 7] = [
         "connection",
         "content-length",

@@ -1,5 +1,6 @@
 //! `[limits.NAME]`.
 
+use super::cost::{self, cost};
 use super::key::key;
 use super::name::{self, Names};
 use super::policy::Terms;
@@ -7,7 +8,7 @@ use super::server::read;
 use super::store::{self, Home};
 use crate::config::file::{Section, Value};
 use crate::limit::rate::MAX_COUNT;
-use crate::limit::{Cost, Key, Limit, Missing, OnError, Policy, Source};
+use crate::limit::{Cost, Key, Limit, Missing, OnError, Outcomes, Policy, Source};
 
 const MISSING: [(&str, Missing); 4] = [
     ("ip", Missing::Ip),
@@ -33,20 +34,23 @@ fn limit(name: &str, mut section: Section<'_>, home: Home) -> Option<Limit> {
     let buckets = buckets(key.as_ref(), home);
     let terms = Terms::of(&mut section);
     let policy = terms.policy(&mut section, buckets);
-    let cost = section.get("cost");
+    let quota = policy.as_ref().map_or(MAX_COUNT, Policy::quota);
+    let cost = cost(&mut section, quota);
+    let count = count(&mut section, policy.as_ref());
     let missing = section.get("missing").and_then(|value| missing(&value, key.as_ref()));
     let response_headers = read(&mut section, "response_headers", true, Value::boolean);
     let on_error = section.get("on_error").and_then(|value| on_error(&value, home));
     let mut tried = section.section("candidate");
     let other = Terms::of(&mut tried);
-    let cost = match cost {
-        None => 1,
-        Some(value) => self::cost(&value, policy.as_ref())?,
-    };
     let (key, policy) = (key?, policy?);
-    let candidate = other.candidate(tried, (&terms, &policy), (buckets, false));
+    let later = count.is_some() || cost.as_ref().is_some_and(|it| it.cost.is_of_response());
+    let candidate = other.candidate(tried, (&terms, &policy), (buckets, later));
+    if let Some(cost) = &cost {
+        cost.check(&policy, "the limit");
+    }
     Some(Limit {
-        cost: Cost::Fixed(cost),
+        cost: cost.map_or(Cost::Fixed(1), |it| it.cost),
+        count,
         candidate,
         missing: missing.unwrap_or(Missing::Ip),
         response_headers,
@@ -62,6 +66,19 @@ fn buckets(key: Option<&Key>, home: Home) -> u64 {
         Some(max_keys) if !key.is_none_or(few) => max_keys,
         _ => 1,
     }
+}
+
+fn count(section: &mut Section<'_>, policy: Option<&Policy>) -> Option<Outcomes> {
+    let value = section.get("count")?;
+    let outcomes = cost::count(&value);
+    if let Some(Policy::Concurrency(_)) = policy {
+        value.wrong(
+            "does not go with `concurrency`, which counts requests before they end",
+            "remove it, or write another `algorithm`",
+        );
+        return None;
+    }
+    outcomes
 }
 
 fn missing(value: &Value<'_>, key: Option<&Key>) -> Option<Missing> {
@@ -89,19 +106,4 @@ fn on_error(value: &Value<'_>, home: Home) -> Option<OnError> {
 /// Whether every request has all parts of a key, so that `missing` never comes into play.
 pub(in crate::config) fn always_there(key: &Key) -> bool {
     key.0.iter().all(|source| matches!(source, Source::Ip | Source::Route | Source::Global))
-}
-
-/// A cost that does not fit into the limit never passes, which is a way to close a route, too.
-fn cost(value: &Value<'_>, policy: Option<&Policy>) -> Option<u64> {
-    let cost = value.integer(1..=MAX_COUNT)?;
-    let quota = policy.map_or(u64::MAX, Policy::quota);
-    if cost > quota {
-        value.doubtful(
-            &format!(
-                "is {cost}, and the limit never holds more than {quota}: every request is refused"
-            ),
-            format!("write at most {quota}, or raise `burst` or `rate`"),
-        );
-    }
-    Some(cost)
 }

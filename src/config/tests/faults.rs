@@ -242,6 +242,8 @@ fn route_faults_say_what_to_write() {
         (more("strip_prefix = \"/\""), "is not a plain leading part of a path: `/`"),
         (more("strip_prefix = \"/b\""), "is not how `path` begins: `/b`"),
         (more("timeout = \"0s\""), "is out of range"),
+        (more("cost = 0"), "`cost` is out of range: `0`; write a number from 1 to 1000000000"),
+        (more("cost = { max = 5 }"), "`cost` of `[[routes]]` has no `from`; add a line such as"),
         (more("request_headers = { set = { Host = \"a\" } }"), "the header `host` cannot be"),
         (more("request_headers = { remove = [\"TE\"] }"), "the header `te` cannot be changed"),
         (more("request_headers = { set = { \"a b\" = \"a\" } }"), "cannot be the name of a header"),

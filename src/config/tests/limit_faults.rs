@@ -1,4 +1,4 @@
-//! What algorithms and candidates of limits are refused for, or warned of.
+//! What algorithms, costs and candidates of limits are refused for, or warned of.
 
 use super::faults::{doubtful, each};
 use super::{good, limit, redis};
@@ -71,6 +71,48 @@ fn faults_of_refills_say_what_to_write() {
 }
 
 #[test]
+fn faults_of_costs_and_counts_say_what_to_write() {
+    let cost = |written: &str| more(&format!("cost = {written}"));
+    let count = |written: &str| more(&format!("count = {written}"));
+    each(&[
+        (cost("\"5\""), "`cost` must be an integer, not a string"),
+        (cost("{ max = 5 }"), "`cost` of `[limits.l]` has no `from`; add a line such as `from ="),
+        (cost("{ from = 5 }"), "9:17: `from` must be a string, not an integer"),
+        (cost("{ from = \"x-weight\" }"), "`from` cannot be `x-weight`; write `header:NAME`, `qu"),
+        (cost("{ from = \"haeder:x\" }"), "did you mean `header:NAME`?"),
+        (cost("{ from = \"cookie:x\" }"), "`from` cannot be `cookie:x`; write `header:NAME`"),
+        (cost("{ from = \"header\" }"), "does not name a header: `header`; write one such as"),
+        (cost("{ from = \"response:a b\" }"), "does not name a header: `response:a b`"),
+        (cost("{ from = \"query:\" }"), "does not name a parameter: `query:`"),
+        (cost("{ from = \"header:TE\" }"), "cannot be `header:te`: it belongs to a connection,"),
+        (cost("{ from = \"response:Content-Length\" }"), "such as `\"response:x-cost\"`"),
+        (cost("{ from = \"query:n\", default = 0 }"), "`default` is out of range: `0`"),
+        (cost("{ from = \"response:n\", default = -1 }"), "`default` is out of range: `-1`"),
+        (cost("{ from = \"query:n\", max = 0 }"), "`max` is out of range: `0`"),
+        (cost("{ from = \"query:n\", max = 5, defualt = 2 }"), "did you mean `default`?"),
+        (
+            cost("{ from = \"query:n\", default = 5, max = 4 }"),
+            "9:47: `max` is 4, below the `default` of 5; write at least 5, or a lower `default`",
+        ),
+        (count("[]"), "`count` is empty: nothing would be charged; name statuses such as"),
+        (count("401"), "`count` must be a string, not an integer; write it in quotes"),
+        (count("\"4XX\""), "`count` is not a status: `4XX`; write `\"4xx\"`"),
+        (count("\"600\""), "is not a status: `600`; write a status from 100 to 599 such as"),
+        (count("[\"401\", \"6xx\"]"), "an entry of `count` is not a status: `6xx`"),
+        (count("\"40x\""), "is not a status: `40x`"),
+        (count("[\"5xx\", \"5xx\"]"), "repeats an earlier one: `5xx`"),
+        (
+            places("limit = 5\ncount = \"4xx\""),
+            "10:9: `count` does not go with `concurrency`, which counts requests before they end",
+        ),
+        (
+            places("limit = 5\ncost = { from = \"response:x-cost\" }"),
+            "10:8: `cost` comes with the response, and the limit counts requests in flight; tell",
+        ),
+    ]);
+}
+
+#[test]
 fn faults_of_candidates_say_what_to_write() {
     let candidate = |keys: &str| more(&format!("candidate = {{ {keys} }}"));
     each(&[
@@ -95,6 +137,10 @@ fn faults_of_candidates_say_what_to_write() {
                 "key = \"ip\"\nrate = \"200_000/day\"\ncandidate = { algorithm = \"sliding_log\" }",
             ),
             "9:13: `candidate` of `[limits.l]` is too much for a `sliding_log`",
+        ),
+        (
+            more("count = \"4xx\"\ncandidate = { algorithm = \"concurrency\", limit = 5 }"),
+            "`candidate` of `[limits.l]` counts requests in flight, and its limit is charged when",
         ),
         // What is wrong with the limit is not said again of its candidate.
         (more("burst = 0\ncandidate = { rate = \"5/second\" }"), "9:9: `burst` is out of range"),
@@ -146,6 +192,10 @@ fn numbers_that_contradict_each_other_are_warned_of() {
         (
             more("refill = { every = \"1s\", amount = 9 }"),
             "8:8: warning: `rate` says another rate than `refill`, and `refill` decides; remove",
+        ),
+        (
+            more("cost = { from = \"query:n\", default = 11 }"),
+            "9:38: warning: `default` is 11, and the limit never holds more than 10; write at most",
         ),
         (
             places("limit = 5\ncost = 6"),

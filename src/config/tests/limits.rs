@@ -1,13 +1,15 @@
-//! Algorithms and candidates of limits: what they mean.
+//! Algorithms, costs and candidates of limits: what they mean.
 
 use std::time::Duration;
+
+use http::HeaderName;
 
 use super::{good, limit};
 use crate::limit::concurrency::Concurrency;
 use crate::limit::refill::RefillBucket;
 use crate::limit::sliding_log::SlidingLog;
 use crate::limit::token_bucket::TokenBucket;
-use crate::limit::{Limit, Policy, Rate};
+use crate::limit::{Cost, CostSource, Limit, Outcomes, Policy, Rate};
 
 /// A limit by address with more keys, without a warning.
 fn means(keys: &str) -> Limit {
@@ -27,6 +29,10 @@ fn token_bucket(count: u64, burst: u64) -> TokenBucket {
 fn refill_bucket(every: u64, amount: u64, burst: u64) -> Policy {
     let every = Duration::from_secs(every);
     Policy::RefillBucket(RefillBucket::new(every, amount, burst).expect("a bucket"))
+}
+
+fn header(name: &'static str) -> HeaderName {
+    HeaderName::from_static(name)
 }
 
 #[test]
@@ -71,6 +77,52 @@ fn refills_stand_in_for_a_rate_or_beside_it() {
 }
 
 #[test]
+fn costs_are_numbers_or_told() {
+    let cost = |written: &str| means(&format!("rate = \"10/second\"\ncost = {written}")).cost;
+    assert_eq!(cost("3"), Cost::Fixed(3));
+    assert_eq!(
+        cost("{ from = \"header:X-Weight\" }"),
+        Cost::Told { from: CostSource::Header(header("x-weight")), default: 1, max: 10 }
+    );
+    assert_eq!(
+        cost("{ from = \"query:n\", default = 2, max = 3 }"),
+        Cost::Told { from: CostSource::Query("n".to_owned()), default: 2, max: 3 }
+    );
+    assert_eq!(
+        cost("{ from = \"response:x-cost\", default = 0, max = 100 }"),
+        Cost::Told { from: CostSource::Response(header("x-cost")), default: 0, max: 100 }
+    );
+}
+
+#[test]
+fn outcomes_are_statuses_and_classes() {
+    let count = |written: &str| {
+        let limit = means(&format!("rate = \"10/second\"\ncount = {written}"));
+        limit.count.expect("outcomes").0
+    };
+    assert_eq!(count("\"4xx\""), [(400, 499)]);
+    assert_eq!(count("\"100\""), [(100, 100)]);
+    assert_eq!(
+        count("[\"401\", \"5xx\", \"599\"]"),
+        Outcomes(vec![(401, 401), (500, 599), (599, 599)]).0
+    );
+}
+
+#[test]
+fn what_is_charged_later_leaves_room_for_debts() {
+    let debt = |keys: &str| {
+        let limit = means(&format!("rate = \"10/second\"\n{keys}"));
+        limit.policy.deepest() - limit.policy.quota()
+    };
+    assert_eq!(debt("cost = 3"), 0);
+    assert_eq!(debt("cost = { from = \"header:x-cost\", max = 5 }"), 0);
+    assert_eq!(debt("count = \"4xx\""), 10);
+    assert_eq!(debt("cost = { from = \"response:x-cost\", max = 50 }"), 50);
+    assert_eq!(debt("cost = { from = \"response:x-cost\" }"), 10);
+    assert_eq!(debt("cost = { from = \"header:x-cost\", max = 5 }\ncount = \"4xx\""), 5);
+}
+
+#[test]
 fn a_candidate_takes_from_its_limit_what_it_does_not_say() {
     let candidate = |limit: &str, keys: &str| {
         means(&format!("{limit}\ncandidate = {{ {keys} }}")).candidate.expect("a candidate")
@@ -104,4 +156,14 @@ fn a_candidate_takes_from_its_limit_what_it_does_not_say() {
         candidate(places, "algorithm = \"token_bucket\", rate = \"5/second\""),
         bucket(5, 5)
     );
+}
+
+#[test]
+fn a_candidate_has_as_much_room_for_debts_as_its_limit() {
+    let limit = means(
+        "rate = \"10/second\"\ncost = { from = \"response:x-cost\", max = 50 }\n\
+         candidate = { rate = \"20/second\" }",
+    );
+    let candidate = limit.candidate.expect("a candidate");
+    assert_eq!((limit.policy.deepest(), candidate.deepest()), (60, 70));
 }

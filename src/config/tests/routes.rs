@@ -1,0 +1,71 @@
+//! Where routes and limits come together: costs and debts.
+
+use super::faults::{doubtful, each};
+use super::good;
+use crate::config::settings::Settings;
+use crate::limit::{Cost, CostSource};
+
+/// Two limits, two upstreams, and a route with more keys that has them all.
+fn text(limit: &str, route: &str) -> String {
+    format!(
+        "[[routes]]\nname = \"r\"\npath = \"/*\"\nupstream = \"main\"\nlimits = [\"a\", \"b\"]\n\
+         {route}\n[limits.a]\nkey = \"ip\"\nrate = \"10/second\"\n{limit}\n[limits.b]\n\
+         key = \"ip\"\nrate = \"20/second\"\n[upstreams.main]\nservers = [\"http://a\"]\n\
+         [upstreams.spare]\nservers = [\"http://b\"]\n[[routes]]\nname = \"s\"\npath = \"/s\"\n\
+         upstream = \"spare\"\n"
+    )
+}
+
+fn means(limit: &str, route: &str) -> Settings {
+    let loaded = good(&text(limit, route));
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    loaded.settings
+}
+
+#[test]
+fn a_route_has_a_cost_of_its_own() {
+    let cost = |written: &str| means("", written).routes[0].cost.clone();
+    assert_eq!(cost(""), None);
+    assert_eq!(cost("cost = 5"), Some(Cost::Fixed(5)));
+    let from = CostSource::Query("n".to_owned());
+    let told = Cost::Told { from, default: 1, max: 1_000_000_000 };
+    assert_eq!(cost("cost = { from = \"query:n\" }"), Some(told));
+}
+
+#[test]
+fn the_limits_of_a_route_have_room_for_the_larger_debt() {
+    let debts = |limit: &str, route: &str| {
+        let settings = means(limit, route);
+        [0, 1].map(|at| settings.limits[at].policy.deepest() - settings.limits[at].policy.quota())
+    };
+    let told = |most| format!("cost = {{ from = \"response:x-cost\", max = {most} }}");
+    assert_eq!(debts("", "cost = 5"), [0, 0]);
+    assert_eq!(debts("", &told(7)), [7, 7]);
+    assert_eq!(debts(&told(9), &told(7)), [9, 7]);
+    assert_eq!(debts(&told(5), &told(7)), [7, 7]);
+    assert_eq!(debts("count = \"4xx\"", "cost = 5"), [10, 0]);
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    let places = text("", "cost = { from = \"response:x-cost\" }")
+        .replace("rate = \"10/second\"", "algorithm = \"concurrency\"\nlimit = 5");
+    each(&[(
+        places,
+        "6:8: `cost` comes with the response, and limit `a` counts requests in flight; tell it",
+    )]);
+}
+
+#[test]
+fn what_does_nothing_together_is_warned_of() {
+    doubtful(&[
+        (
+            text("", "cost = 15"),
+            "6:8: warning: `cost` is 15, and limit `a` never holds more than 10: every request is",
+        ),
+        (
+            text("", "cost = { from = \"query:n\", default = 15 }"),
+            "6:38: warning: `default` is 15, and limit `a` never holds more than 10; write at most",
+        ),
+    ]);
+}
