@@ -20,6 +20,7 @@ mod rate;
 mod routes;
 mod server;
 mod store;
+mod strategy;
 mod told;
 mod upstreams;
 

@@ -14,23 +14,8 @@ const KEYS: [(&str, &[&str]); 8] = [
     ("store", &["sync_interval"]),
     ("identity", &["client", "jwt", "plan", "tenant", "user"]),
     ("upstreams.NAME", &["health", "http2", "tls", "weights"]),
-    (
-        "limits.NAME",
-        &[
-            "adaptive",
-            "description",
-            "enabled",
-            "max_queue",
-            "max_wait",
-            "message",
-            "mode",
-            "plans",
-            "status",
-            "strategy",
-            "when",
-        ],
-    ),
-    ("routes[]", &["degrade", "guards", "rewrite"]),
+    ("limits.NAME", &["adaptive", "plans", "when"]),
+    ("routes[]", &["guards", "rewrite"]),
 ];
 
 /// Values of keys that this version has: of `balance`, and of the store's `kind`.

@@ -1,14 +1,21 @@
 //! `[limits.NAME]`.
 
+use http::StatusCode;
+
 use super::cost::{self, cost};
 use super::key::key;
 use super::name::{self, Names};
 use super::policy::Terms;
 use super::server::read;
 use super::store::{self, Home};
+use super::strategy::strategy;
 use crate::config::file::{Section, Value};
+use crate::config::suggest::quote;
 use crate::limit::rate::MAX_COUNT;
-use crate::limit::{Cost, Key, Limit, Missing, OnError, Outcomes, Policy, Source};
+use crate::limit::{Cost, Key, Limit, Missing, OnError, Outcomes, Policy, Refusal, Source};
+
+/// The longest `description` or `message`, in characters.
+const LONGEST_TEXT: usize = 500;
 
 const MISSING: [(&str, Missing); 4] = [
     ("ip", Missing::Ip),
@@ -38,8 +45,12 @@ fn limit(name: &str, mut section: Section<'_>, home: Home) -> Option<Limit> {
     let cost = cost(&mut section, quota);
     let count = count(&mut section, policy.as_ref());
     let missing = section.get("missing").and_then(|value| missing(&value, key.as_ref()));
+    let (strategy, mode) = strategy(&mut section);
+    let refusal = refusal(&mut section);
     let response_headers = read(&mut section, "response_headers", true, Value::boolean);
     let on_error = section.get("on_error").and_then(|value| on_error(&value, home));
+    let enabled = read(&mut section, "enabled", true, Value::boolean);
+    let description = section.get("description").and_then(|value| text(&value));
     let mut tried = section.section("candidate");
     let other = Terms::of(&mut tried);
     let (key, policy) = (key?, policy?);
@@ -49,9 +60,14 @@ fn limit(name: &str, mut section: Section<'_>, home: Home) -> Option<Limit> {
         cost.check(&policy, "the limit");
     }
     Some(Limit {
+        description,
+        enabled,
         cost: cost.map_or(Cost::Fixed(1), |it| it.cost),
         count,
+        strategy,
+        mode,
         candidate,
+        refusal,
         missing: missing.unwrap_or(Missing::Ip),
         response_headers,
         on_error: on_error.unwrap_or(home.on_error),
@@ -79,6 +95,31 @@ fn count(section: &mut Section<'_>, policy: Option<&Policy>) -> Option<Outcomes>
         return None;
     }
     outcomes
+}
+
+fn refusal(section: &mut Section<'_>) -> Refusal {
+    let status = section.get("status").and_then(|value| value.integer(400..=599));
+    let status = status.and_then(|it| StatusCode::from_u16(it as u16).ok());
+    let message = section.get("message").and_then(|value| text(&value));
+    Refusal { status: status.unwrap_or(StatusCode::TOO_MANY_REQUESTS), message }
+}
+
+/// A line for people to read.
+fn text(value: &Value<'_>) -> Option<String> {
+    let text = value.text("Ten a minute for everyone.")?;
+    if text.trim().is_empty() {
+        value.wrong("is empty", "write a sentence, or leave it out");
+    } else if text.chars().any(char::is_control) {
+        value.wrong(
+            &format!("has control characters: {}", quote(text)),
+            "leave out line breaks, tabs and the like",
+        );
+    } else if text.chars().count() > LONGEST_TEXT {
+        value.wrong("is too long", format!("write at most {LONGEST_TEXT} characters"));
+    } else {
+        return Some(text.to_owned());
+    }
+    None
 }
 
 fn missing(value: &Value<'_>, key: Option<&Key>) -> Option<Missing> {

@@ -13,8 +13,8 @@ use crate::config::diagnostic::Fault;
 use crate::config::file::{Notes, Section, Unique, Value};
 use crate::config::settings::{HostPattern, PathPattern, Route, Segment, Target};
 use crate::config::suggest::quote;
-use crate::limit::Limit;
 use crate::limit::rate::MAX_COUNT;
+use crate::limit::{Limit, Strategy};
 
 /// What routes refer to.
 #[derive(Clone, Copy)]
@@ -72,10 +72,11 @@ fn route(
     let applied = limits.as_ref().map(|it| it.iter().map(|at| &defined.limits[*at]));
     let cost = cost::cost(&mut section, MAX_COUNT);
     if let Some(cost) = &cost {
-        for limit in applied.into_iter().flatten() {
+        for limit in applied.clone().into_iter().flatten() {
             cost.check(&limit.policy, &format!("limit `{}`", limit.name));
         }
     }
+    let degrade = degrade(&mut section, defined.upstreams, applied);
     let strip_prefix =
         section.get("strip_prefix").map(|value| path::strip_prefix(&value, path.as_ref()));
     let request_headers = headers::edits(section.section("request_headers"));
@@ -96,7 +97,7 @@ fn route(
         response_headers,
         timeout,
         cost: cost.map(|it| it.cost),
-        degrade: None,
+        degrade,
     })
 }
 
@@ -159,6 +160,24 @@ fn applied(value: &Value<'_>, limits: &Names) -> Option<Vec<usize>> {
         }
     }
     (applied.len() == entries.len()).then_some(applied)
+}
+
+fn degrade<'d>(
+    section: &mut Section<'_>,
+    upstreams: &Names,
+    limits: Option<impl Iterator<Item = &'d Limit>>,
+) -> Option<Target> {
+    let mut section = section.section("degrade");
+    let value = section.require("upstream", "upstream = \"echo\"");
+    let target = value.and_then(|value| target(&value, upstreams));
+    let degrades = |limit: &Limit| limit.strategy == Strategy::Degrade;
+    if target.is_some() && limits.is_some_and(|mut it| !it.any(degrades)) {
+        section.doubtful(
+            "has no effect: no limit of this route has the strategy `degrade`",
+            "remove it, or write `strategy = \"degrade\"` in one of them",
+        );
+    }
+    target
 }
 
 /// Which host, path and methods are taken, to find two routes that would match the same requests.

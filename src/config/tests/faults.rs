@@ -203,8 +203,6 @@ fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
         (with_route("[trust]"), later),
         (with_route("[access]\nallow = { ip = [] }"), later),
         (more("plans.pro.rate = \"1/second\""), later),
-        (more("strategy = \"queue\""), later),
-        (more("mode = \"shadow\""), later),
         (more("when = { method = \"POST\" }"), later),
         (route("path = \"/*\"\nguards = [\"flood\"]"), later),
         // Only where it belongs: elsewhere it is a key like any other.
@@ -244,6 +242,8 @@ fn route_faults_say_what_to_write() {
         (more("timeout = \"0s\""), "is out of range"),
         (more("cost = 0"), "`cost` is out of range: `0`; write a number from 1 to 1000000000"),
         (more("cost = { max = 5 }"), "`cost` of `[[routes]]` has no `from`; add a line such as"),
+        (more("degrade = \"spare\""), "`degrade` must be a table, not a string"),
+        (more("degrade = {}"), "`degrade` of `[[routes]]` has no `upstream`; add a line such as"),
         (more("request_headers = { set = { Host = \"a\" } }"), "the header `host` cannot be"),
         (more("request_headers = { remove = [\"TE\"] }"), "the header `te` cannot be changed"),
         (more("request_headers = { set = { \"a b\" = \"a\" } }"), "cannot be the name of a header"),

@@ -1,4 +1,4 @@
-//! What algorithms, costs and candidates of limits are refused for, or warned of.
+//! What algorithms, costs, strategies and candidates of limits are refused for, or warned of.
 
 use super::faults::{doubtful, each};
 use super::{good, limit, redis};
@@ -113,6 +113,30 @@ fn faults_of_costs_and_counts_say_what_to_write() {
 }
 
 #[test]
+fn faults_of_strategies_and_words_say_what_to_write() {
+    let long = "x".repeat(501);
+    each(&[
+        (more("strategy = \"queu\""), "did you mean `queue`?"),
+        (more("strategy = \"drop\""), "write `reject`, `queue` or `degrade`"),
+        (more("strategy = \"drop\"\nmax_wait = \"1s\""), "`strategy` cannot be `drop`"),
+        (more("strategy = \"queue\"\nmax_wait = \"0s\""), "write a duration from `\"1ms\"`"),
+        (more("strategy = \"queue\"\nmax_queue = 0"), "write a number from 1 to 1000000"),
+        (more("mode = \"shadwo\""), "did you mean `shadow`?"),
+        (more("enabled = 1"), "must be a boolean, not an integer"),
+        (more("status = 200"), "`status` is out of range: `200`; write a number from 400 to 599"),
+        (more("status = 600"), "`status` is out of range: `600`"),
+        (more("message = \"a\\nb\""), "has control characters: `a\\nb`; leave out line breaks"),
+        (more("description = \"a\\u001bb\""), "`description` has control characters"),
+        (more("description = \" \""), "`description` is empty; write a sentence, or leave it"),
+        (more("description = 5"), "`description` must be a string"),
+        (
+            more(&format!("message = \"{long}\"")),
+            "`message` is too long; write at most 500 characters",
+        ),
+    ]);
+}
+
+#[test]
 fn faults_of_candidates_say_what_to_write() {
     let candidate = |keys: &str| more(&format!("candidate = {{ {keys} }}"));
     each(&[
@@ -161,6 +185,12 @@ fn numbers_that_an_algorithm_does_not_have_are_warned_of() {
         (
             more("algorithm = \"sliding_log\"\nburst_allowance = 2"),
             "`burst_allowance` has no effect: a window admits what its rate says and no more",
+        ),
+        (more("max_wait = \"1s\""), "`max_wait` has no effect: only the strategy `queue` lets"),
+        (more("max_queue = 5\nstrategy = \"degrade\""), "`max_queue` has no effect"),
+        (
+            more("mode = \"shadow\"\nstrategy = \"queue\""),
+            "10:12: warning: `strategy` has no effect: a limit in the mode `shadow` only counts",
         ),
     ]);
 }

@@ -1,15 +1,15 @@
-//! Algorithms, costs and candidates of limits: what they mean.
+//! Algorithms, costs, strategies and candidates of limits: what they mean.
 
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, StatusCode};
 
 use super::{good, limit};
 use crate::limit::concurrency::Concurrency;
 use crate::limit::refill::RefillBucket;
 use crate::limit::sliding_log::SlidingLog;
 use crate::limit::token_bucket::TokenBucket;
-use crate::limit::{Cost, CostSource, Limit, Outcomes, Policy, Rate};
+use crate::limit::{Cost, CostSource, Limit, Mode, Outcomes, Policy, Rate, Strategy};
 
 /// A limit by address with more keys, without a warning.
 fn means(keys: &str) -> Limit {
@@ -120,6 +120,39 @@ fn what_is_charged_later_leaves_room_for_debts() {
     assert_eq!(debt("cost = { from = \"response:x-cost\", max = 50 }"), 50);
     assert_eq!(debt("cost = { from = \"response:x-cost\" }"), 10);
     assert_eq!(debt("cost = { from = \"header:x-cost\", max = 5 }\ncount = \"4xx\""), 5);
+}
+
+#[test]
+fn strategies_carry_what_goes_with_them() {
+    let strategy = |keys: &str| means(&format!("rate = \"10/second\"\n{keys}")).strategy;
+    let queue = |millis, max_queue| {
+        let max_wait = Duration::from_millis(millis);
+        Strategy::Queue { max_wait, max_queue }
+    };
+    assert_eq!(strategy(""), Strategy::Reject);
+    assert_eq!(strategy("strategy = \"degrade\""), Strategy::Degrade);
+    assert_eq!(strategy("strategy = \"queue\""), queue(3000, 100));
+    assert_eq!(strategy("strategy = \"queue\"\nmax_wait = \"1ms\"\nmax_queue = 7"), queue(1, 7));
+    let leaky = "algorithm = \"leaky_bucket\"\nstrategy = \"queue\"";
+    assert_eq!(strategy(leaky), queue(3000, 100));
+}
+
+#[test]
+fn limits_carry_their_mode_their_words_and_whether_they_apply() {
+    let limit = means("rate = \"10/second\"");
+    assert_eq!((limit.mode, limit.enabled, limit.description), (Mode::Enforce, true, None));
+    assert_eq!(limit.refusal.status, StatusCode::TOO_MANY_REQUESTS);
+    let limit = means(
+        "rate = \"10/second\"\nmode = \"shadow\"\nenabled = false\nstatus = 503\n\
+         message = \"Später.\"\ndescription = \"Zehn für alle\"",
+    );
+    assert_eq!((limit.mode, limit.enabled), (Mode::Shadow, false));
+    assert_eq!(limit.description.as_deref(), Some("Zehn für alle"));
+    assert_eq!(limit.refusal.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(limit.refusal.message.as_deref(), Some("Später."));
+    let longest = "ü".repeat(500);
+    let limit = means(&format!("rate = \"10/second\"\ndescription = \"{longest}\""));
+    assert_eq!(limit.description, Some(longest));
 }
 
 #[test]

@@ -72,12 +72,17 @@ fn reference_states_the_defaults() {
 #[test]
 fn examples_within_the_reference_are_good() {
     let files = Files::new();
-    let redis = [("kind = \"memory\"", "kind = \"redis\"")];
+    let redis = ("kind = \"memory\"", "kind = \"redis\"");
+    let queue = ("strategy = \"reject\"", "strategy = \"queue\"");
+    let degrade = ("strategy = \"reject\"", "strategy = \"degrade\"");
     // Some exclude each other, and each is in one of these, beside the choice that it goes with.
     for (choices, left_out) in [
-        (&redis[..], &[&IN_MEMORY[..], &["sentinel", "password_file"]].concat()),
-        (&redis, &[&IN_MEMORY[..], &["url", "password_env", "tls"]].concat()),
-        (&[], &IN_REDIS.to_vec()),
+        (
+            &[redis, queue][..],
+            &[&IN_MEMORY[..], &["sentinel", "password_file", "degrade"]].concat(),
+        ),
+        (&[redis, queue], &[&IN_MEMORY[..], &["url", "password_env", "tls", "degrade"]].concat()),
+        (&[degrade], &[&IN_REDIS[..], &["max_wait", "max_queue"]].concat()),
     ] {
         let text = uncommented_but(left_out)
             .replace("/etc/weir", files.folder())

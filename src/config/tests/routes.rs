@@ -1,8 +1,8 @@
-//! Where routes and limits come together: costs and debts.
+//! Where routes and limits come together: costs, debts and what is degraded.
 
 use super::faults::{doubtful, each};
 use super::good;
-use crate::config::settings::Settings;
+use crate::config::settings::{Settings, Target};
 use crate::limit::{Cost, CostSource};
 
 /// Two limits, two upstreams, and a route with more keys that has them all.
@@ -47,13 +47,34 @@ fn the_limits_of_a_route_have_room_for_the_larger_debt() {
 }
 
 #[test]
+fn what_is_degraded_goes_to_another_upstream() {
+    let degrade = |keys: &str| means("strategy = \"degrade\"", keys).routes[0].degrade;
+    assert_eq!(degrade(""), None);
+    assert_eq!(degrade("degrade = { upstream = \"spare\" }"), Some(Target::Upstream(1)));
+    assert_eq!(degrade("degrade.upstream = \"echo\""), Some(Target::Echo));
+}
+
+#[test]
+fn a_limit_that_is_switched_off_is_still_named() {
+    assert!(!means("enabled = false", "").limits[0].enabled);
+}
+
+#[test]
 fn what_does_not_go_together_is_refused() {
     let places = text("", "cost = { from = \"response:x-cost\" }")
         .replace("rate = \"10/second\"", "algorithm = \"concurrency\"\nlimit = 5");
-    each(&[(
-        places,
-        "6:8: `cost` comes with the response, and limit `a` counts requests in flight; tell it",
-    )]);
+    each(&[
+        (
+            places,
+            "6:8: `cost` comes with the response, and limit `a` counts requests in flight; tell it",
+        ),
+        (
+            text("strategy = \"degrade\"", "degrade = { upstream = \"spar\" }"),
+            "there is no upstream `spar`; did you mean `spare`?",
+        ),
+        // Whether it would degrade cannot be told.
+        (text("burst = 0", "degrade = { upstream = \"spare\" }"), "`burst` is out of range: `0`"),
+    ]);
 }
 
 #[test]
@@ -66,6 +87,11 @@ fn what_does_nothing_together_is_warned_of() {
         (
             text("", "cost = { from = \"query:n\", default = 15 }"),
             "6:38: warning: `default` is 15, and limit `a` never holds more than 10; write at most",
+        ),
+        (
+            text("", "degrade = { upstream = \"spare\" }"),
+            "6:11: warning: `degrade` of `[[routes]]` has no effect: no limit of this route has the \
+             strategy `degrade`; remove it, or write `strategy = \"degrade\"` in one of them",
         ),
     ]);
 }
