@@ -138,6 +138,8 @@ fn shipped_files_are_good() {
         include_str!("../../../config/examples/simple.toml"),
         include_str!("../../../config/examples/redis.toml"),
         include_str!("../../../config/examples/windows.toml"),
+        include_str!("../../../config/examples/algorithms.toml"),
+        include_str!("../../../config/examples/strategies.toml"),
     ] {
         let loaded = good(text);
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
