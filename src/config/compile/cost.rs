@@ -49,11 +49,7 @@ pub(super) fn cost<'a>(section: &mut Section<'a>, most: u64) -> Option<Written<'
 impl Written<'_> {
     /// Notes what does not go with a limit that is charged so. `whose` is how messages call it.
     pub(super) fn check(&self, policy: &Policy, whose: &str) {
-        if self.cost.is_of_response() && matches!(policy, Policy::Concurrency(_)) {
-            self.value.wrong(
-                &format!("comes with the response, and {whose} counts requests in flight"),
-                "tell it by a `header:` or `query:`, or count by a rate",
-            );
+        if !self.goes_with(policy, whose) {
             return;
         }
         let (value, cost, so) = match &self.cost {
@@ -70,6 +66,18 @@ impl Written<'_> {
                 format!("write at most {quota}, or let the limit hold more"),
             );
         }
+    }
+
+    /// Notes a fault if it comes too late for the policy.
+    pub(super) fn goes_with(&self, policy: &Policy, whose: &str) -> bool {
+        let late = self.cost.is_of_response() && matches!(policy, Policy::Concurrency(_));
+        if late {
+            self.value.wrong(
+                &format!("comes with the response, and {whose} counts requests in flight"),
+                "tell it by a `header:` or `query:`, or count by a rate",
+            );
+        }
+        !late
     }
 }
 

@@ -74,6 +74,9 @@ fn route(
     if let Some(cost) = &cost {
         for limit in applied.clone().into_iter().flatten() {
             cost.check(&limit.policy, &format!("limit `{}`", limit.name));
+            if let Some(candidate) = &limit.candidate {
+                cost.goes_with(candidate, &format!("the candidate of limit `{}`", limit.name));
+            }
         }
     }
     let degrade = degrade(&mut section, defined.upstreams, applied);

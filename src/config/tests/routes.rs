@@ -69,6 +69,13 @@ fn what_does_not_go_together_is_refused() {
             "6:8: `cost` comes with the response, and limit `a` counts requests in flight; tell it",
         ),
         (
+            text(
+                "candidate = { algorithm = \"concurrency\", limit = 5 }",
+                "cost = { from = \"response:x-cost\" }",
+            ),
+            "`cost` comes with the response, and the candidate of limit `a` counts requests in",
+        ),
+        (
             text("strategy = \"degrade\"", "degrade = { upstream = \"spar\" }"),
             "there is no upstream `spar`; did you mean `spare`?",
         ),
