@@ -157,7 +157,8 @@ impl<'a> Value<'a> {
         let help = format!("a number from 0.0 to {highest}");
         let number = self.number(&help)?;
         if !(0.0..=highest).contains(&number) {
-            self.wrong("is out of range", format!("write {help}"));
+            let number = quote(&number.to_string());
+            self.wrong(&format!("is out of range: {number}"), format!("write {help}"));
             return None;
         }
         Some((number * 1000.0).round() as u16)

@@ -64,7 +64,7 @@ fn faults_of_the_other_sections_say_what_to_write() {
         (with_route("[respond]\nheaders = \"x\""), "must be an array, not a string"),
         (
             with_route("[respond]\nretry_jitter = 0.51"),
-            "is out of range; write a number from 0.0 to",
+            "is out of range: `0.51`; write a number from",
         ),
         (with_route("[respond]\nretry_jitter = -0.1"), "write a number from 0.0 to 0.5"),
         (with_route("[respond]\nretry_jitter = nan"), "`retry_jitter` is out of range"),
