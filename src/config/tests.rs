@@ -2,10 +2,13 @@
 
 mod calendar;
 mod faults;
+mod limit_faults;
+mod limits;
 mod meaning;
 mod reference;
 mod rendering;
 mod robustness;
+mod routes;
 mod secrets;
 mod store;
 

@@ -3,9 +3,10 @@
 use chrono_tz::{TZ_VARIANTS, Tz};
 
 use super::rate::rate;
+use super::told::{Place, Told};
 use crate::config::file::Value;
 use crate::config::suggest::{nearest, quote};
-use crate::config::units;
+use crate::config::units::{self, show_rate};
 use crate::limit::Rate;
 use crate::limit::calendar::{Calendar, Unit};
 use crate::limit::fixed_window::FixedWindow;
@@ -13,64 +14,69 @@ use crate::limit::fixed_window::FixedWindow;
 /// In µs.
 const DAY: u64 = 86_400_000_000;
 
-/// What `rate` and `timezone` say together.
-pub(super) enum Quota {
+/// What `rate` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Often {
     Rate(Rate),
-    Calendar(FixedWindow),
+    /// So many a month, which has no fixed length.
+    Month(u64),
 }
 
-/// `fixed` is whether the limit is a `fixed_window`: no other has windows of a calendar.
-pub(super) fn quota(
-    written: Option<&Value<'_>>,
-    timezone: Option<&Value<'_>>,
-    fixed: bool,
-) -> Option<Quota> {
-    // What is wrong with one is told whatever is wrong with the other.
-    let tz = timezone.map(zone);
-    let written = written?;
-    let text = written.text("100/minute")?;
-    if let Some(count) = units::a_month(text) {
-        if fixed {
-            return window(written, text, count, Unit::Month, tz.unwrap_or(Some(Tz::UTC))?);
-        }
-        written.wrong(
-            &format!("cannot be {}: a month has no fixed length", quote(text)),
-            format!("write `algorithm = \"fixed_window\"`, or `\"{count}/30d\"`"),
-        );
-        return None;
+pub(super) fn often(value: &Value<'_>) -> Option<Often> {
+    let text = value.text("100/minute")?;
+    match units::a_month(text) {
+        Some(count) => Some(Often::Month(count)),
+        None => rate(value, text).map(Often::Rate),
     }
-    let rate = rate(written, text)?;
-    let Some((timezone, tz)) = timezone.zip(tz) else { return Some(Quota::Rate(rate)) };
-    let tz = tz?;
-    if !fixed {
-        timezone.doubtful(
-            "has no effect: only the windows of a `fixed_window` begin at midnight",
-            "remove it, or write `algorithm = \"fixed_window\"`",
-        );
-        return Some(Quota::Rate(rate));
-    }
-    let count = rate.count();
-    if rate.period_us() != DAY {
-        timezone.wrong(
-            &format!("goes with a day or a month, not with {}", quote(text)),
-            format!("remove it, or write `rate = \"{count}/day\"` or `\"{count}/month\"`"),
-        );
-        return None;
-    }
-    window(written, text, count, Unit::Day, tz)
 }
 
-fn window(written: &Value<'_>, text: &str, count: u64, unit: Unit, tz: Tz) -> Option<Quota> {
-    match FixedWindow::calendar(count, Calendar::new(unit, tz)) {
-        Ok(window) => Some(Quota::Calendar(window)),
-        Err(range) => {
-            written.wrong(&format!("is out of range: {}", quote(text)), range.to_string());
-            None
+impl Often {
+    /// The same as a rate, for whatever is no `fixed_window`.
+    pub(super) fn rate(self, place: &Place<'_, '_>) -> Option<Rate> {
+        match self {
+            Often::Rate(rate) => Some(rate),
+            Often::Month(count) => {
+                place.wrong(
+                    &format!("cannot be `{count}/month`: a month has no fixed length"),
+                    format!("write `algorithm = \"fixed_window\"`, or `\"{count}/30d\"`"),
+                );
+                None
+            }
         }
     }
+
+    /// The windows of a `fixed_window`.
+    pub(super) fn windows(
+        self,
+        timezone: &Told<'_, Tz>,
+        place: &Place<'_, '_>,
+    ) -> Option<FixedWindow> {
+        let (count, unit) = match self {
+            Often::Month(count) => (count, Unit::Month),
+            Often::Rate(rate) if timezone.is_absent() => return Some(FixedWindow::new(rate)),
+            Often::Rate(rate) if rate.period_us() == DAY => (rate.count(), Unit::Day),
+            Often::Rate(rate) => {
+                let (count, shown) = (rate.count(), show_rate(rate));
+                let message = format!("goes with a day or a month, not with `{shown}`");
+                let help =
+                    format!("remove it, or write `rate = \"{count}/day\"` or `\"{count}/month\"`");
+                match &timezone.value {
+                    Some(value) => value.wrong(&message, help),
+                    None => place.wrong("goes with another period than its `timezone`", help),
+                }
+                return None;
+            }
+        };
+        let calendar = Calendar::new(unit, timezone.or(Tz::UTC)?);
+        FixedWindow::calendar(count, calendar)
+            .inspect_err(|range| {
+                place.wrong(&format!("is out of range: `{count}/month`"), range.to_string());
+            })
+            .ok()
+    }
 }
 
-fn zone(value: &Value<'_>) -> Option<Tz> {
+pub(super) fn zone(value: &Value<'_>) -> Option<Tz> {
     let text = value.text("Europe/Berlin")?;
     if let Ok(tz) = text.parse() {
         return Some(tz);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::{good, limit, route, with_route};
-use crate::config::settings::{Balance, HostPattern, LogTarget, Origin, Segment, Target};
+use crate::config::settings::{Balance, HostPattern, LogTarget, Origin, Segment, Snapshot, Target};
 use crate::limit::{Cost, Key, Missing, Policy, Source};
 
 #[test]
@@ -72,6 +72,34 @@ fn rate_headers_are_chosen_by_form() {
     };
     assert_eq!(respond("[]"), [false, false, false]);
     assert_eq!(respond("[\"legacy\", \"draft\"]"), [true, false, true]);
+}
+
+#[test]
+fn a_jitter_is_kept_in_thousandths() {
+    let jitter = |written: &str| {
+        let text = with_route(&format!("[respond]\nretry_jitter = {written}"));
+        let respond = good(&text).settings.respond;
+        assert!(respond.draft && respond.x && !respond.legacy);
+        respond.retry_jitter
+    };
+    let got = ["0", "0.0", "0.1", "0.125", "0.5", "5e-1"].map(jitter);
+    assert_eq!(got, [0, 0, 100, 125, 500, 500]);
+}
+
+#[test]
+fn a_snapshot_is_a_file_that_is_written_every_so_often() {
+    let snapshot = |keys: &str| {
+        let loaded = good(&with_route(&format!("[store]\n{keys}")));
+        assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+        loaded.settings.store.snapshot
+    };
+    let every = |seconds| {
+        let (path, interval) = (PathBuf::from("weir.snapshot"), Duration::from_secs(seconds));
+        Some(Snapshot { path, interval })
+    };
+    assert_eq!(snapshot(""), None);
+    assert_eq!(snapshot("snapshot = \"weir.snapshot\""), every(60));
+    assert_eq!(snapshot("snapshot = \"weir.snapshot\"\nsnapshot_interval = \"5s\""), every(5));
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn a_restored_store_decides_as_the_old_one_would_have() {
         let old = MemoryStore::new(100, clock.clone());
         for key in 0..20_u64 {
             assert!(old.decide_now(&mut [check(&policy, key, 1 + key % 5)]).admitted);
-            old.owe_all(&mut [check(&policy, key, key % 7)]);
+            old.owe_one(check(&policy, key, key % 7));
             clock.advance(Duration::from_millis(777));
         }
         let new = decode::decode(&*bytes(&old), 100, clock.clone()).expect("a snapshot").store;
