@@ -8,7 +8,7 @@ use prometheus::IntGauge;
 use crate::caller::Addresses;
 use crate::config::Settings;
 use crate::config::settings::{Route, StoreKind};
-use crate::limit::{Cost, Limit, Mode, Source, Strategy};
+use crate::limit::{Cost, Limit, Mode, Policy, Source, Strategy};
 use crate::respond::rate_headers::PolicyText;
 use crate::respond::refusal::RefusalText;
 use crate::route::Table;
@@ -145,7 +145,7 @@ impl Rule {
             enforced: limit.mode == Mode::Enforce && limit.strategy != Strategy::Degrade,
             policy_text: PolicyText::new(limit),
             refusal_text: RefusalText::new(limit),
-            waiting: metrics.queue_depth.with_label_values(&[&limit.name]),
+            waiting: waiting(limit, metrics),
             mark: HeaderValue::from_str(&limit.name)
                 .unwrap_or_else(|_| HeaderValue::from_static("yes")),
             limit: limit.clone(),
@@ -162,6 +162,16 @@ impl Rule {
     fn on(&self, route: &Route) -> RouteLimit {
         let cost = route.cost.as_ref().unwrap_or(&self.limit.cost).clone();
         RouteLimit { rule: self.index, later: self.limit.charges_later(&cost), cost }
+    }
+}
+
+/// Only limits that have requests wait are a series.
+fn waiting(limit: &Limit, metrics: &Metrics) -> IntGauge {
+    let queue = matches!(limit.strategy, Strategy::Queue { .. });
+    if limit.mode == Mode::Enforce && (queue || matches!(limit.policy, Policy::LeakyBucket(_))) {
+        metrics.queue_depth.with_label_values(&[&limit.name])
+    } else {
+        metrics.no_queue.clone()
     }
 }
 

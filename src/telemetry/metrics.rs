@@ -23,6 +23,8 @@ pub struct Metrics {
     pub store_nodes: IntGauge,
     pub store_degraded: IntGauge,
     pub queue_depth: IntGaugeVec,
+    /// Where nobody waits: not shown.
+    pub no_queue: IntGauge,
     pub buckets: IntGauge,
     pub buckets_overflow: IntGauge,
     pub connections: IntGauge,
@@ -118,6 +120,7 @@ impl Metrics {
                 "Requests that wait for a limit to let them pass.",
                 "limit",
             ),
+            no_queue: IntGauge::new("none", "none").expect(REGISTERED),
             buckets: gauge(&registry, "weir_buckets", "Buckets in memory, shared ones included."),
             buckets_overflow: gauge(
                 &registry,
