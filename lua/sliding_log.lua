@@ -1,9 +1,9 @@
 -- sliding_log: the twin of src/limit/sliding_log.rs, and equal to it bit for bit.
 --
 -- A state is {ends, sum, next, entries, added}: when the last entry ages out, the sum of those that
--- have not yet, when the oldest of these does, their text, and what this call has added, which is
--- all of the same instant. The text has its own sum in front, so that only entries that have aged
--- out since are looked at, and however long the log is, a decision reads few of them.
+-- have not yet, when enough of them do for more to be left, their text, and what this call has
+-- added, which is all of the same instant. The text has its own sum in front, so that only entries
+-- that have aged out since are looked at, and however long the log is, a decision reads few of them.
 --
 -- terms: {5, cost, count, deepest, period in µs}: deepest is what may be counted at most
 -- text: "ends sum at:cost at:cost ...", oldest first
@@ -57,6 +57,22 @@ local function drawn_in(entries)
   return table.concat(kept, ' ')
 end
 
+-- When so much of the sum has aged out.
+local function aged_out(terms, state, excess)
+  local place = 1
+  while place <= #state[4] do
+    local at, cost, after = entry(state[4], place)
+    if not at then
+      break
+    end
+    excess, place = excess - cost, after
+    if excess <= 0 then
+      return at + terms[5]
+    end
+  end
+  return state[1]
+end
+
 function sliding_log.settle(terms, state)
   if state[3] then
     return state
@@ -83,27 +99,14 @@ function sliding_log.settle(terms, state)
     return sliding_log.absent
   end
   local settled = { last + terms[5], sum, oldest + terms[5], string.sub(entries, place), 0 }
+  if sum > terms[3] then
+    -- In debt, nothing is left before more than that has aged out.
+    settled[3] = aged_out(terms, settled, sum - terms[3] + 1)
+  end
   -- As long as it ends when it did, there is nothing to write: entries that have aged out are
   -- passed over again.
   settled.changed = changed or settled[1] ~= state[1]
   return settled
-end
-
--- When a cost passes that does not yet.
-local function first_pass(terms, state)
-  local excess = state[2] + terms[2] - terms[3]
-  local place = 1
-  while place <= #state[4] do
-    local at, cost, after = entry(state[4], place)
-    if not at then
-      break
-    end
-    excess, place = excess - cost, after
-    if excess <= 0 then
-      return at + terms[5]
-    end
-  end
-  return state[1]
 end
 
 local function with_cost(terms, state, cost)
@@ -117,7 +120,7 @@ function sliding_log.charge(terms, state)
   if terms[2] > terms[3] then
     return nil, 0
   elseif state[2] + terms[2] > terms[3] then
-    return nil, first_pass(terms, state)
+    return nil, aged_out(terms, state, state[2] + terms[2] - terms[3])
   elseif terms[2] == 0 then
     return state
   end

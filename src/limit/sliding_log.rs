@@ -2,7 +2,7 @@
 //!
 //! The log itself is a [`Log`]; what is told of it, and what stores hand around, is a [`State`]:
 //! `until` is when the last entry is `W` old, `rest` the sum of those younger than that, and `next`
-//! when the oldest of them ages out.
+//! when enough of the oldest have aged out for more to be left: one, unless the log is in debt.
 //!
 //! Entries carry the running total, so the sum of any stretch is a difference and everything is
 //! found by bisection, however long the log is. Requests of the same microsecond are one entry
@@ -137,11 +137,15 @@ impl SlidingLog {
         let (aged, gone) = self.aged(log, now);
         match log.entries.get(aged) {
             None => State::default(),
-            Some(oldest) => State {
-                until: self.out(log.last()),
-                rest: log.total() - gone,
-                next: self.out(oldest.at),
-            },
+            Some(oldest) => {
+                let rest = log.total() - gone;
+                // In debt, nothing is left before more than that has aged out.
+                let next = match rest.checked_sub(self.rate.count()) {
+                    Some(debt) if debt > 0 => self.aged_out(log, gone + debt + 1),
+                    _ => self.out(oldest.at),
+                };
+                State { until: self.out(log.last()), rest, next }
+            }
         }
     }
 
@@ -158,8 +162,7 @@ impl SlidingLog {
             None => Verdict::Admit(self.with_cost(state, now, cost)),
             Some(excess) => {
                 let enough = log.total() - state.rest + excess;
-                let last = log.entries.partition_point(|entry| entry.total < enough);
-                Verdict::Refuse(Retry::At(self.out(log.entries[last].at)))
+                Verdict::Refuse(Retry::At(self.aged_out(log, enough)))
             }
         }
     }
@@ -261,6 +264,12 @@ impl SlidingLog {
             Some(by) => log.aged(by),
             None => (0, log.base),
         }
+    }
+
+    /// When the entries up to that running total have aged out.
+    fn aged_out(&self, log: &Log, total: u64) -> Micros {
+        let last = log.entries.partition_point(|entry| entry.total < total);
+        self.out(log.entries[last].at)
     }
 
     /// When an entry of that instant ages out.

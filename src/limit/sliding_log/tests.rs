@@ -116,3 +116,15 @@ fn a_state_counts_as_much_as_the_log_it_was_made_of() {
     assert_eq!(policy.evaluate(state, now, 1), Verdict::Refuse(Retry::At(last)));
     assert!(matches!(policy.evaluate(state, last, 10), Verdict::Admit(_)));
 }
+
+#[test]
+fn what_is_left_grows_once_the_debt_has_aged_out() {
+    let (policy, mut log) = (policy(10).with_debt(10), log(&[(0, 4), (2, 3), (3, 3)]));
+    let grows =
+        |log: &Log| policy.report(policy.sum_up(log, at(4_000_000)), at(4_000_000)).grows_at;
+    assert_eq!(grows(&log), at(10_000_000));
+    policy.charge_log(&mut log, at(4_000_000), 5);
+    assert_eq!(grows(&log), at(12_000_000));
+    policy.charge_log(&mut log, at(4_000_000), 5);
+    assert_eq!(grows(&log), at(14_000_000), "when all but what was owed is out");
+}
