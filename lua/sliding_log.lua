@@ -8,20 +8,24 @@
 -- terms: {5, cost, count, deepest, period in µs}: deepest is what may be counted at most
 -- text: "ends sum at:cost at:cost ...", oldest first
 
+-- More than an entry takes: 16 digits, a colon and 10.
+local LONGEST = 40
+
 local sliding_log = { absent = { 0, 0, 0, '', 0, changed = false }, told = 3, foretells = true }
 
 -- The entries from a place on: the instant and cost of the first, and where the next begins.
 local function entry(entries, place)
   local at, cost, after = string.match(entries, '^(%d+):(%d+) ?()', place)
-  return tonumber(at), tonumber(cost), after
+  at, cost = below(EXACT, at), below(COUNTS, cost)
+  return cost and at, cost, after
 end
 
 -- The period is not known here: `settle` looks at the entries.
 function sliding_log.parse(text)
-  local ends, sum, entries = string.match(text, '^(%d+) (%d+) (%d[%d: ]*)$')
+  local ends, sum, place = string.match(text, '^(%d+) (%d+) ()%d')
   ends, sum = below(EXACT, ends), below(COUNTS, sum)
   if ends and sum then
-    return { ends, sum, nil, entries, 0 }
+    return { ends, sum, nil, string.sub(text, place), 0 }
   end
   return sliding_log.absent
 end
@@ -67,7 +71,7 @@ local function aged_out(terms, state, excess)
     end
     excess, place = excess - cost, after
     if excess <= 0 then
-      return at + terms[5]
+      return math.min(at + terms[5], state[1])
     end
   end
   return state[1]
@@ -80,7 +84,8 @@ function sliding_log.settle(terms, state)
     return sliding_log.absent
   end
   local entries, sum, changed = state[4], state[2], false
-  local last = tonumber(string.match(entries, '(%d+):%d+$'))
+  local tail = ' ' .. string.sub(entries, -LONGEST)
+  local last = below(EXACT, string.match(tail, ' (%d+):%d+$'))
   if last and last > now then
     entries, last, changed = drawn_in(entries), now, true
   end
@@ -95,7 +100,7 @@ function sliding_log.settle(terms, state)
     end
     sum, place = sum - cost, after
   end
-  if not oldest or sum < 0 then
+  if not oldest or oldest > now or sum < 0 then
     return sliding_log.absent
   end
   local settled = { last + terms[5], sum, oldest + terms[5], string.sub(entries, place), 0 }
