@@ -17,6 +17,8 @@ mod plain;
 mod reference;
 /// Random limits, costs and times.
 mod strategies;
+/// Random turns of limits that change, for Rust and Lua together.
+mod turns;
 
 /// At most `burst + rate × t` over any interval, and hardly less.
 mod bound;
@@ -34,12 +36,16 @@ mod give_back;
 mod histories;
 /// What is under a key in Redis: expiry, wrong types, garbage.
 mod keys;
+/// When requests leave a leaky bucket.
+mod leaky;
 /// Counting the nodes that share a Redis.
 mod nodes;
 /// Before, during and after an outage of Redis, as one node lives it.
 mod outage;
 /// Shared buckets, while many threads want them and time goes on.
 mod overflow;
+/// Buckets that refill at whole periods, several of which stand for one.
+mod refills;
 /// Nodes that decide alone, each by its share.
 mod shares;
 /// Random histories of a table with hardly a place.
