@@ -20,6 +20,8 @@ mod strategies;
 /// Random turns of limits that change, for Rust and Lua together.
 mod turns;
 
+/// A log's promise, over all windows.
+mod any_window;
 /// At most `burst + rate × t` over any interval, and hardly less.
 mod bound;
 /// Limits that change under their buckets.
