@@ -56,3 +56,5 @@ mod small_table;
 mod twins;
 /// Fixed histories from `vectors.toml`.
 mod vectors;
+/// Checks that only watch, and checks that spend nothing.
+mod watching;
