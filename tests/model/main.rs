@@ -38,6 +38,8 @@ mod give_back;
 mod histories;
 /// What is under a key in Redis: expiry, wrong types, garbage.
 mod keys;
+/// Callers who come later than they were promised.
+mod late;
 /// When requests leave a leaky bucket.
 mod leaky;
 /// Counting the nodes that share a Redis.
