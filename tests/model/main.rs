@@ -36,6 +36,8 @@ mod full_table;
 mod give_back;
 /// Random histories, step by step against the models.
 mod histories;
+/// Places that workers of many gateways hold in Redis.
+mod holders;
 /// What is under a key in Redis: expiry, wrong types, garbage.
 mod keys;
 /// Callers who come later than they were promised.
@@ -48,6 +50,8 @@ mod nodes;
 mod outage;
 /// Shared buckets, while many threads want them and time goes on.
 mod overflow;
+/// Places that requests hold.
+mod places;
 /// Buckets that refill at whole periods, several of which stand for one.
 mod refills;
 /// Nodes that decide alone, each by its share.
