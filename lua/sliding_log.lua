@@ -1,27 +1,31 @@
 -- sliding_log: the twin of src/limit/sliding_log.rs, and equal to it bit for bit.
 --
 -- A state is {ends, sum, next, entries, added}: when the last entry ages out, the sum of those that
--- have not yet, when the oldest of these does, their text, and what this call has added, which is
--- all of the same instant. The text has its own sum in front, so that only entries that have aged
--- out since are looked at, and however long the log is, a decision reads few of them.
+-- have not yet, when enough of them do for more to be left, their text, and what this call has
+-- added, which is all of the same instant. The text has its own sum in front, so that only entries
+-- that have aged out since are looked at, and however long the log is, a decision reads few of them.
 --
 -- terms: {5, cost, count, deepest, period in µs}: deepest is what may be counted at most
 -- text: "ends sum at:cost at:cost ...", oldest first
+
+-- More than an entry takes: 16 digits, a colon and 10.
+local LONGEST = 40
 
 local sliding_log = { absent = { 0, 0, 0, '', 0, changed = false }, told = 3, foretells = true }
 
 -- The entries from a place on: the instant and cost of the first, and where the next begins.
 local function entry(entries, place)
   local at, cost, after = string.match(entries, '^(%d+):(%d+) ?()', place)
-  return tonumber(at), tonumber(cost), after
+  at, cost = below(EXACT, at), below(COUNTS, cost)
+  return cost and at, cost, after
 end
 
 -- The period is not known here: `settle` looks at the entries.
 function sliding_log.parse(text)
-  local ends, sum, entries = string.match(text, '^(%d+) (%d+) (%d[%d: ]*)$')
+  local ends, sum, place = string.match(text, '^(%d+) (%d+) ()%d')
   ends, sum = below(EXACT, ends), below(COUNTS, sum)
   if ends and sum then
-    return { ends, sum, nil, entries, 0 }
+    return { ends, sum, nil, string.sub(text, place), 0 }
   end
   return sliding_log.absent
 end
@@ -57,6 +61,22 @@ local function drawn_in(entries)
   return table.concat(kept, ' ')
 end
 
+-- When so much of the sum has aged out.
+local function aged_out(terms, state, excess)
+  local place = 1
+  while place <= #state[4] do
+    local at, cost, after = entry(state[4], place)
+    if not at then
+      break
+    end
+    excess, place = excess - cost, after
+    if excess <= 0 then
+      return math.min(at + terms[5], state[1])
+    end
+  end
+  return state[1]
+end
+
 function sliding_log.settle(terms, state)
   if state[3] then
     return state
@@ -64,7 +84,8 @@ function sliding_log.settle(terms, state)
     return sliding_log.absent
   end
   local entries, sum, changed = state[4], state[2], false
-  local last = tonumber(string.match(entries, '(%d+):%d+$'))
+  local tail = ' ' .. string.sub(entries, -LONGEST)
+  local last = below(EXACT, string.match(tail, ' (%d+):%d+$'))
   if last and last > now then
     entries, last, changed = drawn_in(entries), now, true
   end
@@ -79,31 +100,18 @@ function sliding_log.settle(terms, state)
     end
     sum, place = sum - cost, after
   end
-  if not oldest or sum < 0 then
+  if not oldest or oldest > now or sum < 0 then
     return sliding_log.absent
   end
   local settled = { last + terms[5], sum, oldest + terms[5], string.sub(entries, place), 0 }
+  if sum > terms[3] then
+    -- In debt, nothing is left before more than that has aged out.
+    settled[3] = aged_out(terms, settled, sum - terms[3] + 1)
+  end
   -- As long as it ends when it did, there is nothing to write: entries that have aged out are
   -- passed over again.
   settled.changed = changed or settled[1] ~= state[1]
   return settled
-end
-
--- When a cost passes that does not yet.
-local function first_pass(terms, state)
-  local excess = state[2] + terms[2] - terms[3]
-  local place = 1
-  while place <= #state[4] do
-    local at, cost, after = entry(state[4], place)
-    if not at then
-      break
-    end
-    excess, place = excess - cost, after
-    if excess <= 0 then
-      return at + terms[5]
-    end
-  end
-  return state[1]
 end
 
 local function with_cost(terms, state, cost)
@@ -117,7 +125,7 @@ function sliding_log.charge(terms, state)
   if terms[2] > terms[3] then
     return nil, 0
   elseif state[2] + terms[2] > terms[3] then
-    return nil, first_pass(terms, state)
+    return nil, aged_out(terms, state, state[2] + terms[2] - terms[3])
   elseif terms[2] == 0 then
     return state
   end

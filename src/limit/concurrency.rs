@@ -52,7 +52,7 @@ impl Concurrency {
             return Verdict::Refuse(Retry::Never);
         }
         match in_flight(state, now).saturating_add(cost) {
-            _ if cost == 0 => Verdict::Admit(state),
+            held if held <= self.limit && cost == 0 => Verdict::Admit(state),
             held if held <= self.limit => Verdict::Admit(State::new(HELD, held)),
             _ => Verdict::Refuse(Retry::At(Micros(now.0 + AGAIN_US))),
         }
@@ -108,6 +108,15 @@ mod tests {
         let two = Concurrency::new(2).expect("a limit");
         assert_eq!(two.evaluate(State::default(), NOW, 3), Verdict::Refuse(Retry::Never));
         assert_eq!(Concurrency::new(0), Err(LimitError));
+    }
+
+    #[test]
+    fn a_lowered_limit_refuses_even_a_cost_of_nothing_until_enough_have_ended() {
+        let (two, one) = (Concurrency::new(2).expect("a limit"), Concurrency::new(1).expect("one"));
+        let held = two.owe(State::default(), NOW, 2);
+        assert!(matches!(one.evaluate(held, NOW, 0), Verdict::Refuse(Retry::At(_))));
+        let held = one.give_back(held, NOW, 1);
+        assert_eq!(one.evaluate(held, NOW, 0), Verdict::Admit(held));
     }
 
     #[test]

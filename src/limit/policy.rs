@@ -50,7 +50,7 @@ pub struct State {
     pub until: Micros,
     /// What the algorithm keeps beside it.
     pub rest: u64,
-    /// When the oldest entry of a log ages out; of no other algorithm. Stores do not keep it.
+    /// When what is left of a log can next grow; of no other algorithm. Stores do not keep it.
     pub next: Micros,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The log itself is a [`Log`]; what is told of it, and what stores hand around, is a [`State`]:
 //! `until` is when the last entry is `W` old, `rest` the sum of those younger than that, and `next`
-//! when the oldest of them ages out.
+//! when enough of the oldest have aged out for more to be left: one, unless the log is in debt.
 //!
 //! Entries carry the running total, so the sum of any stretch is a difference and everything is
 //! found by bisection, however long the log is. Requests of the same microsecond are one entry
@@ -111,17 +111,24 @@ impl SlidingLog {
         self.rate.count() + self.debt
     }
 
-    /// Entries ahead of `now` are drawn in. False if there are none.
-    pub fn settle_log(&self, log: &mut Log, now: Micros) -> bool {
-        if log.last() <= now.0 {
-            return false;
+    /// Draws in entries that lie ahead of `now`. If that makes a live log end at another instant
+    /// than `until`, or another period does, what has aged out is gone for good. False if nothing
+    /// has changed.
+    pub fn settle_log(&self, log: &mut Log, until: Micros, now: Micros) -> bool {
+        let ahead = log.last() > now.0;
+        if ahead {
+            let total = log.total();
+            while log.entries.back().is_some_and(|last| last.at >= now.0) {
+                log.entries.pop_back();
+            }
+            log.entries.push_back(Entry { at: now.0, total });
         }
-        let total = log.total();
-        while log.entries.back().is_some_and(|last| last.at >= now.0) {
-            log.entries.pop_back();
+        let ends = self.out(log.last());
+        let changed = ahead || (ends > now && ends != until);
+        if changed {
+            self.forget(log, now);
         }
-        log.entries.push_back(Entry { at: now.0, total });
-        true
+        changed
     }
 
     /// What a settled log comes to.
@@ -130,11 +137,15 @@ impl SlidingLog {
         let (aged, gone) = self.aged(log, now);
         match log.entries.get(aged) {
             None => State::default(),
-            Some(oldest) => State {
-                until: self.out(log.last()),
-                rest: log.total() - gone,
-                next: self.out(oldest.at),
-            },
+            Some(oldest) => {
+                let rest = log.total() - gone;
+                // In debt, nothing is left before more than that has aged out.
+                let next = match rest.checked_sub(self.rate.count()) {
+                    Some(debt) if debt > 0 => self.aged_out(log, gone + debt + 1),
+                    _ => self.out(oldest.at),
+                };
+                State { until: self.out(log.last()), rest, next }
+            }
         }
     }
 
@@ -151,21 +162,20 @@ impl SlidingLog {
             None => Verdict::Admit(self.with_cost(state, now, cost)),
             Some(excess) => {
                 let enough = log.total() - state.rest + excess;
-                let last = log.entries.partition_point(|entry| entry.total < enough);
-                Verdict::Refuse(Retry::At(self.out(log.entries[last].at)))
+                Verdict::Refuse(Retry::At(self.aged_out(log, enough)))
             }
         }
     }
 
     /// Charges a settled log, and forgets what has aged out. Never beyond what it may hold.
     pub fn charge_log(&self, log: &mut Log, now: Micros, cost: u64) {
-        let (aged, gone) = self.aged(log, now);
-        log.entries.drain(..aged);
-        log.base = gone;
+        let (_, gone) = self.aged(log, now);
         let room = self.deepest().saturating_sub(log.total() - gone);
-        if cost.min(room) > 0 {
-            log.push(now, cost.min(room));
+        if cost.min(room) == 0 {
+            return;
         }
+        self.forget(log, now);
+        log.push(now, cost.min(room));
         // A log that was long once does not stay large for ever.
         if log.entries.capacity() > 4 * log.entries.len().max(4) {
             log.entries.shrink_to(2 * log.entries.len());
@@ -173,16 +183,21 @@ impl SlidingLog {
     }
 
     /// Takes a cost out again that was charged at that instant, if it has not aged out.
-    pub fn give_back_log(&self, log: &mut Log, cost: u64, charged_at: Micros) {
+    pub fn give_back_log(&self, log: &mut Log, now: Micros, cost: u64, charged_at: Micros) {
+        let (aged, _) = self.aged(log, now);
         let Ok(place) = log.entries.binary_search_by_key(&charged_at.0, |entry| entry.at) else {
             return;
         };
+        if place < aged {
+            return;
+        }
         let before = place.checked_sub(1).map_or(log.base, |it| log.entries[it].total);
-        let given = cost.min(log.entries[place].total - before);
+        let given = cost.min(self.deepest() + 1).min(log.entries[place].total - before);
         log.entries.iter_mut().skip(place).for_each(|entry| entry.total -= given);
         if log.entries[place].total == before {
             log.entries.remove(place);
         }
+        self.forget(log, now);
     }
 
     /// From a state alone: by the log that is sure to count as much.
@@ -237,11 +252,24 @@ impl SlidingLog {
         State { until, rest: state.rest + cost, next }
     }
 
+    /// What has aged out counts no more, whatever the period becomes.
+    fn forget(&self, log: &mut Log, now: Micros) {
+        let (aged, gone) = self.aged(log, now);
+        log.entries.drain(..aged);
+        log.base = gone;
+    }
+
     fn aged(&self, log: &Log, now: Micros) -> (usize, u64) {
         match now.0.checked_sub(self.rate.period_us()) {
             Some(by) => log.aged(by),
             None => (0, log.base),
         }
+    }
+
+    /// When the entries up to that running total have aged out.
+    fn aged_out(&self, log: &Log, total: u64) -> Micros {
+        let last = log.entries.partition_point(|entry| entry.total < total);
+        self.out(log.entries[last].at)
     }
 
     /// When an entry of that instant ages out.

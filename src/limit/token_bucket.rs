@@ -142,7 +142,11 @@ impl TokenBucket {
         }
         let cost = u128::from(cost) * self.token;
         let owed = owed(state, now).min(self.deepest) + cost;
-        if late > 0 && owed == cost && cost > 0 {
+        // A full bucket is not to forget since when it is.
+        if owed == 0 {
+            return Verdict::Admit(state);
+        }
+        if late > 0 && owed == cost {
             return Verdict::Admit(owing(cost.saturating_sub(idle(state, now, late)), now));
         }
         if owed <= self.empty {

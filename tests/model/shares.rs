@@ -13,7 +13,7 @@ use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Retry, State, Verdict};
 
 use crate::reference::{Model, rate_of, window_of};
-use crate::strategies::{LATEST, bucket, policy, share, span, start, window};
+use crate::strategies::{LATEST, bucket, policy, share, span, start, steady, window};
 
 /// One request at one of the nodes.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +73,7 @@ impl Alone {
 proptest! {
     #[test]
     fn what_shares_admit_the_whole_would_have_admitted(
-        policy in policy(),
+        policy in steady(),
         nodes in nodes(),
         start in start(),
         common in prop::collection::vec((0..1_u64 << 14, 0..=1_u64 << 16), 0..8),

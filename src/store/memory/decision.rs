@@ -205,8 +205,9 @@ impl<'a> Held<'a> {
     fn finish(mut self, plans: &mut [Plan<'_>], admitted: bool) {
         let now = self.now;
         for plan in plans {
-            // What ends by now says no more than its absence.
-            let write = admitted && plan.after != plan.before && plan.after.until > now;
+            // What has ended before says no more than its absence. What ends now says that a
+            // late caller has had what refilled before: the next one is not to have it again.
+            let write = admitted && plan.after != plan.before && plan.after.until >= now;
             let mut is_new = false;
             match plan.place {
                 Place::Own(at, tag) if write => is_new = plan.write(&mut self.shards[at], tag, now),

@@ -53,7 +53,7 @@ impl Shard {
     /// The bucket's state, drawn in to what the policy can hold.
     pub(super) fn get(&mut self, tag: u64, policy: &Policy, now: Micros) -> Option<State> {
         if let Policy::SlidingLog(it) = policy {
-            return self.get_log(tag, it, now);
+            return self.get_log(tag, it, now).map(|(state, _)| state);
         }
         let mut found = State::default();
         let present = self.update(tag, |state| {
@@ -63,23 +63,25 @@ impl Shard {
         present.then_some(found)
     }
 
-    fn get_log(&mut self, tag: u64, policy: &SlidingLog, now: Micros) -> Option<State> {
-        let mut live = false;
+    /// What a log comes to, and whether it had to be drawn in.
+    fn get_log(&mut self, tag: u64, policy: &SlidingLog, now: Micros) -> Option<(State, bool)> {
+        let mut until = Micros(0);
         if !self.update(tag, |state| {
-            live = state.until > now;
+            until = state.until;
             state
         }) {
             return None;
         }
-        if !live {
+        if until <= now {
             self.logs.remove(&tag);
         }
-        let Some(log) = self.logs.get_mut(&tag) else { return Some(State::default()) };
-        policy.settle_log(log, now);
+        let Some(log) = self.logs.get_mut(&tag) else { return Some((State::default(), false)) };
+        let drawn = policy.settle_log(log, until, now);
         let state = policy.sum_up(log, now);
-        // Under another period it ends at another instant.
-        self.update(tag, |before| State { rest: before.rest, ..state });
-        Some(state)
+        if drawn {
+            self.update(tag, |_| state);
+        }
+        Some((state, drawn))
     }
 
     /// What a policy says of a cost, on the settled state that [`Shard::get`] has found.
@@ -132,9 +134,12 @@ impl Shard {
     ) {
         match policy {
             Policy::SlidingLog(it) => {
-                self.get_log(tag, it, now);
+                let Some((state, drawn)) = self.get_log(tag, it, now) else { return };
                 let Some(log) = self.logs.get_mut(&tag) else { return };
-                it.give_back_log(log, cost, charged_at);
+                if drawn || state.until <= now || charged_at > now {
+                    return;
+                }
+                it.give_back_log(log, now, cost, charged_at);
                 let state = it.sum_up(log, now);
                 self.update(tag, |_| state);
             }
