@@ -14,6 +14,7 @@ use weir::limit::{Policy, Rate};
 
 use crate::changes::change;
 use crate::decider::{Ask, Manner};
+use crate::reference::calendar_of;
 use crate::reference::pace_of;
 use crate::strategies::{magnitude, once_a_log, policy, share, span};
 
@@ -85,7 +86,10 @@ fn changed_quota() -> impl Strategy<Value = Limit> {
             }
             Policy::SlidingWindow(_) => Policy::SlidingWindow(SlidingWindow::new(rate.ok()?)),
             Policy::SlidingLog(_) => Policy::SlidingLog(SlidingLog::new(rate.ok()?).ok()?),
-            Policy::FixedWindow(_) => Policy::FixedWindow(FixedWindow::new(rate.ok()?)),
+            Policy::FixedWindow(_) => Policy::FixedWindow(match calendar_of(&old) {
+                Some(calendar) => FixedWindow::calendar(quota, calendar).ok()?,
+                None => FixedWindow::new(rate.ok()?),
+            }),
             Policy::Concurrency(_) => return None,
         };
         Some((old, new))
