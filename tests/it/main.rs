@@ -16,6 +16,7 @@ mod pipelining;
 mod slow;
 
 // Which route it takes, who it counts as, whether it may pass.
+mod addresses;
 mod identity;
 mod limits;
 mod routing;
