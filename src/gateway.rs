@@ -260,6 +260,7 @@ impl Gateway {
             received: if parts.version == Version::HTTP_10 { "1.0" } else { "1.1" },
             has_via: way.has_via,
             edits: &way.settings.request_headers,
+            address_header: live.shared.addresses.header(),
             counted: &live.shared.counted,
             doubles: &live.shared.doubles,
             by_method: live.shared.table.by_method(),

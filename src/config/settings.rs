@@ -149,6 +149,9 @@ pub struct Respond {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub trusted_proxies: Vec<IpNet>,
+    /// The one header in which they say whom they speak for. `None`: both `X-Forwarded-For` and
+    /// `Forwarded`, as long as they agree.
+    pub address_header: Option<HeaderName>,
     /// Addresses that share this prefix are one caller: 1 to 128.
     pub ipv6_prefix: u8,
 }

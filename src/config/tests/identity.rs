@@ -1,14 +1,45 @@
-//! Whose address a caller has, and what of it counts.
+//! Whose address a caller has: which proxies are believed, in what, and what of it counts.
+
+use http::{HeaderName, header};
 
 use super::faults::{doubtful, each};
-use super::{good, limit};
+use super::{good, limit, with_route};
 use crate::config::{Settings, summary};
 use crate::limit::{Key, Source};
+
+/// A file that trusts some proxies, with more lines of `[identity]` and what may follow it.
+fn trusting(lines: &str) -> String {
+    with_route(&format!("[identity]\ntrusted_proxies = [\"10.0.0.0/8\"]\n{lines}"))
+}
 
 fn means(text: &str) -> Settings {
     let loaded = good(text);
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     loaded.settings
+}
+
+#[test]
+fn the_address_comes_from_the_header_that_is_named() {
+    let named = |line: &str| means(&trusting(line)).identity.address_header;
+    assert_eq!(named(""), None);
+    assert_eq!(named("address_header = \"Forwarded\""), Some(header::FORWARDED));
+    let other = HeaderName::from_static("cf-connecting-ip");
+    assert_eq!(named("address_header = \"CF-Connecting-IP\""), Some(other));
+}
+
+#[test]
+fn headers_that_name_no_address_are_refused() {
+    each(&[
+        (trusting("address_header = \"a b\""), "is not the name of a header: `a b`; write the"),
+        (trusting("address_header = \"\""), "is not the name of a header: ``"),
+        (trusting("address_header = \"TE\""), "cannot be `TE`: it never names an address"),
+        (trusting("address_header = \"Host\""), "cannot be `Host`: it never names an address"),
+        (trusting("address_header = [\"forwarded\"]"), "must be a string, not an array"),
+    ]);
+    doubtful(&[(
+        with_route("[identity]\naddress_header = \"forwarded\""),
+        "warning: `address_header` is never read: there are no `trusted_proxies`; list your",
+    )]);
 }
 
 #[test]
