@@ -45,6 +45,8 @@ pub struct Server {
     pub max_body: Option<u64>,
     /// Zero: what the file descriptor limit leaves room for.
     pub max_connections: usize,
+    /// Connections from trusted proxies begin with a PROXY header.
+    pub proxy_protocol: bool,
 }
 
 /// `[admin]`: where metrics and health are served.

@@ -19,6 +19,7 @@ mod slow;
 mod addresses;
 mod identity;
 mod limits;
+mod proxy_protocol;
 mod routing;
 
 // On to upstream and back.

@@ -25,7 +25,11 @@ pub(super) const SOME_TIME: RangeInclusive<Duration> = Duration::from_millis(1).
 const HEADER_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 20;
 
 /// `[server]` and `[admin]`, which must not claim the same address.
-pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Server, Admin) {
+pub(super) fn listeners(
+    mut server: Section<'_>,
+    mut admin: Section<'_>,
+    identity: &Identity,
+) -> (Server, Admin) {
     let mut taken = address::Taken::default();
     let admin_listen = admin.get("listen").map(|value| taken.claim(&value).unwrap_or(ADMIN));
     let listen = server.get("listen").map(|value| {
@@ -52,10 +56,24 @@ pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Ser
             .filter(|bytes| *bytes > 0),
         max_connections: read(&mut server, "max_connections", 0, |it| it.integer(0..=10_000_000))
             as usize,
+        proxy_protocol: read(&mut server, "proxy_protocol", false, |it| {
+            proxy_protocol(it, identity)
+        }),
     };
     let listen =
         admin_listen.unwrap_or_else(|| taken.claim_default("admin.listen", ADMIN, admin.notes()));
     (data, Admin { listen })
+}
+
+fn proxy_protocol(value: &Value<'_>, identity: &Identity) -> Option<bool> {
+    let wanted = value.boolean()?;
+    if wanted && identity.trusted_proxies.is_empty() {
+        value.doubtful(
+            "has no effect: there are no `trusted_proxies` to say whom they speak for",
+            "list your proxies in `identity.trusted_proxies`",
+        );
+    }
+    Some(wanted)
 }
 
 pub(super) fn respond(mut section: Section<'_>) -> Respond {

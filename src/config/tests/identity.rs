@@ -43,6 +43,22 @@ fn headers_that_name_no_address_are_refused() {
 }
 
 #[test]
+fn proxies_speak_the_proxy_protocol_if_they_are_told_to() {
+    let spoken = |line: &str| means(&trusting(&format!("[server]\n{line}"))).server.proxy_protocol;
+    assert!(!spoken(""));
+    assert!(!spoken("proxy_protocol = false"));
+    assert!(spoken("proxy_protocol = true"));
+    each(&[(
+        trusting("[server]\nproxy_protocol = \"v2\""),
+        "`proxy_protocol` must be a boolean, not a string; write `true` or `false`",
+    )]);
+    doubtful(&[(
+        with_route("[server]\nproxy_protocol = true"),
+        "warning: `proxy_protocol` has no effect: there are no `trusted_proxies` to say whom they",
+    )]);
+}
+
+#[test]
 fn keys_may_name_a_prefix_of_ipv6() {
     let text = |key: &str| limit(&format!("key = {key}\nrate = \"1/second\""));
     let key = |written: &str| means(&text(written)).limits[0].key.clone();
