@@ -16,6 +16,7 @@ pub mod way;
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::mem;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,7 @@ use crate::caller::{Caller, Peer};
 use crate::clock::{self, Clock};
 use crate::forward::headers::{self, Outbound};
 use crate::forward::{Passage, echo};
+use crate::listen::proxy_protocol::HeaderError;
 use crate::respond::{Answer, Fault, Fields, RateHeaders};
 use crate::store::{self, AnyStore, BucketHasher, Store};
 use crate::telemetry::{Entry, Meter};
@@ -157,6 +159,20 @@ impl Gateway {
         Meter::start(live.unrouted.clone(), clock::recent(), entry).answered(status);
     }
 
+    /// Whether a connection from there has to begin with a PROXY header.
+    #[must_use]
+    pub fn awaits_proxy_header(&self, peer: IpAddr) -> bool {
+        let live = self.live.borrow();
+        let shared = &live.shared;
+        shared.settings.server.proxy_protocol && shared.addresses.is_trusted(peer.to_canonical())
+    }
+
+    /// Notes a connection that had to and did not.
+    pub fn note_unintroduced(&self, peer: SocketAddr, error: &HeaderError) {
+        self.live.borrow().shared.metrics.proxy_header_errors.inc();
+        tracing::debug!(%peer, %error, "a connection was closed unread");
+    }
+
     /// From caller to answer, on a way that is known.
     async fn pass(
         &self,
@@ -260,6 +276,7 @@ impl Gateway {
             received: if parts.version == Version::HTTP_10 { "1.0" } else { "1.1" },
             has_via: way.has_via,
             edits: &way.settings.request_headers,
+            address_header: live.shared.addresses.header(),
             counted: &live.shared.counted,
             doubles: &live.shared.doubles,
             by_method: live.shared.table.by_method(),

@@ -32,10 +32,11 @@ use routes::Defined;
 
 pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
     let mut root = file.root(notes);
-    let (server, admin) = server::listeners(root.section("server"), root.section("admin"));
+    let identity = server::identity(root.section("identity"));
+    let (server, admin) =
+        server::listeners(root.section("server"), root.section("admin"), &identity);
     let (store, home) = store::store(root.section("store"));
     let respond = server::respond(root.section("respond"));
-    let identity = server::identity(root.section("identity"));
     let telemetry = server::telemetry(root.section("telemetry"));
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
     let (mut limits, limit_names) = limits::limits(&mut root, home);

@@ -45,6 +45,8 @@ pub struct Server {
     pub max_body: Option<u64>,
     /// Zero: what the file descriptor limit leaves room for.
     pub max_connections: usize,
+    /// Connections from trusted proxies begin with a PROXY header.
+    pub proxy_protocol: bool,
 }
 
 /// `[admin]`: where metrics and health are served.
@@ -149,6 +151,9 @@ pub struct Respond {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub trusted_proxies: Vec<IpNet>,
+    /// The one header in which they say whom they speak for. `None`: both `X-Forwarded-For` and
+    /// `Forwarded`, as long as they agree.
+    pub address_header: Option<HeaderName>,
     /// Addresses that share this prefix are one caller: 1 to 128.
     pub ipv6_prefix: u8,
 }

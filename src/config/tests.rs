@@ -2,6 +2,7 @@
 
 mod calendar;
 mod faults;
+mod identity;
 mod limit_faults;
 mod limits;
 mod meaning;

@@ -66,6 +66,7 @@ impl<'a> Checks<'a> {
         let host = if shared.counts_host { bare_host(way.host()) } else { Cow::Borrowed("") };
         let subject = Subject {
             ip: shared.addresses.counted(caller.ip),
+            whole_ip: caller.ip,
             route: &way.settings.name,
             headers,
             host: &host,

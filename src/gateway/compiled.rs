@@ -28,7 +28,7 @@ pub struct Compiled {
     pub applied: Vec<Vec<RouteLimit>>,
     /// Whether requests may be marked as degraded, which is not for a client to do.
     pub degrades: bool,
-    /// The headers that limits count by.
+    /// The headers that callers are told apart by.
     pub counted: Vec<HeaderName>,
     /// Those of them that have a `_`, written with `-`.
     pub doubles: Vec<String>,
@@ -103,7 +103,8 @@ impl Compiled {
         });
         let costs = applied.iter().flatten().filter_map(|limit| limit.cost.header().cloned());
         let mut counted: Vec<HeaderName> = Vec::new();
-        for name in keys.chain(costs) {
+        let address = settings.identity.address_header.clone();
+        for name in keys.chain(costs).chain(address) {
             if !counted.contains(&name) {
                 counted.push(name);
             }

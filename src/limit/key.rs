@@ -1,7 +1,7 @@
 //! What a limit counts by: one source, or several combined.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use http::{HeaderMap, HeaderName, header};
 use smallvec::SmallVec;
@@ -13,8 +13,10 @@ pub struct Key(pub Vec<Source>);
 /// One part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The caller's address; IPv6 by prefix.
+    /// The caller's address; IPv6 by the prefix that `[identity]` names.
     Ip,
+    /// The same, but of IPv6 so many leading bits: 1 to 128.
+    IpPrefix(u8),
     /// The name of the route that matched.
     Route,
     /// The same for every request.
@@ -43,6 +45,8 @@ pub enum Missing {
 pub struct Subject<'a> {
     /// Already cut to the prefix that counts.
     pub ip: IpAddr,
+    /// The same address as a whole.
+    pub whole_ip: IpAddr,
     pub route: &'a str,
     pub headers: &'a HeaderMap,
     /// The host in one spelling. Only needed where a limit counts by it.
@@ -111,6 +115,7 @@ impl Source {
     ) -> Result<bool, KeyError> {
         match self {
             Source::Ip => feed_ip(subject.ip, sink),
+            Source::IpPrefix(bits) => feed_ip(cut(subject.whole_ip, *bits), sink),
             Source::Route => sink(Part::Route, subject.route.as_bytes()),
             Source::Global => {}
             // One host has many spellings, and a route takes them all.
@@ -175,6 +180,19 @@ fn feed_ip(ip: IpAddr, sink: &mut impl FnMut(Part, &[u8])) {
     }
 }
 
+/// The part of an address that counts: of IPv6 so many leading bits, of IPv4 all, since an IPv4
+/// address is all that most callers have.
+#[must_use]
+pub fn cut(ip: IpAddr, bits: u8) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX << (128 - u32::from(bits.clamp(1, 128)));
+            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask))
+        }
+    }
+}
+
 /// The values of a parameter, decoded.
 pub(super) fn query_values<'a>(
     query: Option<&'a str>,
@@ -213,6 +231,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::Ip => f.write_str("ip"),
+            Source::IpPrefix(bits) => write!(f, "ip/{bits}"),
             Source::Route => f.write_str("route"),
             Source::Global => f.write_str("global"),
             Source::Header(name) => write!(f, "header:{name}"),
@@ -246,7 +265,8 @@ mod tests {
             map.append(name, HeaderValue::from_str(value).unwrap());
         }
         let ip = IpAddr::from([1, 2, 3, 4]);
-        let subject = Subject { ip, route: "r", headers: &map, host: "a", query: Some(query) };
+        let (headers, host, query) = (&map, "a", Some(query));
+        let subject = Subject { ip, whole_ip: ip, route: "r", headers, host, query };
         let mut parts = Vec::new();
         Key(vec![source])
             .parts(&subject, missing, |part, bytes| parts.push((part as u8, bytes.to_vec())))
@@ -264,6 +284,28 @@ mod tests {
         assert_eq!(got(Missing::Shared), Ok(vec![(Part::Absent as u8, vec![])]));
         assert_eq!(got(Missing::Skip), Err(KeyError::Skipped));
         assert_eq!(got(Missing::Deny), Err(KeyError::Missing(header())));
+    }
+
+    #[test]
+    fn a_prefix_cuts_the_whole_address_and_leaves_ipv4_alone() {
+        let cut = |ip: &str, bits| cut(ip.parse().unwrap(), bits).to_string();
+        assert_eq!(cut("2001:db8:1:2::3", 48), "2001:db8:1::");
+        assert_eq!(cut("2001:db8:1:2::3", 64), "2001:db8:1:2::");
+        assert_eq!(cut("2001:db8:1:2::3", 128), "2001:db8:1:2::3");
+        assert_eq!(cut("ffff::", 1), "8000::");
+        assert_eq!(cut("1.2.3.4", 8), "1.2.3.4");
+
+        let whole_ip: IpAddr = "2001:db8:1:2::3".parse().unwrap();
+        let (ip, headers) = (super::cut(whole_ip, 64), &HeaderMap::new());
+        let subject = Subject { ip, whole_ip, route: "r", headers, host: "", query: None };
+        let fed = |source| {
+            let mut fed = Vec::new();
+            let sink = |_, bytes: &[u8]| fed = bytes.to_vec();
+            Key(vec![source]).parts(&subject, Missing::Deny, sink).map(|()| fed[..10].to_vec())
+        };
+        let octets = |end| Ok([0x20, 1, 0x0d, 0xb8, 0, 1, 0, end, 0, 0].to_vec());
+        assert_eq!(fed(Source::Ip), octets(2));
+        assert_eq!(fed(Source::IpPrefix(48)), octets(0));
     }
 
     #[test]

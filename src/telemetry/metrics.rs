@@ -29,6 +29,7 @@ pub struct Metrics {
     pub buckets_overflow: IntGauge,
     pub connections: IntGauge,
     pub turned_away: IntCounter,
+    pub proxy_header_errors: IntCounter,
     pub reloads: IntCounterVec,
 }
 
@@ -131,6 +132,11 @@ impl Metrics {
                 &registry,
                 "weir_connections_turned_away_total",
                 "Connections for which there was no room.",
+            ),
+            proxy_header_errors: counter(
+                &registry,
+                "weir_proxy_header_errors_total",
+                "Connections closed because they did not begin with a good PROXY header.",
             ),
             connections: gauge(&registry, "weir_connections", "Client connections open."),
             reloads: counters(

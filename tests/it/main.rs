@@ -16,8 +16,10 @@ mod pipelining;
 mod slow;
 
 // Which route it takes, who it counts as, whether it may pass.
+mod addresses;
 mod identity;
 mod limits;
+mod proxy_protocol;
 mod routing;
 
 // On to upstream and back.

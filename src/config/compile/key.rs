@@ -1,4 +1,5 @@
-//! What a limit counts by: `ip`, `route`, `global`, `header:N`, `query:N`, `cookie:N`, or several.
+//! What a limit counts by: `ip`, `ip/BITS`, `route`, `global`, `header:N`, `query:N`, `cookie:N`, or
+//! several.
 
 use http::HeaderName;
 
@@ -35,6 +36,9 @@ pub(super) fn key(value: &Value<'_>) -> Option<Key> {
 
 fn source(value: &Value<'_>) -> Option<Source> {
     let text = value.text("ip")?;
+    if let Some(bits) = text.strip_prefix("ip/") {
+        return prefix(bits, value);
+    }
     match text.split_once(':') {
         None => match text {
             "ip" => return Some(Source::Ip),
@@ -63,6 +67,26 @@ fn source(value: &Value<'_>) -> Option<Source> {
         Some((kind, _)) => unknown(kind, text, value),
     }
     None
+}
+
+/// The number of leading bits that count of an IPv6 address.
+fn prefix(bits: &str, value: &Value<'_>) -> Option<Source> {
+    let digits = bits.bytes().all(|byte| byte.is_ascii_digit()) && !bits.starts_with('0');
+    let Some(bits) = bits.parse().ok().filter(|bits| digits && (1..=128).contains(bits)) else {
+        value.wrong(
+            &format!("has no valid prefix of IPv6: {}", quote(bits)),
+            "write a number from 1 to 128, such as `\"ip/48\"`",
+        );
+        return None;
+    };
+    // No shorter one is ever handed out, and of IPv4 these are the usual ones.
+    if bits < 32 {
+        value.doubtful(
+            &format!("counts IPv6 addresses by {bits} bits, and IPv4 addresses whole"),
+            "write a prefix of IPv6, such as `\"ip/48\"`, or `\"ip\"`",
+        );
+    }
+    Some(Source::IpPrefix(bits))
 }
 
 /// The source that a name of that kind is, if it can be one.

@@ -146,5 +146,8 @@ fn on_error(value: &Value<'_>, home: Home) -> Option<OnError> {
 
 /// Whether every request has all parts of a key, so that `missing` never comes into play.
 pub(in crate::config) fn always_there(key: &Key) -> bool {
-    key.0.iter().all(|source| matches!(source, Source::Ip | Source::Route | Source::Global))
+    let always = |it: &Source| {
+        matches!(it, Source::Ip | Source::IpPrefix(_) | Source::Route | Source::Global)
+    };
+    key.0.iter().all(always)
 }

@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{address, file};
+use http::HeaderName;
+
+use super::{address, file, key};
 use crate::config::file::{Section, Unique, Value};
 use crate::config::settings::{Admin, Identity, LogTarget, Respond, Server, Telemetry};
 use crate::config::suggest::quote;
@@ -23,7 +25,11 @@ pub(super) const SOME_TIME: RangeInclusive<Duration> = Duration::from_millis(1).
 const HEADER_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 20;
 
 /// `[server]` and `[admin]`, which must not claim the same address.
-pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Server, Admin) {
+pub(super) fn listeners(
+    mut server: Section<'_>,
+    mut admin: Section<'_>,
+    identity: &Identity,
+) -> (Server, Admin) {
     let mut taken = address::Taken::default();
     let admin_listen = admin.get("listen").map(|value| taken.claim(&value).unwrap_or(ADMIN));
     let listen = server.get("listen").map(|value| {
@@ -50,10 +56,24 @@ pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Ser
             .filter(|bytes| *bytes > 0),
         max_connections: read(&mut server, "max_connections", 0, |it| it.integer(0..=10_000_000))
             as usize,
+        proxy_protocol: read(&mut server, "proxy_protocol", false, |it| {
+            proxy_protocol(it, identity)
+        }),
     };
     let listen =
         admin_listen.unwrap_or_else(|| taken.claim_default("admin.listen", ADMIN, admin.notes()));
     (data, Admin { listen })
+}
+
+fn proxy_protocol(value: &Value<'_>, identity: &Identity) -> Option<bool> {
+    let wanted = value.boolean()?;
+    if wanted && identity.trusted_proxies.is_empty() {
+        value.doubtful(
+            "has no effect: there are no `trusted_proxies` to say whom they speak for",
+            "list your proxies in `identity.trusted_proxies`",
+        );
+    }
+    Some(wanted)
 }
 
 pub(super) fn respond(mut section: Section<'_>) -> Respond {
@@ -82,9 +102,36 @@ pub(super) fn identity(mut section: Section<'_>) -> Identity {
             trusted_proxies.push(network);
         }
     }
-    let ipv6_prefix = read(&mut section, "ipv6_prefix", 64, |it| it.integer(1..=128)) as u8;
-    Identity { trusted_proxies, ipv6_prefix }
+    let header = section.get("address_header");
+    if let Some(header) = header.as_ref().filter(|_| trusted_proxies.is_empty()) {
+        header.doubtful("is never read: there are no `trusted_proxies`", "list your proxies there");
+    }
+    Identity {
+        trusted_proxies,
+        address_header: header.and_then(|value| address_header(&value)),
+        ipv6_prefix: read(&mut section, "ipv6_prefix", 64, |it| it.integer(1..=128)) as u8,
+    }
 }
+
+fn address_header(value: &Value<'_>) -> Option<HeaderName> {
+    const FORM: &str = "write the header your proxies set, such as `\"x-forwarded-for\"`, \
+                        `\"forwarded\"` or `\"x-real-ip\"`";
+    let text = value.text("x-forwarded-for")?;
+    match HeaderName::from_bytes(text.as_bytes()) {
+        Ok(name) if key::of_the_connection(name.as_str()) || UNFIT.contains(&name.as_str()) => {
+            value.wrong(&format!("cannot be {}: it never names an address", quote(text)), FORM);
+            None
+        }
+        Ok(name) => Some(name),
+        Err(_) => {
+            value.wrong(&format!("is not the name of a header: {}", quote(text)), FORM);
+            None
+        }
+    }
+}
+
+/// Headers that mean something else to every server.
+const UNFIT: [&str; 4] = ["authorization", "cookie", "host", "via"];
 
 pub(super) fn telemetry(mut section: Section<'_>) -> Telemetry {
     Telemetry {
