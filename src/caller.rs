@@ -1,8 +1,12 @@
 //! Who sent the request.
 
 pub mod address;
+pub mod clients;
+pub mod identity;
+pub mod jwt;
 
 pub use address::Addresses;
+pub use identity::Identity;
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};

@@ -3,6 +3,8 @@
 //! Everything past `config/` works on these types. A route points at its limits and its upstream
 //! by index, a duration is a [`Duration`], and whatever the file left out has its default.
 
+mod credentials;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +13,9 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
-use crate::limit::{Cost, Limit, OnError};
+pub use credentials::{Client, JwksUrl, Jwt, JwtAlgorithm, JwtKeys};
+
+use crate::limit::{Cost, Limit, OnError, Source};
 
 /// A whole configuration, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +151,7 @@ pub struct Respond {
     pub retry_jitter: u16,
 }
 
-/// `[identity]`: how the caller's address is found.
+/// `[identity]`: how it is found who the caller is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub trusted_proxies: Vec<IpNet>,
@@ -156,6 +160,15 @@ pub struct Identity {
     pub address_header: Option<HeaderName>,
     /// Addresses that share this prefix are one caller: 1 to 128.
     pub ipv6_prefix: u8,
+    /// Of each the first that a request has.
+    pub user: Vec<Source>,
+    pub client: Vec<Source>,
+    pub tenant: Vec<Source>,
+    pub plan: Vec<Source>,
+    /// Which tokens are believed; `None`: none.
+    pub jwt: Option<Jwt>,
+    /// Clients by their API keys; `None`: whatever a request brings is the client.
+    pub clients: Option<Vec<Client>>,
 }
 
 /// `[telemetry]`: logs.

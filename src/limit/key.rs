@@ -1,31 +1,13 @@
 //! What a limit counts by: one source, or several combined.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName, header};
-use smallvec::SmallVec;
+use super::source::{Source, Subject, cut};
 
 /// The sources of a key, in the order written. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(pub Vec<Source>);
-
-/// One part of a key.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// The caller's address; IPv6 by the prefix that `[identity]` names.
-    Ip,
-    /// The same, but of IPv6 so many leading bits: 1 to 128.
-    IpPrefix(u8),
-    /// The name of the route that matched.
-    Route,
-    /// The same for every request.
-    Global,
-    Header(HeaderName),
-    /// A parameter of the query, percent-decoded.
-    Query(String),
-    Cookie(String),
-}
 
 /// What a limit does when a part of its key is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,20 +20,6 @@ pub enum Missing {
     Deny,
     /// One bucket for all requests without the key.
     Shared,
-}
-
-/// Where the parts of a key are looked up.
-#[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
-    /// Already cut to the prefix that counts.
-    pub ip: IpAddr,
-    /// The same address as a whole.
-    pub whole_ip: IpAddr,
-    pub route: &'a str,
-    pub headers: &'a HeaderMap,
-    /// The host in one spelling. Only needed where a limit counts by it.
-    pub host: &'a str,
-    pub query: Option<&'a str>,
 }
 
 /// Why a request has no key.
@@ -67,7 +35,7 @@ pub enum KeyError {
     Ambiguous(Source),
 }
 
-/// Tells parts apart that hold the same bytes.
+/// Tells parts apart that hold the same bytes. Buckets are named by these numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Part {
@@ -77,6 +45,13 @@ pub enum Part {
     Query = 4,
     Cookie = 5,
     Absent = 6,
+    User = 7,
+    Client = 8,
+    Tenant = 9,
+    Plan = 10,
+    Jwt = 11,
+    Basic = 12,
+    Form = 13,
 }
 
 impl Key {
@@ -113,63 +88,36 @@ impl Source {
         subject: &Subject<'_>,
         sink: &mut impl FnMut(Part, &[u8]),
     ) -> Result<bool, KeyError> {
-        match self {
-            Source::Ip => feed_ip(subject.ip, sink),
-            Source::IpPrefix(bits) => feed_ip(cut(subject.whole_ip, *bits), sink),
-            Source::Route => sink(Part::Route, subject.route.as_bytes()),
-            Source::Global => {}
-            // One host has many spellings, and a route takes them all.
-            Source::Header(name) if *name == header::HOST => {
-                if subject.host.is_empty() {
-                    return Ok(false);
-                }
-                sink(Part::Header, subject.host.as_bytes());
+        let part = match self {
+            Source::Ip => {
+                feed_ip(subject.ip, sink);
+                return Ok(true);
             }
-            Source::Header(name) => {
-                let mut values = subject.headers.get_all(name).iter();
-                let (first, second) = (values.next(), values.next());
-                if second.is_some() {
-                    return Err(KeyError::Ambiguous(self.clone()));
-                }
-                let value = first.map_or(&b""[..], |value| value.as_bytes());
-                if value.is_empty() {
-                    return Ok(false);
-                }
-                sink(Part::Header, value);
+            Source::IpPrefix(bits) => {
+                feed_ip(cut(subject.whole_ip, *bits), sink);
+                return Ok(true);
             }
-            Source::Query(name) => {
-                let Some(value) = self.only(query_values(subject.query, name))? else {
-                    return Ok(false);
-                };
-                sink(Part::Query, &value);
+            Source::Route => {
+                sink(Part::Route, subject.route.as_bytes());
+                return Ok(true);
             }
-            Source::Cookie(name) => {
-                let lines = subject.headers.get_all(header::COOKIE).iter();
-                let crumbs = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b';'));
-                let values = crumbs.filter_map(|crumb| {
-                    let rest = crumb.trim_ascii().strip_prefix(name.as_bytes())?;
-                    let value = rest.trim_ascii_start().strip_prefix(b"=")?.trim_ascii();
-                    // RFC 6265 section 4.1.1: quotes around a value are no part of it.
-                    let quoted = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\""));
-                    Some(quoted.unwrap_or(value))
-                });
-                let Some(value) = self.only(values)? else { return Ok(false) };
-                sink(Part::Cookie, value);
-            }
+            Source::Global => return Ok(true),
+            Source::User => Part::User,
+            Source::Client => Part::Client,
+            Source::Tenant => Part::Tenant,
+            Source::Plan => Part::Plan,
+            Source::Header(_) => Part::Header,
+            Source::Query(_) => Part::Query,
+            Source::Cookie(_) => Part::Cookie,
+            Source::Jwt(_) => Part::Jwt,
+            Source::BasicUser => Part::Basic,
+            Source::Form(_) => Part::Form,
+        };
+        let value = self.value(subject)?;
+        if let Some(value) = &value {
+            sink(part, value);
         }
-        Ok(true)
-    }
-
-    /// The one value there is. The same value said twice is still one.
-    fn only<T: AsRef<[u8]>>(
-        &self,
-        mut values: impl Iterator<Item = T>,
-    ) -> Result<Option<T>, KeyError> {
-        let Some(first) = values.next() else { return Ok(None) };
-        if values.any(|other| other.as_ref() != first.as_ref()) {
-            return Err(KeyError::Ambiguous(self.clone()));
-        }
-        Ok(Some(first).filter(|value| !value.as_ref().is_empty()))
+        Ok(value.is_some())
     }
 }
 
@@ -177,67 +125,6 @@ fn feed_ip(ip: IpAddr, sink: &mut impl FnMut(Part, &[u8])) {
     match ip {
         IpAddr::V4(ip) => sink(Part::Ip, &ip.octets()),
         IpAddr::V6(ip) => sink(Part::Ip, &ip.octets()),
-    }
-}
-
-/// The part of an address that counts: of IPv6 so many leading bits, of IPv4 all, since an IPv4
-/// address is all that most callers have.
-#[must_use]
-pub fn cut(ip: IpAddr, bits: u8) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => ip,
-        IpAddr::V6(ip) => {
-            let mask = u128::MAX << (128 - u32::from(bits.clamp(1, 128)));
-            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask))
-        }
-    }
-}
-
-/// The values of a parameter, decoded.
-pub(super) fn query_values<'a>(
-    query: Option<&'a str>,
-    name: &'a str,
-) -> impl Iterator<Item = SmallVec<[u8; 64]>> + 'a {
-    let pairs = query.unwrap_or_default().split('&');
-    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let values = pairs.filter(|pair| *unescape(pair.0) == *name.as_bytes());
-    values.map(|pair| unescape(pair.1))
-}
-
-/// Undoes percent-escapes and plus signs, so that every spelling of a value is one key. What is
-/// no escape stays as it is.
-fn unescape(text: &str) -> SmallVec<[u8; 64]> {
-    let bytes = text.as_bytes();
-    let mut plain = SmallVec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex =
-            |offset: usize| bytes.get(at + offset).and_then(|&digit| (digit as char).to_digit(16));
-        match (bytes[at], hex(1), hex(2)) {
-            (b'%', Some(high), Some(low)) => {
-                plain.push((high << 4 | low) as u8);
-                at += 3;
-                continue;
-            }
-            (b'+', ..) => plain.push(b' '),
-            (byte, ..) => plain.push(byte),
-        }
-        at += 1;
-    }
-    plain
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Ip => f.write_str("ip"),
-            Source::IpPrefix(bits) => write!(f, "ip/{bits}"),
-            Source::Route => f.write_str("route"),
-            Source::Global => f.write_str("global"),
-            Source::Header(name) => write!(f, "header:{name}"),
-            Source::Query(name) => write!(f, "query:{name}"),
-            Source::Cookie(name) => write!(f, "cookie:{name}"),
-        }
     }
 }
 
@@ -253,6 +140,7 @@ impl fmt::Display for Key {
 
 #[cfg(test)]
 mod tests {
+    use super::super::source::{Evidence, Identities};
     use super::*;
     use http::HeaderValue;
 
