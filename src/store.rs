@@ -19,7 +19,8 @@ pub use bucket_id::{BucketHasher, BucketId, BucketName};
 pub use memory::MemoryStore;
 pub use names::{Name, Names};
 
-/// One bucket to charge with one cost, and what came of it.
+/// One bucket to charge with one cost, and what came of it. All checks of a request on the same
+/// bucket are meant alike: in whether they spend, and whether they are enforced.
 #[derive(Debug, Clone, Copy)]
 pub struct Check<'a> {
     pub policy: &'a Policy,
