@@ -134,6 +134,8 @@ impl Gateway {
             // woke up is its own.
             let late = place.waited().min(MOST_LATE).as_micros() as u64;
             checks.checks.iter_mut().for_each(|check| check.late = late);
+            // A store that foretells refusals goes by the last look, which was before the wait.
+            clock::look();
             let (decision, decided) = self.decide(checks).await?;
             if decision.admitted {
                 return Ok(Some((decision, decided)));
