@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
-use tokio::time::{Instant, interval, timeout, timeout_at};
+use tokio::time::{Instant, interval, sleep_until, timeout, timeout_at};
 
 use super::batch::{Batch, Fence};
 use super::failure::{Failure, Reason};
@@ -25,6 +25,9 @@ const STRIKES: u32 = 3;
 
 /// How long a word about places may take when nobody waits for it.
 const RESTATE: Duration = Duration::from_secs(1);
+
+/// How long after one that was not heard it is said again.
+const SAY_AGAIN: Duration = Duration::from_millis(100);
 
 /// How long a reply that missed its deadline is still waited for. Nobody waits with it.
 const LATE: Duration = Duration::from_secs(10);
@@ -46,12 +49,19 @@ impl Lane {
     async fn drive(mut self) {
         let link = self.link.clone();
         let mut renewal = interval(LEASE / 3);
+        let mut next_word = Instant::now();
         loop {
+            let restating = async {
+                link.has_to_restate().await;
+                sleep_until(next_word).await;
+            };
             let call = tokio::select! {
                 biased;
                 call = link.queue.next() => call,
-                () = link.holdings.changed() => {
-                    link.restate(Instant::now() + RESTATE).await;
+                () = restating => {
+                    if !link.restate(Instant::now() + RESTATE).await {
+                        next_word = Instant::now() + SAY_AGAIN;
+                    }
                     continue;
                 }
                 _ = renewal.tick() => {

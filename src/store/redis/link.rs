@@ -168,15 +168,25 @@ impl Link {
         self.shared.asker(self.worker)
     }
 
+    /// Resolves when there is something to tell of places, and somebody to tell it to.
+    pub(super) async fn has_to_restate(&self) {
+        self.holdings.changed().await;
+        let mut live = self.live.subscribe();
+        // The sender is this link's own, and lives as long as it does.
+        let _ = live.wait_for(Option::is_some).await;
+    }
+
     /// Tells Redis which places this worker holds, where that may not be what it knows. Between
     /// two calls nothing is on its way that could take or give back others; only requests whose
-    /// decision has just come have to run first, and count what they hold.
-    pub(super) async fn restate(&self, deadline: Instant) {
+    /// decision has just come have to run first, and count what they hold. False: Redis has not
+    /// heard all of it.
+    pub(super) async fn restate(&self, deadline: Instant) -> bool {
         if !self.holdings.is_doubted() {
-            return;
+            return true;
         }
         tokio::task::yield_now().await;
-        let Some(session) = self.live.borrow().clone() else { return };
+        let Some(session) = self.live.borrow().clone() else { return false };
+        let mut heard = true;
         let held = self.holdings.take_doubted();
         let cluster = session.is_cluster();
         let place = |it: &Held| if cluster { slot(&it.name) } else { 0 };
@@ -189,11 +199,17 @@ impl Link {
                 let adjustments: Vec<_> = some.iter().map(|it| it.adjustment()).collect();
                 let told = adjust(&session, slot, &adjustments, None, self.asker(), deadline);
                 if let Err(failure) = told.await {
+                    heard = false;
                     self.shared.health.count(&failure);
                     some.iter().for_each(|it| self.holdings.doubt(it.bucket, &it.name, &it.policy));
+                    // Without traffic nobody else finds out, and Redis may have lost all it knew.
+                    if failure.reason == Reason::Connection {
+                        self.lose();
+                    }
                 }
             }
         }
+        heard
     }
 
     /// Charges costs to one slot, whether they pass or not, and waits until that is done.
