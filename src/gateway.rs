@@ -263,6 +263,7 @@ impl Gateway {
             counted: &live.shared.counted,
             doubles: &live.shared.doubles,
             by_method: live.shared.table.by_method(),
+            degrades: live.shared.degrades,
             upgrade,
         };
         match target {
