@@ -8,6 +8,7 @@ pub mod memory;
 pub mod names;
 pub mod redis;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::clock::{Clock, Micros};
@@ -103,6 +104,12 @@ impl Lasting {
         Check { on_error, now, shared, ..Check::new(policy, limit, bucket, cost) }
     }
 
+    /// The same under a policy that has changed since.
+    #[must_use]
+    pub fn under(self, policy: Policy) -> Self {
+        Lasting { policy, ..self }
+    }
+
     /// What the bucket is called where many gateways share it.
     #[must_use]
     pub fn name(&self) -> &[u8] {
@@ -176,6 +183,22 @@ pub trait Store {
 pub enum AnyStore {
     Memory(Arc<MemoryStore>),
     Redis(RedisStore),
+}
+
+impl AnyStore {
+    /// Charges costs after the fact, also if whoever waits for that leaves meanwhile.
+    pub async fn owe_surely(self: &Rc<Self>, charges: Vec<Lasting>) -> Vec<Lasting> {
+        if let AnyStore::Memory(store) = &**self {
+            store.owe_unheard(&charges);
+            return charges;
+        }
+        let store = self.clone();
+        let charged = tokio::task::spawn_local(async move {
+            store.owe(&charges).await;
+            charges
+        });
+        charged.await.unwrap_or_default()
+    }
 }
 
 impl Store for AnyStore {

@@ -8,8 +8,8 @@
 //! it; since locks are only released once all are held, "came before" has no cycles (two-phase
 //! locking). So what concurrent decisions do together is what they would do one after another.
 //!
-//! **Why it is all or nothing.** Every check is evaluated on copies. Only if all of them admit are
-//! the copies written.
+//! **Why it is all or nothing.** Every check is evaluated on copies. Only if all that are enforced
+//! admit are the copies written.
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;

@@ -23,9 +23,6 @@ use crate::clock;
 /// same.
 const STRIKES: u32 = 3;
 
-/// How long a word about places may take when nobody waits for it.
-const RESTATE: Duration = Duration::from_secs(1);
-
 /// How long after one that was not heard it is said again.
 const SAY_AGAIN: Duration = Duration::from_millis(100);
 
@@ -59,8 +56,10 @@ impl Lane {
                 biased;
                 call = link.queue.next() => call,
                 () = restating => {
-                    if !link.restate(Instant::now() + RESTATE).await {
+                    // Calls that come meanwhile wait for it, and for no longer than they may.
+                    if let Err(failure) = link.restate(Instant::now() + link.shared.timeout).await {
                         next_word = Instant::now() + SAY_AGAIN;
+                        self.strike(&failure);
                     }
                     continue;
                 }
@@ -76,6 +75,10 @@ impl Lane {
             self.judge(&groups);
             let done = Done { sent, received: clock::look(), fate: self.fate };
             call.finish(groups, done);
+            // Redis may have given places to those who did not wait for them.
+            for it in call.abandoned() {
+                link.holdings.doubt(it.bucket, &it.name, &it.policy);
+            }
         }
     }
 
@@ -92,7 +95,10 @@ impl Lane {
             if Instant::now() >= call.deadline {
                 return fill(groups, &Failure::not_asked());
             }
-            link.restate(call.deadline).await;
+            if let Err(failure) = link.restate(call.deadline).await {
+                self.strike(&failure);
+                return fill(groups, &Failure::not_asked());
+            }
             if let Fate::Unknown(number) = self.fate
                 && link.verdicts.borrow().was_told(number)
             {
@@ -200,14 +206,25 @@ impl Lane {
                 _ => health.trip(failure),
             }
         }
-        let Some(failure) = last else {
-            self.strikes = 0;
-            return;
-        };
+        match last {
+            Some(failure) => self.blame(failure),
+            None => self.strikes = 0,
+        }
+    }
+
+    /// A word that Redis has not heard.
+    fn strike(&mut self, failure: &Failure) {
+        if failure.reason != Reason::NotAsked {
+            self.link.shared.health.count(failure);
+            self.blame(failure);
+        }
+    }
+
+    fn blame(&mut self, failure: &Failure) {
         self.strikes += 1;
         if self.strikes >= STRIKES {
             self.strikes = 0;
-            health.trip(failure);
+            self.link.shared.health.trip(failure);
         }
     }
 }
