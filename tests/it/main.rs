@@ -20,6 +20,9 @@ mod identity;
 mod limits;
 mod routing;
 
+// What a limit can do: how it counts, what it charges, what becomes of those it does not admit.
+mod algorithms;
+
 // On to upstream and back.
 mod bodies;
 mod forwarding;

@@ -20,6 +20,7 @@ pub(crate) mod resp;
 pub(crate) mod response;
 pub(crate) mod scratch;
 pub(crate) mod sentinel;
+pub(crate) mod stores;
 pub(crate) mod upstream;
 pub(crate) mod wire;
 
@@ -35,6 +36,7 @@ pub(crate) use redis::Redis;
 pub(crate) use response::Response;
 pub(crate) use scratch::Scratch;
 pub(crate) use sentinel::Sentinel;
+pub(crate) use stores::{Home, on_each_store};
 pub(crate) use upstream::{After, Exchange, Upstream};
 
 /// How long anything may take before a test gives up. Far above what is ever needed, so that a
