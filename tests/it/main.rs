@@ -23,6 +23,7 @@ mod routing;
 // What a limit can do: how it counts, what it charges, what becomes of those it does not admit.
 mod algorithms;
 mod concurrency;
+mod costs;
 
 // On to upstream and back.
 mod bodies;
