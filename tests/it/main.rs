@@ -24,6 +24,7 @@ mod routing;
 mod algorithms;
 mod concurrency;
 mod costs;
+mod degrade;
 
 // On to upstream and back.
 mod bodies;
