@@ -25,6 +25,7 @@ mod algorithms;
 mod concurrency;
 mod costs;
 mod degrade;
+mod queue;
 
 // On to upstream and back.
 mod bodies;
