@@ -26,6 +26,7 @@ mod concurrency;
 mod costs;
 mod degrade;
 mod queue;
+mod shadow;
 
 // On to upstream and back.
 mod bodies;
