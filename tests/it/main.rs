@@ -27,6 +27,7 @@ mod costs;
 mod degrade;
 mod queue;
 mod shadow;
+mod switches;
 
 // On to upstream and back.
 mod bodies;
