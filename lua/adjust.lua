@@ -4,8 +4,9 @@
 -- ARGV[1]  msgpack [corrections, call]
 --            corrections  for each key [what, charged_at, terms]: `what` is 1 to give back the
 --                         cost that was charged at the instant `charged_at`, 2 to owe the cost
---                         without asking whether it passes, drawn in at empty; terms as in
---                         decide.lua
+--                         without asking whether it passes, drawn in where that may go no deeper,
+--                         3 to hold exactly as many places as the cost says (concurrency); terms
+--                         as in decide.lua
 --            call         the number of this call, if the caller has a fence: one that was made
 --                         already, with its reply lost, is not made again
 -- reply    now, in µs
@@ -17,7 +18,7 @@
 -- a state that had to be drawn in, or if the clock has stepped back since: how much of the charge
 -- is still in there cannot be told.
 
-local GIVE_BACK = 1
+local OWE, HOLD = 2, 3
 
 local argument = cmsgpack.unpack(ARGV[1])
 local corrections, call = argument[1], argument[2]
@@ -29,25 +30,25 @@ if call then
   redis.call('SET', KEYS[#KEYS], string.format('%.0f', call), 'PX', FENCE)
 end
 
-local algorithms = { token_bucket, sliding_window, fixed_window }
-
 local function adjust(algorithm, what, charged_at, terms, state)
   local settled = algorithm.settle(terms, state)
-  if what ~= GIVE_BACK then
-    return terms[2] == 0 and settled or algorithm.owe(terms, settled)
-  elseif settled ~= state or state[1] <= now or charged_at > now then
-    return settled
+  if what == HOLD then
+    return algorithm.hold(terms, settled), settled
+  elseif what == OWE then
+    return terms[2] == 0 and settled or algorithm.owe(terms, settled), settled
+  elseif drawn(settled, state) or settled[1] <= now or charged_at > now then
+    return settled, settled
   end
-  return algorithm.give_back(terms, state, charged_at)
+  return algorithm.give_back(terms, settled, charged_at), settled
 end
 
 for i, asked in ipairs(corrections) do
   local what, charged_at, terms = asked[1], asked[2], asked[3]
-  local algorithm = algorithms[terms[1]]
+  local algorithm = algorithm_of(terms)
   local text = read({ KEYS[i] })[1]
   local before = text and algorithm.parse(text) or algorithm.absent
-  local after = adjust(algorithm, what, charged_at, terms, before)
-  if after == before then
+  local after, settled = adjust(algorithm, what, charged_at, terms, before)
+  if after == settled and not drawn(settled, before) then
     -- Nothing to write.
   elseif after == algorithm.absent then
     redis.call('DEL', KEYS[i])

@@ -7,10 +7,12 @@
 --            requests  for each a flat array [key, terms, key, terms, ...]: places in KEYS and in
 --                      terms, counted from 1; no key comes twice in a request
 --            call      the number of this call, if the caller has a fence: see fence.lua
--- reply    msgpack [now, admitted, state..., admitted, state..., ...]: for each request 1 or 0,
---          then the state of each of its checks, charged if it was admitted and else as it was:
---          ends and rest (token_bucket), ends and count (fixed_window), or ends, previous and
---          current (sliding_window)
+-- reply    msgpack [now, verdict, state..., verdict, state..., ...]: for each request 1 if it was
+--          admitted, else 0, and on top of it 2, 4, 8, ... if the first, second, third, ... of its
+--          checks only watches and would have refused; then the state of each check, charged if it
+--          was, else as it was: ends and rest (token_bucket), ends and overflow (with refill), ends
+--          and count (fixed_window, concurrency), ends, previous and current (sliding_window), or
+--          ends, sum, next, and when it would pass if it does not (sliding_log)
 -- cluster  all KEYS must be of one slot: the caller makes one call for each
 --
 -- Lua, because a decision reads all its buckets before it writes any, and nobody may come between;
@@ -20,7 +22,9 @@
 -- left by a changed limit or by a clock that stepped back: it is drawn in, and kept so, for
 -- otherwise it would be drawn in anew at each look and never refill.
 
-local algorithms = { token_bucket, sliding_window, fixed_window }
+-- Watching checks beyond these are not told apart in a verdict, which has to stay exact.
+local TOLD_APART = 50
+
 local asked = cmsgpack.unpack(ARGV[1])
 local terms, requests = asked[1], asked[2]
 local texts = read(KEYS)
@@ -35,42 +39,52 @@ if call then
   end
   buckets = buckets - 1
 end
-local states, changed, charged, verdicts = {}, {}, {}, {}
+local states, changed, charged, passes, verdicts = {}, {}, {}, {}, {}
 local reply, length = { now }, 1
 
 for r = 1, #requests do
   local request = requests[r]
-  local admitted = true
+  local admitted, watched, bit = true, 0, 2
   for i = 1, #request, 2 do
     local key, its = request[i], terms[request[i + 1]]
-    local algorithm = algorithms[its[1]]
+    local algorithm = algorithm_of(its)
     local state = states[key]
     if not state then
       state = texts[key] and algorithm.parse(texts[key]) or algorithm.absent
     end
     local settled = algorithm.settle(its, state)
-    if settled ~= state then
+    if drawn(settled, state) then
       changed[key] = algorithm
     end
     states[key] = settled
-    charged[i] = algorithm.charge(its, settled)
-    admitted = admitted and charged[i] ~= nil
+    charged[i], passes[i] = algorithm.charge(its, settled)
+    if charged[i] == nil then
+      if enforced(its) then
+        admitted = false
+      elseif i < 2 * TOLD_APART then
+        watched = watched + bit
+      end
+    end
+    bit = bit * 2
   end
+  verdicts[r] = admitted and 1 or 0
   length = length + 1
-  reply[length] = admitted and 1 or 0
-  verdicts[r] = reply[length]
+  reply[length] = verdicts[r] + watched
   for i = 1, #request, 2 do
-    local key = request[i]
-    if admitted and charged[i] ~= states[key] then
+    local key, its = request[i], terms[request[i + 1]]
+    local algorithm = algorithm_of(its)
+    if admitted and charged[i] and charged[i] ~= states[key] and spends(its) then
       states[key] = charged[i]
-      changed[key] = algorithms[terms[request[i + 1]][1]]
+      changed[key] = algorithm
     end
     local state = states[key]
-    reply[length + 1], reply[length + 2] = state[1], state[2]
-    length = length + 2
-    if state[3] then
+    for n = 1, algorithm.told do
+      reply[length + n] = state[n]
+    end
+    length = length + algorithm.told
+    if algorithm.foretells then
       length = length + 1
-      reply[length] = state[3]
+      reply[length] = passes[i] or 0
     end
   end
 end

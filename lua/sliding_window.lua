@@ -5,7 +5,8 @@
 -- is. A live state of another period, or from a clock that stepped back, counts whole in this
 -- window.
 --
--- terms: {2, cost, count, period in µs, mark of the period}
+-- terms: {2, cost, count, deepest, period in µs, mark of the period}: deepest is what may be counted
+-- in a window at most
 -- text: "ends previous current mark"
 
 local MARKS = 16
@@ -13,7 +14,7 @@ local MARKS = 16
 -- A period has up to 45 bits and a count 30: their product is compared in two limbs.
 local LIMB = 4194304
 
-local sliding_window = { absent = { 0, 0, 0, 0 } }
+local sliding_window = { absent = { 0, 0, 0, 0 }, told = 3 }
 
 function sliding_window.parse(text)
   local ends, previous, current, mark = string.match(text, '^(%d+) (%d+) (%d+) (%d+)$')
@@ -31,20 +32,20 @@ end
 
 -- Whether the state is of this period, and of the window that ends at `ends` or the previous.
 local function known(terms, state, ends)
-  return state[4] == terms[5] and (state[1] == ends or state[1] == ends + terms[4])
+  return state[4] == terms[6] and (state[1] == ends or state[1] == ends + terms[5])
 end
 
 function sliding_window.settle(terms, state)
-  local ends = window_end(now, terms[4])
+  local ends = window_end(now, terms[5])
   if state[1] <= now or known(terms, state, ends) then
     return state
   end
-  return { ends + terms[4], 0, math.min(state[2] + state[3], terms[3]), terms[5] }
+  return { ends + terms[5], 0, math.min(state[2] + state[3], terms[4]), terms[6] }
 end
 
 -- Of a settled state, the count of the window before this one, of this one, and its end.
 local function view(terms, state)
-  local ends, most = window_end(now, terms[4]), terms[3]
+  local ends, most = window_end(now, terms[5]), terms[4]
   if state[1] <= now then
     return 0, 0, ends
   elseif state[1] == ends then
@@ -61,9 +62,6 @@ end
 
 -- The settled state once the cost is charged, or nil if it does not pass.
 function sliding_window.charge(terms, state)
-  if terms[2] == 0 then
-    return state
-  end
   local previous, current, ends = view(terms, state)
   current = current + terms[2]
   local room = terms[3] - current
@@ -71,28 +69,31 @@ function sliding_window.charge(terms, state)
     return nil
   elseif previous > 0 then
     local fading, fading_low = product(previous, ends - now)
-    local free, free_low = product(room, terms[4])
+    local free, free_low = product(room, terms[5])
     if fading > free or fading == free and fading_low > free_low then
       return nil
     end
   end
-  return { ends + terms[4], previous, current, terms[5] }
+  if terms[2] == 0 then
+    return state
+  end
+  return { ends + terms[5], previous, current, terms[6] }
 end
 
 function sliding_window.owe(terms, state)
   local previous, current, ends = view(terms, state)
-  current = math.min(current + terms[2], terms[3])
-  return { ends + terms[4], previous, current, terms[5] }
+  current = math.min(current + terms[2], terms[4])
+  return { ends + terms[5], previous, current, terms[6] }
 end
 
 -- From the window in which it was charged: the state's last, or the one before. What was charged
 -- earlier shows no more.
 function sliding_window.give_back(terms, state, charged_at)
-  local shows_until = window_end(charged_at, terms[4]) + terms[4]
+  local shows_until = window_end(charged_at, terms[5]) + terms[5]
   local previous, current = state[2], state[3]
   if shows_until == state[1] then
     current = math.max(current - terms[2], 0)
-  elseif shows_until == state[1] - terms[4] and shows_until > now then
+  elseif shows_until == state[1] - terms[5] and shows_until > now then
     previous = math.max(previous - terms[2], 0)
   else
     return state
@@ -100,6 +101,6 @@ function sliding_window.give_back(terms, state, charged_at)
   if previous == 0 and current == 0 then
     return sliding_window.absent
   end
-  return { state[1], previous, current, terms[5] }
+  return { state[1], previous, current, terms[6] }
 end
 

@@ -65,8 +65,15 @@ local function read(keys)
   return texts
 end
 
+-- Whether a state had to be drawn in. A log is looked through at each settling, and says itself
+-- whether that has changed it.
+local function drawn(settled, state)
+  return settled ~= state and settled.changed ~= false
+end
+
 local function write(key, algorithm, state)
-  local ttl = math.ceil((state[1] - now) / 1000) + MARGIN
+  -- A state may have ended, if its caller came late.
+  local ttl = math.max(math.ceil((state[1] - now) / 1000), 0) + MARGIN
   redis.call('SET', key, algorithm.text(state), 'PX', string.format('%.0f', ttl))
 end
 

@@ -1,16 +1,19 @@
--- token_bucket: the twin of src/limit/token_bucket.rs, and equal to it bit for bit.
+-- token_bucket: the twin of src/limit/token_bucket.rs, and equal to it bit for bit. leaky_bucket is
+-- the same: when a request leaves is the caller's business.
 --
 -- Spans of time are pairs: whole µs, rounded up, and the parts of 2^-32 µs that this added. In
 -- this form a state is the instant at which the bucket is full, {ends, rest}, and what it owes is
 -- the pair (ends - now, rest). Of two pairs the one with more whole µs is longer; of equals, the
 -- one with the smaller rest.
 --
--- terms: {1, cost, its rest, empty, its rest}: the times in which the cost and all tokens refill.
+-- terms: {1, cost, its rest, empty, its rest, deepest, its rest, late}: the times in which the cost,
+-- all tokens, and all that may be owed refill; and for how many µs what has refilled is not lost to
+-- a full bucket, for one who comes late: of a bucket that is absent nobody knows since when it is
 -- text: "ends rest"
 
 local UNIT = 4294967296
 
-local token_bucket = { absent = { 0, 0 } }
+local token_bucket = { absent = { 0, 0 }, told = 2 }
 
 function token_bucket.parse(text)
   return pair(UNIT, text) or token_bucket.absent
@@ -21,6 +24,11 @@ token_bucket.text = pair_text
 -- Whether a span is longer than an empty bucket owes.
 local function beyond_empty(terms, span, rest)
   return span > terms[4] or span == terms[4] and rest < terms[5]
+end
+
+-- Whether it is longer than any bucket may owe.
+local function beyond_deepest(terms, span, rest)
+  return span > terms[6] or span == terms[6] and rest < terms[7]
 end
 
 -- What the bucket owes with the cost on top.
@@ -35,29 +43,44 @@ local function owed_and_cost(terms, state)
   return span, rest
 end
 
+-- A full bucket once the cost is charged, full since `late` µs ago at the most. It may end before
+-- now, and says since when it is full.
+local function charged_late(terms, state)
+  local full, part = now - terms[8], 0
+  if state[1] > full then
+    full, part = state[1], state[2]
+  end
+  local ends, rest = full + terms[2], terms[3] + part
+  if rest >= UNIT then
+    ends, rest = ends - 1, rest - UNIT
+  end
+  return { ends, rest }
+end
+
 function token_bucket.settle(terms, state)
-  if beyond_empty(terms, state[1] - now, state[2]) then
-    return { now + terms[4], terms[5] }
+  if beyond_deepest(terms, state[1] - now, state[2]) then
+    return { now + terms[6], terms[7] }
   end
   return state
 end
 
 -- The settled state once the cost is charged, or nil if it does not pass.
 function token_bucket.charge(terms, state)
-  if terms[2] == 0 then
-    return state
-  end
   local span, rest = owed_and_cost(terms, state)
   if beyond_empty(terms, span, rest) then
     return nil
+  elseif terms[2] == 0 then
+    return state
+  elseif terms[8] > 0 and state[1] > 0 and state[1] <= now then
+    return charged_late(terms, state)
   end
   return { now + span, rest }
 end
 
 function token_bucket.owe(terms, state)
   local span, rest = owed_and_cost(terms, state)
-  if beyond_empty(terms, span, rest) then
-    span, rest = terms[4], terms[5]
+  if beyond_deepest(terms, span, rest) then
+    span, rest = terms[6], terms[7]
   end
   return { now + span, rest }
 end

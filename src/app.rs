@@ -2,6 +2,7 @@
 
 pub mod logs;
 pub mod reload;
+pub mod snapshots;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -16,14 +17,15 @@ use crate::clock::Clock;
 use crate::config::settings::{self, StoreKind};
 use crate::config::watch::Watch;
 use crate::config::{Loaded, Source, store_summary};
-use crate::gateway::{Compiled, Gateway};
+use crate::gateway::{Compiled, Gateway, Queues};
 use crate::listen::acceptor::{self, Room};
 use crate::listen::worker::Worker;
 use crate::shutdown::{Signal, Signals};
-use crate::store::{self, BucketHasher, MemoryStore};
+use crate::store::{self, BucketHasher};
 use crate::telemetry::{Audit, Metrics};
 use logs::{LogError, Logs};
 use reload::Reloader;
+use snapshots::Snapshots;
 
 /// File descriptors kept for everything that is not a connection.
 const RESERVED_FILES: u64 = 64;
@@ -66,7 +68,6 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
     let admin = bind(settings.admin.listen, "admin.listen")?;
 
     let metrics = Metrics::new();
-    let hasher = BucketHasher::random().map_err(AppError::Randomness)?;
     // A name of its own, so that a loop is told from two gateways in a row, and that others who
     // share the store can count this one.
     let mut id = [0; 4];
@@ -77,7 +78,8 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         count => count,
     };
     let logs = Logs::open(&settings.telemetry)?;
-    let store = open_store(&settings.store, count, &node, &metrics, &logs.audit);
+    let (store, hasher, snapshots) =
+        open_store(&settings.store, count, &node, &metrics, &logs.audit)?;
     let compiled = Compiled::new(settings.clone(), &hasher, &metrics, logs.access.clone());
     let compiled = Arc::new(compiled);
     let workers = Arc::new(start_workers(count, &store, &hasher, &node, &compiled)?);
@@ -91,6 +93,7 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         let max_connections = connection_limit(settings.server.max_connections);
         // Before the first request comes: it is to find the store in use, if there is one.
         store.begin().await;
+        let snapshots = snapshots.map(Snapshots::start);
         let mut acceptors = tokio::task::JoinSet::new();
         for listener in data {
             tracing::info!("listening on http://{}", listener.local_addr()?);
@@ -129,6 +132,9 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         tokio::select! {
             () = ended(&workers) => tracing::info!("drained"),
             () = stop_again(&mut signals) => tracing::warn!("ended before everything was drained"),
+        }
+        if let Some(snapshots) = snapshots {
+            snapshots.finish().await;
         }
         store.leave().await;
         admin.stop().await;
@@ -170,18 +176,20 @@ fn open_store(
     node: &str,
     metrics: &Metrics,
     audit: &Audit,
-) -> store::Shared {
+) -> Result<(store::Shared, BucketHasher, Option<Snapshots>), AppError> {
     match &settings.kind {
         StoreKind::Memory => {
-            let memory = MemoryStore::new(settings.max_keys, Clock::system());
-            store::Shared::Memory(Arc::new(memory))
+            let opened =
+                snapshots::open(settings, Clock::system()).map_err(AppError::Randomness)?;
+            Ok((store::Shared::Memory(opened.store), opened.hasher, opened.snapshots))
         }
         StoreKind::Redis(redis) => {
             // Fails if somebody has chosen already, which is as good.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
             let (node, audit) = (node.to_owned(), audit.clone());
             let shared = store::redis::Shared::new(redis, settings, workers, node, metrics, audit);
-            store::Shared::Redis(Arc::new(shared))
+            let hasher = BucketHasher::random().map_err(AppError::Randomness)?;
+            Ok((store::Shared::Redis(Arc::new(shared)), hasher, None))
         }
     }
 }
@@ -194,10 +202,11 @@ fn start_workers(
     compiled: &Arc<Compiled>,
 ) -> Result<Vec<Worker>, AppError> {
     let via: Arc<str> = node.into();
+    let queues = Arc::new(Queues::default());
     let start = |index| {
-        let (store, hasher, via) = (store.clone(), hasher.clone(), via.clone());
-        let for_gateway = compiled.clone();
-        let gateway = move || Gateway::new(&store, hasher, via, for_gateway);
+        let (store, hasher) = (store.clone(), hasher.clone());
+        let (shared, for_gateway) = ((queues.clone(), via.clone()), compiled.clone());
+        let gateway = move || Gateway::new(&store, hasher, shared, for_gateway);
         Ok(Worker::start(index, gateway, compiled.clone())?)
     };
     (0..count).map(start).collect()

@@ -2,11 +2,15 @@
 //!
 //! Read [`Gateway::handle`] and [`Gateway::pass`] from top to bottom: they are the sentence of
 //! the design. A request finds its route, becomes a caller, collects the checks of every limit
-//! that applies, has them decided all at once, and is then either refused or forwarded.
+//! that applies, has them decided all at once ([`admission`]), and is then either refused or
+//! forwarded.
 
+pub mod admission;
 pub mod checks;
 pub mod compiled;
+pub mod dues;
 pub mod live;
+pub mod queues;
 pub mod way;
 
 use std::cell::{Cell, RefCell};
@@ -16,27 +20,32 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header, request};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version, header, request,
+};
 use tokio::time::Instant;
 
 use crate::body::Body;
 use crate::caller::{Caller, Peer};
-use crate::clock::{self, Clock, Micros};
+use crate::clock::{self, Clock};
 use crate::forward::headers::{self, Outbound};
 use crate::forward::{Passage, echo};
 use crate::respond::{Answer, Fault, Fields, RateHeaders};
-use crate::store::{self, AnyStore, BucketHasher, Decision, Store, StoreError};
-use crate::telemetry::{Entry, Meter, Outcome};
+use crate::store::{self, AnyStore, BucketHasher, Store};
+use crate::telemetry::{Entry, Meter};
 use crate::upstream::Servers;
 use checks::Checks;
 pub use compiled::Compiled;
+use dues::Dues;
 use live::{Live, LiveTarget};
+pub use queues::Queues;
 use way::Way;
 
 /// One worker's gateway.
 #[derive(Debug)]
 pub struct Gateway {
-    store: AnyStore,
+    store: Rc<AnyStore>,
+    queues: Arc<Queues>,
     hasher: BucketHasher,
     /// This process's name in `Via`.
     via: Arc<str>,
@@ -46,12 +55,15 @@ pub struct Gateway {
     wall: Cell<(Option<Instant>, i64)>,
 }
 
+/// Names the limits that did not admit a request which is forwarded all the same.
+const DEGRADED: HeaderName = HeaderName::from_static("x-weir-degraded");
+
 const LOOK_AT_WALL: Duration = Duration::from_secs(1);
 
 /// A request on its way, without what is used up along it.
 #[derive(Debug)]
 struct Visit<'a> {
-    live: &'a Live,
+    live: &'a Rc<Live>,
     way: &'a Way<'a>,
     peer: &'a Peer,
     parts: &'a request::Parts,
@@ -63,13 +75,13 @@ impl Gateway {
     pub fn new(
         store: &store::Shared,
         hasher: BucketHasher,
-        via: Arc<str>,
+        (queues, via): (Arc<Queues>, Arc<str>),
         compiled: Arc<Compiled>,
     ) -> Self {
         let servers = Servers::default();
         let live = RefCell::new(Rc::new(Live::new(compiled, &servers)));
-        let (clock, store) = (store.clock(), store.for_worker());
-        Gateway { store, hasher, via, servers, live, clock, wall: Cell::new((None, 0)) }
+        let (clock, store) = (store.clock(), Rc::new(store.for_worker()));
+        Gateway { store, queues, hasher, via, servers, live, clock, wall: Cell::new((None, 0)) }
     }
 
     /// Serves another configuration from the next request on.
@@ -79,6 +91,16 @@ impl Gateway {
         // Long answers may keep the old configuration alive; what it has counted is due now.
         before.flush_meters();
         self.servers.tidy();
+    }
+
+    /// Nobody waits for a limit any more: the gateway is about to leave.
+    pub fn drain(&self) {
+        self.queues.drain();
+    }
+
+    /// Resolves when nothing that ended requests have left to be done is still to be done.
+    pub async fn settle(&self) {
+        self.store.settle().await;
     }
 
     /// Closes upstream connections that have been idle for too long.
@@ -137,9 +159,9 @@ impl Gateway {
 
     /// From caller to answer, on a way that is known.
     async fn pass(
-        &self,
+        self: &Rc<Self>,
         visit: &Visit<'_>,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         body: Body,
         meter: &mut Meter,
     ) -> Result<Answer, Fault> {
@@ -151,25 +173,60 @@ impl Gateway {
         }
         let mut checks = Checks::default();
         checks.collect(&self.hasher, shared, way, &caller, parts, &headers)?;
-        let (decision, decided) = self.decide(visit, &mut checks).await?;
-        let rate = RateHeaders::new(shared.settings.respond, decision.now, self.wall_step(decided));
+        let (decision, decided) = self.admit(visit, &mut checks).await?;
+        let respond = shared.settings.respond;
+        let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided));
         if !decision.admitted {
             if let Some(entry) = meter.entry() {
                 entry.limit = checks.refusing().next().map(|rule| rule.limit.name.clone());
             }
             let grpc = is_grpc(&headers);
-            let mut answer = checks.refuse(rate, decision, headers);
+            let mut answer = checks.refuse(rate, decision, respond.retry_jitter, headers);
             if grpc {
                 // RESOURCE_EXHAUSTED, for clients that look there before the HTTP status.
                 answer.fields.add("grpc-status", b"8");
             }
             return Ok(answer);
         }
-        let forwarded = self.forward(visit, &caller, headers, body, decided).await;
+        let mut dues = self.dues(live, &checks);
+        let decided = self.take_turn(visit, &checks).await.unwrap_or(decided);
+        let target = self.mark(visit, &checks, &mut headers);
+        // Whoever holds places gives them back when it leaves, be it without a word.
+        let leaves = dues.as_ref().filter(|dues| dues.holds()).map(|_| peer.wait());
+        let forwarded = self.forward(visit, &caller, target, headers, body, decided).await;
+        drop(leaves);
         let mut response = forwarded.unwrap_or_else(Fault::into_response);
+        if let Some(mut dues) = dues.take() {
+            let charged = dues.settle(response.status(), response.headers()).await;
+            checks.note(&charged);
+            if dues.holds() {
+                meter.keep(Box::new(dues));
+            }
+        }
         let mut fields = Fields::default();
         rate.write(checks.applied(), response.headers_mut(), &mut fields);
         Ok(Answer { response, fields })
+    }
+
+    /// What an admitted request leaves to be done, if it is anything.
+    fn dues(self: &Rc<Self>, live: &Rc<Live>, checks: &Checks<'_>) -> Option<Dues> {
+        Some(Dues::new(self.clone(), live.clone(), checks.dues()?))
+    }
+
+    /// Where an admitted request goes. One that a limit only lets pass in another way is marked.
+    fn mark(&self, visit: &Visit<'_>, checks: &Checks<'_>, headers: &mut HeaderMap) -> LiveTarget {
+        let Visit { live, way, .. } = *visit;
+        if !live.shared.degrades {
+            return way.route.target;
+        }
+        headers.remove(DEGRADED);
+        match checks.degraded() {
+            None => way.route.target,
+            Some(limits) => {
+                headers.insert(DEGRADED, limits);
+                way.route.degraded
+            }
+        }
     }
 
     /// How far the wall clock was moved, looked at once a second.
@@ -183,38 +240,11 @@ impl Gateway {
         step
     }
 
-    /// One decision for all checks, counted for each limit, and when it was there.
-    async fn decide(
-        &self,
-        visit: &Visit<'_>,
-        checks: &mut Checks<'_>,
-    ) -> Result<(Decision, Instant), StoreError> {
-        let Visit { live, started, .. } = *visit;
-        if checks.checks.is_empty() {
-            let nothing = Decision { now: Micros::default(), admitted: true, alone: false };
-            return Ok((nothing, started));
-        }
-        let decision = self.store.decide(&mut checks.checks, &checks.names).await;
-        for (rule, check) in checks.rules.iter().zip(&checks.checks) {
-            let outcome = match check.refused {
-                _ if !check.decided => Outcome::Unchecked,
-                Some(_) => Outcome::Refused,
-                None => Outcome::Allowed,
-            };
-            live.limit_meters[rule.index].count(outcome);
-        }
-        let decision = decision?;
-        // The store has looked at the clock to decide.
-        let decided = clock::recent();
-        let seconds = if decision.alone { &live.alone_seconds } else { &live.decision_seconds };
-        seconds.observe((decided - started).as_secs_f64());
-        Ok((decision, decided))
-    }
-
     async fn forward(
         &self,
         visit: &Visit<'_>,
         caller: &Caller,
+        target: LiveTarget,
         headers: HeaderMap,
         body: Body,
         decided: Instant,
@@ -235,9 +265,10 @@ impl Gateway {
             counted: &live.shared.counted,
             doubles: &live.shared.doubles,
             by_method: live.shared.table.by_method(),
+            degrades: live.shared.degrades,
             upgrade,
         };
-        match way.route.target {
+        match target {
             LiveTarget::Echo => {
                 echo::echo(&parts.method, &way.target, &outbound, &headers, body).await
             }

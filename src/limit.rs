@@ -4,13 +4,23 @@
 //! business. A [`Check`] is one bucket to charge with one cost; a request has one for each limit
 //! that applies to it, and a store decides them together.
 
+pub mod calendar;
+pub mod concurrency;
+pub mod cost;
 pub mod fixed_window;
 pub mod key;
 pub mod policy;
 pub mod rate;
+pub mod refill;
+pub mod sliding_log;
 pub mod sliding_window;
 pub mod token_bucket;
 
+use std::time::Duration;
+
+use http::StatusCode;
+
+pub use cost::{Cost, CostSource, Outcomes};
 pub use key::{Key, Missing, Source};
 pub use policy::{Policy, Report, Retry, State, Verdict};
 pub use rate::Rate;
@@ -19,16 +29,102 @@ pub use rate::Rate;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     pub name: String,
+    /// For people.
+    pub description: Option<String>,
+    /// Switched off, it is checked and applies to nothing.
+    pub enabled: bool,
     pub key: Key,
     pub policy: Policy,
     /// What one request costs.
-    pub cost: u64,
+    pub cost: Cost,
+    /// Only requests that end like this are charged, once they have ended.
+    pub count: Option<Outcomes>,
+    pub strategy: Strategy,
+    pub mode: Mode,
+    /// Other numbers, tried out on the same traffic: counted, never enforced.
+    pub candidate: Option<Policy>,
+    pub refusal: Refusal,
     /// What stands in for a key that the request does not carry.
     pub missing: Missing,
     /// Whether answers may name this limit.
     pub response_headers: bool,
     /// What becomes of requests while the store cannot be asked.
     pub on_error: OnError,
+}
+
+impl Limit {
+    /// A limit that leaves everything else at its default.
+    #[must_use]
+    pub fn new(name: &str, key: Key, policy: Policy) -> Self {
+        Limit {
+            name: name.to_owned(),
+            description: None,
+            enabled: true,
+            key,
+            policy,
+            cost: Cost::Fixed(1),
+            count: None,
+            strategy: Strategy::default(),
+            mode: Mode::default(),
+            candidate: None,
+            refusal: Refusal::default(),
+            missing: Missing::Ip,
+            response_headers: true,
+            on_error: OnError::default(),
+        }
+    }
+
+    /// Whether what a request costs is charged only once its response is known.
+    #[must_use]
+    pub fn charges_later(&self, cost: &Cost) -> bool {
+        self.count.is_some() || cost.is_of_response()
+    }
+}
+
+/// What becomes of a request that a limit does not admit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Strategy {
+    #[default]
+    Reject,
+    /// It waits until it would pass, behind those that came before it.
+    Queue { max_wait: Duration, max_queue: usize },
+    /// It is forwarded all the same, marked, and to another upstream if its route names one.
+    Degrade,
+}
+
+impl Strategy {
+    /// As the configuration calls it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Strategy::Reject => "reject",
+            Strategy::Queue { .. } => "queue",
+            Strategy::Degrade => "degrade",
+        }
+    }
+}
+
+/// Whether a limit acts on what it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    #[default]
+    Enforce,
+    /// It only counts what it would have done.
+    Shadow,
+}
+
+/// How a limit words its refusals.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: StatusCode,
+    /// In place of the usual sentence.
+    pub message: Option<String>,
+}
+
+impl Default for Refusal {
+    fn default() -> Self {
+        Refusal { status: StatusCode::TOO_MANY_REQUESTS, message: None }
+    }
 }
 
 /// What a limit does while the store fails.

@@ -8,6 +8,7 @@ pub mod memory;
 pub mod names;
 pub mod redis;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::clock::{Clock, Micros};
@@ -19,7 +20,8 @@ pub use bucket_id::{BucketHasher, BucketId, BucketName};
 pub use memory::MemoryStore;
 pub use names::{Name, Names};
 
-/// One bucket to charge with one cost, and what came of it.
+/// One bucket to charge with one cost, and what came of it. All checks of a request on the same
+/// bucket are meant alike: in whether they spend, and whether they are enforced.
 #[derive(Debug, Clone, Copy)]
 pub struct Check<'a> {
     pub policy: &'a Policy,
@@ -29,8 +31,15 @@ pub struct Check<'a> {
     /// What the bucket is called where many gateways share it; empty where none do.
     pub name: Name,
     pub cost: u64,
+    /// How many microseconds ago the cost could have passed: see [`Policy::evaluate_late`].
+    pub late: u64,
+    /// False: it is only asked whether the cost would pass.
+    pub spends: bool,
+    /// False: the check only watches, and whether it admits decides nothing for its request.
+    pub enforced: bool,
     pub on_error: OnError,
-    /// The bucket after the decision: charged if the whole request was admitted, else as it was.
+    /// The bucket after the decision: charged if the whole request was admitted and this check
+    /// would have, else as it was.
     pub state: State,
     /// The instant at which it was evaluated, on the clock of whoever keeps the bucket.
     pub now: Micros,
@@ -38,6 +47,9 @@ pub struct Check<'a> {
     pub refused: Option<Retry>,
     /// False if the store could not be asked, and nobody stood in for it.
     pub decided: bool,
+    /// The cost was charged to a bucket that its key shares with others: see
+    /// [`memory::overflow`]. Places are given back where they were taken.
+    pub shared: bool,
 }
 
 impl<'a> Check<'a> {
@@ -50,12 +62,68 @@ impl<'a> Check<'a> {
             bucket,
             name: Name::default(),
             cost,
+            late: 0,
+            spends: true,
+            enforced: true,
             on_error: OnError::default(),
             state: State::default(),
             now: Micros::default(),
             refused: None,
             decided: true,
+            shared: false,
         }
+    }
+}
+
+/// A check that outlives its request's first half: a charge that is made when the response is
+/// known, or places that are held until it has ended.
+#[derive(Debug, Clone)]
+pub struct Lasting {
+    policy: Policy,
+    limit: u64,
+    bucket: BucketId,
+    name: Box<[u8]>,
+    pub cost: u64,
+    on_error: OnError,
+    now: Micros,
+    shared: bool,
+}
+
+impl Lasting {
+    #[must_use]
+    pub fn of(check: &Check<'_>, names: &Names) -> Self {
+        let Check { limit, bucket, cost, on_error, now, shared, .. } = *check;
+        let name = names.get(check.name).into();
+        Lasting { policy: *check.policy, limit, bucket, name, cost, on_error, now, shared }
+    }
+
+    /// The same as a check, without its name.
+    #[must_use]
+    pub fn check(&self) -> Check<'_> {
+        let Lasting { ref policy, limit, bucket, cost, on_error, now, shared, .. } = *self;
+        Check { on_error, now, shared, ..Check::new(policy, limit, bucket, cost) }
+    }
+
+    /// The same under a policy that has changed since.
+    #[must_use]
+    pub fn under(self, policy: Policy) -> Self {
+        Lasting { policy, ..self }
+    }
+
+    /// What the bucket is called where many gateways share it.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    #[must_use]
+    pub fn bucket(&self) -> BucketId {
+        self.bucket
+    }
+
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 }
 
@@ -85,6 +153,29 @@ pub trait Store {
         checks: &mut [Check<'_>],
         names: &Names,
     ) -> impl Future<Output = Result<Decision, StoreError>>;
+
+    /// Looks at buckets at one instant, and at what the checks would get, without spending.
+    fn peek(
+        &self,
+        checks: &mut [Check<'_>],
+        names: &Names,
+    ) -> impl Future<Output = Result<Decision, StoreError>> {
+        checks.iter_mut().for_each(|check| check.spends = false);
+        self.decide(checks, names)
+    }
+
+    /// Charges costs after the fact, whether they pass or not: buckets go below zero as far as
+    /// their limits have room for debts.
+    fn owe(&self, charges: &[Lasting]) -> impl Future<Output = ()>;
+
+    /// The same for one who does not wait until it is done.
+    fn owe_unheard(&self, charges: &[Lasting]);
+
+    /// Gives back the places that an admitted request has held. Does not wait.
+    fn release(&self, places: &[Lasting]);
+
+    /// Resolves when everything that does not wait has been done.
+    fn settle(&self) -> impl Future<Output = ()>;
 }
 
 /// The store that the configuration names, as one worker holds it.
@@ -92,6 +183,22 @@ pub trait Store {
 pub enum AnyStore {
     Memory(Arc<MemoryStore>),
     Redis(RedisStore),
+}
+
+impl AnyStore {
+    /// Charges costs after the fact, also if whoever waits for that leaves meanwhile.
+    pub async fn owe_surely(self: &Rc<Self>, charges: Vec<Lasting>) -> Vec<Lasting> {
+        if let AnyStore::Memory(store) = &**self {
+            store.owe_unheard(&charges);
+            return charges;
+        }
+        let store = self.clone();
+        let charged = tokio::task::spawn_local(async move {
+            store.owe(&charges).await;
+            charges
+        });
+        charged.await.unwrap_or_default()
+    }
 }
 
 impl Store for AnyStore {
@@ -103,6 +210,33 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.decide(checks, names).await,
             AnyStore::Redis(store) => store.decide(checks, names).await,
+        }
+    }
+
+    async fn owe(&self, charges: &[Lasting]) {
+        match self {
+            AnyStore::Memory(store) => store.owe(charges).await,
+            AnyStore::Redis(store) => store.owe(charges).await,
+        }
+    }
+
+    fn owe_unheard(&self, charges: &[Lasting]) {
+        match self {
+            AnyStore::Memory(store) => store.owe_unheard(charges),
+            AnyStore::Redis(store) => store.owe_unheard(charges),
+        }
+    }
+
+    fn release(&self, places: &[Lasting]) {
+        match self {
+            AnyStore::Memory(store) => Store::release(&**store, places),
+            AnyStore::Redis(store) => store.release(places),
+        }
+    }
+
+    async fn settle(&self) {
+        if let AnyStore::Redis(store) = self {
+            store.settle().await;
         }
     }
 }

@@ -126,6 +126,7 @@ fn fixed_changes(old: &Settings, new: &Settings) -> Vec<&'static str> {
         ("admin", old.admin != new.admin),
         // `on_error` has become part of the limits.
         ("store", old.store.kind != new.store.kind || old.store.max_keys != new.store.max_keys),
+        ("store.snapshot", old.store.snapshot != new.store.snapshot),
     ];
     changes.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
 }

@@ -4,6 +4,11 @@
 //! the settings that come out are only to be used if no error was noted.
 
 mod address;
+mod burst;
+mod calendar;
+mod cost;
+mod debt;
+mod file;
 mod headers;
 mod host;
 mod key;
@@ -11,25 +16,32 @@ mod limits;
 mod name;
 mod origin;
 mod path;
+mod policy;
 mod rate;
 mod routes;
 mod server;
 mod store;
+mod strategy;
+mod told;
 mod upstreams;
 
 use super::file::{File, Notes};
 use super::settings::Settings;
 pub(super) use limits::always_there;
+use routes::Defined;
 
 pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
     let mut root = file.root(notes);
     let (server, admin) = server::listeners(root.section("server"), root.section("admin"));
-    let (store, failing) = store::store(root.section("store"));
+    let (store, home) = store::store(root.section("store"));
     let respond = server::respond(root.section("respond"));
     let identity = server::identity(root.section("identity"));
     let telemetry = server::telemetry(root.section("telemetry"));
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
-    let (limits, limit_names) = limits::limits(&mut root, failing);
-    let routes = routes::routes(&mut root, &upstream_names, &limit_names);
+    let (mut limits, limit_names) = limits::limits(&mut root, home);
+    let defined =
+        Defined { upstreams: &upstream_names, limit_names: &limit_names, limits: &limits };
+    let routes = routes::routes(&mut root, defined);
+    debt::leave_room(&mut limits, &routes);
     Settings { server, admin, store, respond, identity, telemetry, upstreams, limits, routes }
 }

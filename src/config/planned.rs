@@ -7,39 +7,19 @@
 pub(super) const HELP: &str = "not in this version: leave it out";
 
 /// By section, as [`super::file`] lists known keys.
-const KEYS: [(&str, &[&str]); 9] = [
+const KEYS: [(&str, &[&str]); 8] = [
     ("", &["access", "guards", "tenants", "trust"]),
     ("server", &["http2", "proxy_protocol", "tls"]),
     ("admin", &["token_env"]),
-    ("store", &["snapshot", "sync_interval"]),
-    ("respond", &["retry_jitter"]),
+    ("store", &["sync_interval"]),
     ("identity", &["client", "jwt", "plan", "tenant", "user"]),
     ("upstreams.NAME", &["health", "http2", "tls", "weights"]),
-    (
-        "limits.NAME",
-        &[
-            "adaptive",
-            "candidate",
-            "count",
-            "description",
-            "enabled",
-            "limit",
-            "max_queue",
-            "max_wait",
-            "message",
-            "mode",
-            "plans",
-            "refill",
-            "status",
-            "strategy",
-            "when",
-        ],
-    ),
-    ("routes[]", &["cost", "degrade", "guards", "rewrite"]),
+    ("limits.NAME", &["adaptive", "plans", "when"]),
+    ("routes[]", &["guards", "rewrite"]),
 ];
 
-/// Values of keys that this version has: of `algorithm`, of `balance`, and of the store's `kind`.
-const WORDS: [&str; 5] = ["concurrency", "leaky_bucket", "sliding_log", "hash", "hybrid"];
+/// Values of keys that this version has: of `balance`, and of the store's `kind`.
+const WORDS: [&str; 2] = ["hash", "hybrid"];
 
 /// Whether a section is to have a key one day.
 pub(super) fn key(section: &str, key: &str) -> bool {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
-use crate::limit::{Limit, OnError};
+use crate::limit::{Cost, Limit, OnError};
 
 /// A whole configuration, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +60,15 @@ pub struct Store {
     pub max_keys: usize,
     /// What holds for limits that say nothing themselves; each [`Limit`] carries what does.
     pub on_error: OnError,
+    /// Where the buckets in memory outlive the process.
+    pub snapshot: Option<Snapshot>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    pub path: PathBuf,
+    /// How often it is written while the gateway runs.
+    pub interval: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +141,8 @@ pub struct Respond {
     pub x: bool,
     /// `RateLimit-Limit`, `-Remaining` and `-Reset`.
     pub legacy: bool,
+    /// By how much `Retry-After` may be stretched, in thousandths: 0 to 500.
+    pub retry_jitter: u16,
 }
 
 /// `[identity]`: how the caller's address is found.
@@ -209,6 +220,11 @@ pub struct Route {
     pub response_headers: HeaderEdits,
     /// Takes the place of the upstream's `response_timeout`.
     pub timeout: Option<Duration>,
+    /// Takes the place of what its limits say that a request costs.
+    pub cost: Option<Cost>,
+    /// Where requests go that a limit with the strategy `degrade` did not admit; `None`: where all
+    /// others go.
+    pub degrade: Option<Target>,
 }
 
 /// Headers to set (replacing what is there) and to remove.

@@ -1,5 +1,6 @@
 //! What a configuration says, in a few lines: for `weir check` and the log at start.
 
+mod limits;
 mod store;
 
 use std::fmt::Write as _;
@@ -7,12 +8,10 @@ use std::fmt::Write as _;
 use http::Method;
 
 use super::Loaded;
-use super::compile::always_there;
 use super::settings::{
     Balance, HostPattern, Origin, PathPattern, Route, Segment, Settings, Target, Upstream,
 };
-use super::units::show_rate;
-use crate::limit::{Key, Limit, Missing, OnError, Policy, Source};
+use crate::limit::Cost;
 pub use store::store;
 
 /// Routes, upstreams and limits in aligned columns.
@@ -37,9 +36,7 @@ pub fn summary(loaded: &Loaded) -> String {
         let _ = write!(text, "\nupstreams\n{}", table(rows));
     }
     if !settings.limits.is_empty() {
-        let on_error = settings.store.on_error;
-        let rows = settings.limits.iter().map(|limit| limit_row(limit, on_error)).collect();
-        let _ = write!(text, "\nlimits\n{}", table(rows));
+        let _ = write!(text, "\nlimits\n{}", limits::limits(settings));
     }
     text
 }
@@ -50,19 +47,27 @@ fn count(number: usize, what: &str) -> String {
 
 fn route_row(route: &Route, settings: &Settings) -> Vec<String> {
     let methods: Vec<&str> = route.methods.iter().map(Method::as_str).collect();
-    let upstream = match route.target {
+    let upstream = |target| match target {
         Target::Echo => "echo",
         Target::Upstream(index) => &settings.upstreams[index].name,
     };
-    let limits: Vec<&str> =
+    let cost = route.cost.as_ref().map(|cost| match cost {
+        Cost::Fixed(cost) => format!("cost {cost}"),
+        Cost::Told { from, default, max } => {
+            format!("cost by {}, else {default}, up to {max}", limits::source(from))
+        }
+    });
+    let degrade = route.degrade.map(|it| format!("degraded → {}", upstream(it)));
+    let names: Vec<&str> =
         route.limits.iter().map(|index| settings.limits[*index].name.as_str()).collect();
     vec![
         route.name.clone(),
         host(&route.host),
         path(&route.path),
         if methods.is_empty() { "any method".to_owned() } else { methods.join(" ") },
-        format!("→ {upstream}"),
-        if limits.is_empty() { "no limits".to_owned() } else { limits.join(", ") },
+        format!("→ {}", upstream(route.target)),
+        if names.is_empty() { "no limits".to_owned() } else { names.join(", ") },
+        cost.into_iter().chain(degrade).collect::<Vec<_>>().join("; "),
     ]
 }
 
@@ -81,37 +86,6 @@ fn origin(origin: &Origin) -> String {
     let Origin { host, port } = origin;
     // Only an IPv6 address has colons, and a port wants brackets around it.
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-/// `on_error` is told only where it is not the store's.
-fn limit_row(limit: &Limit, on_error: OnError) -> Vec<String> {
-    let (rate, burst) = match &limit.policy {
-        Policy::TokenBucket(it) => (it.rate(), format!("burst {}", it.burst())),
-        Policy::SlidingWindow(it) => (it.rate(), String::new()),
-        Policy::FixedWindow(it) => (it.rate(), String::new()),
-    };
-    let missing = match limit.missing {
-        _ if always_there(&limit.key) => "",
-        Missing::Ip => "missing ip",
-        Missing::Skip => "missing skip",
-        Missing::Deny => "missing deny",
-        Missing::Shared => "missing shared",
-    };
-    let on_error = match limit.on_error {
-        same if same == on_error => String::new(),
-        other => format!("on error {}", other.name()),
-    };
-    vec![
-        limit.name.clone(),
-        key(&limit.key),
-        limit.policy.algorithm().to_owned(),
-        show_rate(rate),
-        burst,
-        format!("cost {}", limit.cost),
-        missing.to_owned(),
-        on_error,
-        if limit.response_headers { String::new() } else { "hidden".to_owned() },
-    ]
 }
 
 fn host(host: &HostPattern) -> String {
@@ -137,33 +111,24 @@ fn path(path: &PathPattern) -> String {
     }
 }
 
-fn key(key: &Key) -> String {
-    let source = |source: &Source| match source {
-        Source::Ip => "ip".to_owned(),
-        Source::Route => "route".to_owned(),
-        Source::Global => "global".to_owned(),
-        Source::Header(name) => format!("header:{name}"),
-        Source::Query(name) => format!("query:{name}"),
-        Source::Cookie(name) => format!("cookie:{name}"),
-    };
-    key.0.iter().map(source).collect::<Vec<_>>().join(" + ")
-}
-
 /// Rows with every column as wide as its widest cell.
 fn table(rows: Vec<Vec<String>>) -> String {
+    lines(&rows).into_iter().flat_map(|line| [line, "\n".to_owned()]).collect()
+}
+
+fn lines(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
     };
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in &rows {
+    let line = |row: &Vec<String>| {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths).filter(|(_, width)| **width > 0) {
+            // Writing to a string cannot fail.
             let _ = write!(line, "  {cell:<width$}");
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+        line.trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
 }

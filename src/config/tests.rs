@@ -1,10 +1,14 @@
 //! What a configuration must be refused for and what it must mean, file by file.
 
+mod calendar;
 mod faults;
+mod limit_faults;
+mod limits;
 mod meaning;
 mod reference;
 mod rendering;
 mod robustness;
+mod routes;
 mod secrets;
 mod store;
 

@@ -64,6 +64,15 @@ pub(super) fn rate(text: &str) -> Result<Rate, RateFault> {
     Rate::new(count, period).map_err(RateFault::Range)
 }
 
+/// The count of `N/month`, which is no rate: months differ in length. `None` if it is not written
+/// so.
+pub(super) fn a_month(text: &str) -> Option<u64> {
+    match leading_count(text)? {
+        (count, "/month") => Some(count),
+        _ => None,
+    }
+}
+
 /// The digits a text begins with, as a number, and what follows. Underscores may part them.
 fn leading_count(text: &str) -> Option<(u64, &str)> {
     let length = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
@@ -149,6 +158,15 @@ mod tests {
         assert_eq!(written("0/second"), Err(RateFault::Range(RateError::Count)));
         assert_eq!(written("5/0s"), Err(RateFault::Range(RateError::Period)));
         assert_eq!(written("1000000000/1ms"), Err(RateFault::Range(RateError::TooFast)));
+    }
+
+    #[test]
+    fn a_month_is_no_rate_and_has_a_count() {
+        assert_eq!(a_month("1_000/month"), Some(1000));
+        for other in ["", "/month", "x/month", "5/months", "5/30d", "5/month ", "5"] {
+            assert_eq!(a_month(other), None, "{other:?}");
+        }
+        assert_eq!(rate("5/month"), Err(RateFault::Period));
     }
 
     #[test]

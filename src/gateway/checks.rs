@@ -1,20 +1,25 @@
 //! The limits that apply to one request, each with the check it asks for.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
-use http::{HeaderMap, request};
+use http::{HeaderMap, HeaderValue, request};
+use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
-use super::compiled::{Compiled, Rule};
+use super::compiled::{Compiled, RouteLimit, Rule};
+use super::dues::Due;
 use super::way::Way;
 use crate::caller::Caller;
+use crate::clock::Micros;
 use crate::limit::key::{KeyError, Subject};
+use crate::limit::{Mode, Retry, Strategy};
 use crate::respond::rate_headers::retry_at;
 use crate::respond::refusal::Refusal;
 use crate::respond::{Answer, Applied, Fault, RateHeaders};
 use crate::route::bare_host;
 use crate::store::redis::name;
-use crate::store::{BucketHasher, Check, Decision, Name, Names};
+use crate::store::{BucketHasher, BucketId, Check, Decision, Lasting, Name, Names};
 
 /// Side by side, so that the store sees nothing but checks. A few need no allocation.
 #[derive(Debug, Default)]
@@ -22,6 +27,27 @@ pub struct Checks<'a> {
     pub rules: SmallVec<[&'a Rule; 4]>,
     pub checks: SmallVec<[Check<'a>; 4]>,
     pub names: Names,
+    /// Those that are charged when the response is known, and with how much if it does not say.
+    later: SmallVec<[Later<'a>; 1]>,
+    /// Whether some are charged for as long as the request is under way.
+    holds: bool,
+}
+
+#[derive(Debug)]
+struct Later<'a> {
+    /// Which of the checks.
+    check: usize,
+    cost: u64,
+    limit: &'a RouteLimit,
+}
+
+/// A limit that a request may wait for.
+#[derive(Debug, Clone, Copy)]
+pub struct Awaited {
+    /// Which of the checks.
+    pub check: usize,
+    pub max_wait: Duration,
+    pub max_queue: usize,
 }
 
 impl<'a> Checks<'a> {
@@ -33,7 +59,7 @@ impl<'a> Checks<'a> {
         &mut self,
         hasher: &BucketHasher,
         shared: &'a Compiled,
-        way: &Way<'_>,
+        way: &Way<'a>,
         caller: &Caller,
         parts: &request::Parts,
         headers: &HeaderMap,
@@ -46,38 +72,58 @@ impl<'a> Checks<'a> {
             host: &host,
             query: parts.uri.query(),
         };
-        for &index in &way.settings.limits {
-            let rule = &shared.limits[index];
-            let limit = &rule.limit;
-            let mut bucket = hasher.start(rule.prefix);
-            let name = match &rule.shared_prefix {
-                None => limit
-                    .key
-                    .parts(&subject, limit.missing, |kind, bytes| {
-                        bucket.part(kind as u8, bytes);
-                    })
-                    .map(|()| Name::default()),
-                Some(prefix) => self.names.write(|name| {
-                    name.extend_from_slice(prefix);
-                    limit.key.parts(&subject, limit.missing, |kind, bytes| {
-                        bucket.part(kind as u8, bytes);
-                        name::part(name, kind, bytes);
-                    })
-                }),
-            };
-            let name = match name {
-                Ok(name) => name,
+        for applied in way.limits {
+            let rule = &shared.limits[applied.rule];
+            let (bucket, name) = match self.name(hasher, rule, &subject) {
+                Ok(named) => named,
                 Err(KeyError::Skipped) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let check = Check::new(&limit.policy, rule.prefix, bucket.finish(), limit.cost);
+            let cost = applied.cost.of_request(headers, parts.uri.query());
+            if applied.later {
+                self.later.push(Later { check: self.checks.len(), cost, limit: applied });
+            }
+            let policy = &rule.limit.policy;
+            self.holds |= policy.is_held();
             self.rules.push(rule);
-            self.checks.push(Check { name, on_error: limit.on_error, ..check });
+            self.checks.push(Check {
+                name,
+                on_error: rule.limit.on_error,
+                enforced: rule.enforced,
+                spends: !applied.later,
+                // Whoever is charged later only has to find something there.
+                ..Check::new(policy, rule.prefix, bucket, if applied.later { 1 } else { cost })
+            });
         }
         Ok(())
     }
 
-    /// What rate headers are made of.
+    fn name(
+        &mut self,
+        hasher: &BucketHasher,
+        rule: &Rule,
+        subject: &Subject<'_>,
+    ) -> Result<(BucketId, Name), KeyError> {
+        let limit = &rule.limit;
+        let mut bucket = hasher.start(rule.prefix);
+        let name = match &rule.shared_prefix {
+            None => {
+                let part = |kind, bytes: &[u8]| bucket.part(kind as u8, bytes);
+                limit.key.parts(subject, limit.missing, part)?;
+                Name::default()
+            }
+            Some(prefix) => self.names.write(|name| {
+                name.extend_from_slice(prefix);
+                limit.key.parts(subject, limit.missing, |kind, bytes| {
+                    bucket.part(kind as u8, bytes);
+                    name::part(name, kind, bytes);
+                })
+            })?,
+        };
+        Ok((bucket.finish(), name))
+    }
+
+    /// What rate headers are made of: limits that only watch are not told.
     pub fn applied(&self) -> impl Iterator<Item = Applied<'_>> + Clone {
         let pairs = self.rules.iter().zip(&self.checks).filter(|(_, check)| check.decided);
         pairs.map(|(rule, check)| Applied { text: &rule.policy_text, check })
@@ -85,22 +131,149 @@ impl<'a> Checks<'a> {
 
     /// The limits that refused, the one that holds out longest first.
     pub fn refusing(&self) -> impl Iterator<Item = &'a Rule> {
-        let refused = |pair: &(&&'a Rule, &Check<'a>)| pair.1.refused.is_some();
-        let mut refusing: SmallVec<[_; 4]> =
-            self.rules.iter().zip(&self.checks).filter(refused).collect();
+        let mut refusing: SmallVec<[_; 4]> = self.pairs().filter(refuses).collect();
         refusing.sort_by_key(|(_, check)| std::cmp::Reverse(check.refused));
-        refusing.into_iter().map(|(rule, _)| *rule)
+        refusing.into_iter().map(|(rule, _)| rule)
     }
 
     /// The answer to a request that was not admitted.
     #[must_use]
-    pub fn refuse(&self, rate: RateHeaders, decision: Decision, headers: HeaderMap) -> Answer {
+    pub fn refuse(
+        &self,
+        rate: RateHeaders,
+        decision: Decision,
+        jitter: u16,
+        headers: HeaderMap,
+    ) -> Answer {
         let limits: SmallVec<[_; 4]> = self.refusing().map(|rule| &rule.refusal_text).collect();
-        let retry_at = retry_at(self.checks.iter(), decision.now);
-        let refusal = Refusal { limits: &limits, now: decision.now, retry_at };
-        let rate = rate.refusing(retry_at);
+        let retry_at = retry_at(self.checks.iter().filter(|it| it.enforced), decision.now);
+        let told_at = retry_at.map(|at| self.stretch(at, decision.now, jitter));
+        let refusal = Refusal { limits: &limits, now: decision.now, retry_at, told_at };
+        let rate = rate.refusing(told_at);
         let mut answer = refusal.into_answer(headers);
         rate.write(self.applied(), answer.response.headers_mut(), &mut answer.fields);
         answer
     }
+
+    /// An instant later by up to so many thousandths of the wait, by the key and nothing else: those
+    /// who were refused together do not come back together.
+    fn stretch(&self, at: Micros, now: Micros, jitter: u16) -> Micros {
+        let Some((_, check)) = self.pairs().find(refuses).filter(|_| jitter > 0) else { return at };
+        let wait = u128::from(at.0.saturating_sub(now.0));
+        // Gateways that share a bucket know it by one name, and have each their own hash of it.
+        let share = match self.names.get(check.name) {
+            [] => u128::from(check.bucket.0 as u32),
+            name => u128::from(SipHasher13::new().hash(name) as u32),
+        };
+        Micros(at.0 + (wait * u128::from(jitter) * share / (1_000 << 32)) as u64)
+    }
+
+    /// The limit of the strategy `queue` for which a refused request may wait, and until when: the
+    /// one that holds out longest. `None` if another kind of limit refuses, or for ever.
+    #[must_use]
+    pub fn awaited(&self, now: Micros) -> Option<(Awaited, Micros)> {
+        let mut longest = None;
+        for (index, pair) in self.pairs().enumerate().filter(|(_, pair)| refuses(pair)) {
+            let (rule, check) = pair;
+            let (Strategy::Queue { max_wait, max_queue }, Some(Retry::At(at))) =
+                (rule.limit.strategy, check.refused)
+            else {
+                return None;
+            };
+            // A cluster keeps buckets by several clocks.
+            let at = Micros(now.0 + at.0.saturating_sub(check.now.0));
+            if longest.is_none_or(|(_, latest)| at > latest) {
+                longest = Some((Awaited { check: index, max_wait, max_queue }, at));
+            }
+        }
+        longest
+    }
+
+    /// The first of its limits of the strategy `queue` for which somebody waits already. Who could
+    /// never pass need not wait.
+    pub fn behind(&self, waits: impl Fn(BucketId) -> bool) -> Option<Awaited> {
+        if self.checks.iter().any(|it| it.enforced && it.cost > it.policy.quota()) {
+            return None;
+        }
+        self.pairs().enumerate().find_map(|(check, (rule, it))| match rule.limit.strategy {
+            Strategy::Queue { max_wait, max_queue } if it.enforced && waits(it.bucket) => {
+                Some(Awaited { check, max_wait, max_queue })
+            }
+            _ => None,
+        })
+    }
+
+    /// What a refused request is told that could not pass before others who wait.
+    pub fn put_behind(&mut self, awaited: Awaited, wait: Duration) {
+        let check = &mut self.checks[awaited.check];
+        let passes = Micros(check.now.0 + wait.as_micros() as u64);
+        let passes = passes.max(check.policy.report(check.state, check.now).grows_at);
+        check.refused = match check.refused {
+            Some(Retry::At(at)) => Some(Retry::At(at.max(passes))),
+            Some(Retry::Never) => Some(Retry::Never),
+            None => Some(Retry::At(passes)),
+        };
+    }
+
+    /// How long an admitted request waits its turn, and because of which limit.
+    #[must_use]
+    pub fn turn(&self) -> Option<(&'a Rule, Duration)> {
+        let enforced = |rule: &Rule| rule.limit.mode == Mode::Enforce;
+        let turns = self.pairs().filter(|(rule, it)| enforced(rule) && it.refused.is_none());
+        let turns = turns.map(|(rule, it)| (rule, it.policy.turn(it.state, it.now, it.cost)));
+        turns.max_by_key(|(_, turn)| *turn).filter(|(_, turn)| !turn.is_zero())
+    }
+
+    /// The names of the limits that did not admit a request that is forwarded all the same.
+    #[must_use]
+    pub fn degraded(&self) -> Option<HeaderValue> {
+        let mut marks = self
+            .pairs()
+            .filter(|(rule, check)| check.refused.is_some() && check.decided && rule.degrades());
+        let (first, _) = marks.next()?;
+        let more: Vec<&str> = marks.map(|(rule, _)| rule.limit.name.as_str()).collect();
+        if more.is_empty() {
+            return Some(first.mark.clone());
+        }
+        let all = format!("{}, {}", first.limit.name, more.join(", "));
+        Some(HeaderValue::try_from(all).unwrap_or_else(|_| first.mark.clone()))
+    }
+
+    /// What the request holds while it is under way, and what it is charged with when its response
+    /// is known. `None` if that is nothing.
+    #[must_use]
+    pub fn dues(&self) -> Option<(Vec<Lasting>, Vec<Due>)> {
+        if !self.holds && self.later.is_empty() {
+            return None;
+        }
+        let taken = |check: &&Check<'_>| check.spends && check.refused.is_none() && check.decided;
+        let held = self.checks.iter().filter(taken).filter(|check| check.policy.is_held());
+        // Limits that only watch are charged only if they would have admitted.
+        let admitted = |later: &&Later<'_>| self.checks[later.check].refused.is_none();
+        let later = self.later.iter().filter(admitted).map(|later| {
+            let check = Check { cost: later.cost, ..self.checks[later.check] };
+            let charge = Lasting::of(&check, &self.names);
+            Due { charge, cost: later.limit.cost.clone(), rule: later.limit.rule }
+        });
+        Some((held.map(|check| Lasting::of(check, &self.names)).collect(), later.collect()))
+    }
+
+    /// Tells of buckets as they are with what was charged after the response.
+    pub fn note(&mut self, charged: &[Lasting]) {
+        for charge in charged {
+            let same = self.checks.iter_mut().find(|check| check.bucket == charge.bucket());
+            if let Some(check) = same {
+                check.state = check.policy.owe(check.state, check.now, charge.cost);
+            }
+        }
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (&'a Rule, &Check<'a>)> + Clone {
+        self.rules.iter().copied().zip(&self.checks)
+    }
+}
+
+/// Whether a limit stands in the way of its request.
+fn refuses((_, check): &(&Rule, &Check<'_>)) -> bool {
+    check.enforced && check.refused.is_some()
 }

@@ -16,7 +16,7 @@ pub struct Live {
     pub shared: Arc<Compiled>,
     pub routes: Vec<LiveRoute>,
     pub upstreams: Vec<Upstream>,
-    /// One for each limit of the configuration.
+    /// One for each of [`Compiled::limits`].
     pub limit_meters: Vec<LimitMeter>,
     pub decision_seconds: LocalHistogram,
     /// Decisions that this node took alone.
@@ -28,6 +28,8 @@ pub struct Live {
 #[derive(Debug)]
 pub struct LiveRoute {
     pub target: LiveTarget,
+    /// Where requests go that are marked as degraded.
+    pub degraded: LiveTarget,
     pub meter: Rc<RouteMeter>,
     /// How many segments of the path the upstream does not see.
     pub stripped: usize,
@@ -48,14 +50,16 @@ impl Live {
     pub fn new(shared: Arc<Compiled>, servers: &Servers) -> Self {
         let settings = &shared.settings;
         let metrics = Rc::new(shared.metrics.clone());
+        let target = |route: &settings::Route, target| match target {
+            Target::Echo => LiveTarget::Echo,
+            Target::Upstream(index) => {
+                let usual = settings.upstreams[index].response_timeout;
+                LiveTarget::Upstream(index, route.timeout.unwrap_or(usual))
+            }
+        };
         let live = |route: &settings::Route| LiveRoute {
-            target: match route.target {
-                Target::Echo => LiveTarget::Echo,
-                Target::Upstream(index) => {
-                    let usual = settings.upstreams[index].response_timeout;
-                    LiveTarget::Upstream(index, route.timeout.unwrap_or(usual))
-                }
-            },
+            target: target(route, route.target),
+            degraded: target(route, route.degrade.unwrap_or(route.target)),
             meter: Rc::new(RouteMeter::new(&route.name, &metrics)),
             stripped: route.strip_prefix.as_ref().map_or(0, |prefix| prefix.matches('/').count()),
         };
@@ -65,11 +69,11 @@ impl Live {
         };
         let decisions = |kind| metrics.decision_seconds.with_label_values(&[kind]).local();
         let upstreams = settings.upstreams.iter();
-        let limits = settings.limits.iter();
+        let rules = shared.limits.iter();
         Live {
             routes: settings.routes.iter().map(live).collect(),
             upstreams: upstreams.map(|it| Upstream::new(it, servers, &metrics)).collect(),
-            limit_meters: limits.map(|it| LimitMeter::new(&it.name, &metrics)).collect(),
+            limit_meters: rules.map(|rule| LimitMeter::new(&rule.limit, &metrics)).collect(),
             decision_seconds: decisions(kind),
             alone_seconds: decisions("local"),
             unrouted: Rc::new(RouteMeter::new(NO_ROUTE, &metrics)),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderValue, Method, header, request};
 
+use super::compiled::RouteLimit;
 use super::live::{Live, LiveRoute};
 use crate::config::settings;
 use crate::forward::headers::has_passed;
@@ -14,6 +15,8 @@ use crate::route::{Found, normalize};
 pub struct Way<'a> {
     pub route: &'a LiveRoute,
     pub settings: &'a settings::Route,
+    /// What applies to the route.
+    pub limits: &'a [RouteLimit],
     /// Path and query as the upstream will see them.
     pub target: Cow<'a, str>,
     host: Option<HeaderValue>,
@@ -74,7 +77,8 @@ impl<'a> Way<'a> {
             }
         };
         let settings = &live.shared.settings.routes[index];
-        Ok(Way { route, settings, target, host: host_value, has_via })
+        let limits = &*live.shared.applied[index];
+        Ok(Way { route, settings, limits, target, host: host_value, has_via })
     }
 }
 

@@ -133,10 +133,7 @@ impl Source {
                 sink(Part::Header, value);
             }
             Source::Query(name) => {
-                let pairs = subject.query.unwrap_or_default().split('&');
-                let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-                let values = pairs.filter(|pair| *unescape(pair.0) == *name.as_bytes());
-                let Some(value) = self.only(values.map(|pair| unescape(pair.1)))? else {
+                let Some(value) = self.only(query_values(subject.query, name))? else {
                     return Ok(false);
                 };
                 sink(Part::Query, &value);
@@ -176,6 +173,17 @@ fn feed_ip(ip: IpAddr, sink: &mut impl FnMut(Part, &[u8])) {
         IpAddr::V4(ip) => sink(Part::Ip, &ip.octets()),
         IpAddr::V6(ip) => sink(Part::Ip, &ip.octets()),
     }
+}
+
+/// The values of a parameter, decoded.
+pub(super) fn query_values<'a>(
+    query: Option<&'a str>,
+    name: &'a str,
+) -> impl Iterator<Item = SmallVec<[u8; 64]>> + 'a {
+    let pairs = query.unwrap_or_default().split('&');
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let values = pairs.filter(|pair| *unescape(pair.0) == *name.as_bytes());
+    values.map(|pair| unescape(pair.1))
 }
 
 /// Undoes percent-escapes and plus signs, so that every spelling of a value is one key. What is

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// At most this many a period, and at most this many a second.
 pub const MAX_COUNT: u64 = 1_000_000_000;
+/// What a window counts at most, debts included: two counts fit into a state.
+pub(super) const MOST_COUNTED: u64 = (1 << 30) - 1;
 pub const MIN_PERIOD: Duration = Duration::from_millis(1);
 pub const MAX_PERIOD: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 

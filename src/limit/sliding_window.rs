@@ -8,11 +8,11 @@
 //! own count, and a mark of the period. So a state of this period has one of two ends: this
 //! window's, if the last charge was made in the previous one, or the next window's. Any other
 //! live state comes from another period or a clock that stepped back; its age cannot be told, so
-//! all it counted is taken as used in this window, up to `N`: never fresh, never emptier than
-//! empty.
+//! all it counted is taken as used in this window, as far as that may go: never fresh, never
+//! emptier than empty.
 
 use super::policy::{Report, Retry, State, Verdict};
-use super::rate::Rate;
+use super::rate::{MOST_COUNTED, Rate};
 use crate::clock::Micros;
 
 /// A count is at most 10^9, below 2^30: two of them leave four bits for the mark.
@@ -22,6 +22,8 @@ const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     rate: Rate,
+    /// How far beyond `N` charges after the fact may push it.
+    debt: u64,
 }
 
 /// What a state means at one instant.
@@ -36,7 +38,19 @@ struct View {
 impl SlidingWindow {
     #[must_use]
     pub fn new(rate: Rate) -> Self {
-        Self { rate }
+        Self { rate, debt: 0 }
+    }
+
+    /// The same with room for so much debt.
+    #[must_use]
+    pub fn with_debt(self, debt: u64) -> Self {
+        Self { debt: debt.min(MOST_COUNTED - self.rate.count()), ..self }
+    }
+
+    /// What may be counted in one window at most.
+    #[must_use]
+    pub fn deepest(&self) -> u64 {
+        self.rate.count() + self.debt
     }
 
     #[must_use]
@@ -54,17 +68,16 @@ impl SlidingWindow {
 
     #[must_use]
     pub fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
-        if cost == 0 {
-            return Verdict::Admit(self.settle(state, now));
-        }
         if cost > self.rate.count() {
             return Verdict::Refuse(Retry::Never);
         }
         let view = self.view(state, now);
-        if self.passes(view, now, cost) {
-            Verdict::Admit(self.pack(View { current: view.current + cost, ..view }))
-        } else {
+        if !self.passes(view, now, cost) {
             Verdict::Refuse(Retry::At(self.first_pass(view, cost)))
+        } else if cost == 0 {
+            Verdict::Admit(self.settle(state, now))
+        } else {
+            Verdict::Admit(self.pack(View { current: view.current + cost, ..view }))
         }
     }
 
@@ -82,11 +95,11 @@ impl SlidingWindow {
         Report { remaining, grows_at, full_at: Micros(full_at) }
     }
 
-    /// The settled state once the cost is charged, asked or not: at most `N` in this window.
+    /// The settled state once the cost is charged, asked or not: at most as deep as may be.
     #[must_use]
     pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
         let view = self.view(state, now);
-        let current = view.current.saturating_add(cost).min(self.rate.count());
+        let current = view.current.saturating_add(cost).min(self.deepest());
         self.pack(View { current, ..view })
     }
 
@@ -118,7 +131,7 @@ impl SlidingWindow {
     /// A state of this period, from its two counts.
     #[must_use]
     pub fn state(&self, until: Micros, older: u64, last: u64) -> State {
-        State { until, rest: self.mark() << (2 * COUNT_BITS) | older << COUNT_BITS | last }
+        State::new(until, self.mark() << (2 * COUNT_BITS) | older << COUNT_BITS | last)
     }
 
     fn view(&self, state: State, now: Micros) -> View {
@@ -126,8 +139,8 @@ impl SlidingWindow {
         if state.until <= now {
             return View { previous: 0, current: 0, end };
         }
-        // Counts above N are from before it was lowered: the bucket is empty, not in debt.
-        let most = self.rate.count();
+        // Counts above that are from before it was lowered: the bucket is as deep as may be.
+        let most = self.deepest();
         let (older, last) = (older(state), last(state));
         if !self.knows(state, end) {
             View { previous: 0, current: (older + last).min(most), end }

@@ -11,7 +11,8 @@ use super::rate::Rate;
 use crate::clock::Micros;
 
 pub const MAX_BURST: u64 = 1_000_000_000;
-const CENTURY_US: u128 = 36_525 * 86_400 * 1_000_000;
+/// No bucket takes longer to be full again.
+pub(super) const CENTURY: Duration = Duration::from_secs(36_525 * 86_400);
 
 /// Spans of time are counted in 2^-32 µs. The time of one token is rounded up to this unit, so
 /// even at 10^9 a second, a thousandth of a microsecond each, the rounding loses less than a
@@ -27,6 +28,8 @@ pub struct TokenBucket {
     token: u128,
     /// In which time all do: what an empty bucket owes.
     empty: u128,
+    /// What it may owe at most: more than that if charges after the fact may push it below zero.
+    deepest: u128,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -47,10 +50,17 @@ impl TokenBucket {
         let period = u128::from(rate.period_us()) << FRACTION_BITS;
         let token = period.div_ceil(u128::from(rate.count()));
         let empty = token * u128::from(burst);
-        if empty > CENTURY_US << FRACTION_BITS {
+        if empty > CENTURY.as_micros() << FRACTION_BITS {
             return Err(BurstError::TooSlow);
         }
-        Ok(Self { rate, burst, token, empty })
+        Ok(Self { rate, burst, token, empty, deepest: empty })
+    }
+
+    /// The same with room for so much debt, or for as much as a century pays off.
+    #[must_use]
+    pub fn with_debt(self, debt: u64) -> Self {
+        let deepest = self.empty + u128::from(debt.min(MAX_BURST)) * self.token;
+        Self { deepest: deepest.min(CENTURY.as_micros() << FRACTION_BITS), ..self }
     }
 
     #[must_use]
@@ -63,6 +73,15 @@ impl TokenBucket {
         self.burst
     }
 
+    /// What may be owed at most, in whole tokens, rounded up.
+    #[must_use]
+    pub fn deepest(&self) -> u64 {
+        if self.deepest == self.empty {
+            return self.burst;
+        }
+        self.deepest.div_ceil(self.token) as u64
+    }
+
     /// One node's part of this bucket while `nodes` of them cannot agree: it refills that many
     /// times more slowly and holds as much less, but a `cost` that fits into the whole fits into
     /// the part. What a state owes is counted in time, so it means the same share of both.
@@ -71,7 +90,23 @@ impl TokenBucket {
         let whole = if cost <= self.burst { cost } else { 0 };
         let burst = (self.burst / nodes).max(whole).max(1);
         let token = self.token * u128::from(nodes);
-        Self { rate: self.rate, burst, token, empty: token * u128::from(burst) }
+        let empty = token * u128::from(burst);
+        Self { rate: self.rate, burst, token, empty, deepest: self.deepest.max(empty) }
+    }
+
+    /// In which time so many tokens refill, rounded up.
+    #[must_use]
+    pub fn span(&self, tokens: u64) -> Duration {
+        let span = u128::from(tokens.min(MAX_BURST)) * self.token;
+        Duration::from_micros(after(Micros(0), span).0)
+    }
+
+    /// How long a request waits its turn in a queue that lets `rate` of them go, and stands as the
+    /// state says once this one has joined it.
+    #[must_use]
+    pub fn turn(&self, joined: State, now: Micros, cost: u64) -> Duration {
+        let ahead = owed(joined, now).saturating_sub(u128::from(cost) * self.token);
+        Duration::from_micros(after(Micros(0), ahead).0)
     }
 
     /// Whole tokens that refill in a span of time.
@@ -90,15 +125,32 @@ impl TokenBucket {
 
     #[must_use]
     pub fn settle(&self, state: State, now: Micros) -> State {
-        if owed(state, now) > self.empty { owing(self.empty, now) } else { state }
+        if owed(state, now) > self.deepest { owing(self.deepest, now) } else { state }
     }
 
     #[must_use]
     pub fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
+        self.evaluate_late(state, now, cost, 0)
+    }
+
+    /// Decides a cost that could have passed as early as `late` microseconds ago, had it been asked
+    /// for then: what has refilled since is not lost to a bucket that ran full. Its state may then
+    /// end before `now`, and says since when it is full. Of a bucket that is absent nobody knows
+    /// that: nothing is counted for it.
+    #[must_use]
+    pub fn evaluate_late(&self, state: State, now: Micros, cost: u64, late: u64) -> Verdict {
         if cost > self.burst {
             return Verdict::Refuse(Retry::Never);
         }
-        let owed = owed(state, now).min(self.empty) + u128::from(cost) * self.token;
+        let cost = u128::from(cost) * self.token;
+        let owed = owed(state, now).min(self.deepest) + cost;
+        // A full bucket is not to forget since when it is.
+        if owed == 0 {
+            return Verdict::Admit(state);
+        }
+        if late > 0 && owed == cost && state != State::default() {
+            return Verdict::Admit(charged_late(state, now, cost, late));
+        }
         if owed <= self.empty {
             Verdict::Admit(owing(owed, now))
         } else {
@@ -108,11 +160,11 @@ impl TokenBucket {
 
     #[must_use]
     pub fn report(&self, state: State, now: Micros) -> Report {
-        let owed = owed(state, now).min(self.empty);
+        let owed = owed(state, now).min(self.deepest);
         if owed == 0 {
             return Report { remaining: self.burst, grows_at: now, full_at: now };
         }
-        let remaining = quotient(self.empty - owed, self.token);
+        let remaining = quotient(self.empty.saturating_sub(owed), self.token);
         let next = u128::from(remaining + 1) * self.token;
         Report {
             remaining,
@@ -121,10 +173,10 @@ impl TokenBucket {
         }
     }
 
-    /// The settled state once the cost is charged, asked or not: at most empty.
+    /// The settled state once the cost is charged, asked or not: at most as deep as may be.
     #[must_use]
     pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
-        owing((owed(state, now) + u128::from(cost) * self.token).min(self.empty), now)
+        owing((owed(state, now) + u128::from(cost) * self.token).min(self.deepest), now)
     }
 
     /// A live state without a cost that was charged some time ago. What has refilled since would
@@ -146,12 +198,12 @@ impl TokenBucket {
         }
     }
 
-    /// In which times a cost and all tokens refill: spans as a state counts them, whole
-    /// microseconds and what rounding up to them added.
+    /// In which times a cost, all tokens and the deepest debt refill: spans as a state counts them,
+    /// whole microseconds and what rounding up to them added.
     #[must_use]
-    pub fn spans(&self, cost: u64) -> [(u64, u64); 2] {
-        [u128::from(cost) * self.token, self.empty].map(|span| {
-            let State { until, rest } = owing(span, Micros(0));
+    pub fn spans(&self, cost: u64) -> [(u64, u64); 3] {
+        [u128::from(cost) * self.token, self.empty, self.deepest].map(|span| {
+            let State { until, rest, .. } = owing(span, Micros(0));
             (until.0, rest)
         })
     }
@@ -165,12 +217,23 @@ fn owed(state: State, now: Micros) -> u128 {
     }
 }
 
+/// A full bucket once a cost is charged, full since `late` microseconds ago at the most.
+fn charged_late(state: State, now: Micros, cost: u128, late: u64) -> State {
+    let earliest = Micros(now.0.saturating_sub(late));
+    if state.until <= earliest {
+        return owing(cost, earliest);
+    }
+    // One microsecond back, so that the part that is taken off leaves something.
+    let part = (1 << FRACTION_BITS) - u128::from(state.rest);
+    owing(cost + part, Micros(state.until.0 - 1))
+}
+
 /// The state that owes this much: `until` is rounded up and `rest` is what that added, so that a
 /// bucket is live exactly while it owes anything.
 fn owing(owed: u128, now: Micros) -> State {
     let until = after(now, owed);
     let ahead = u128::from(until.0 - now.0) << FRACTION_BITS;
-    State { until, rest: (ahead - owed) as u64 }
+    State::new(until, (ahead - owed) as u64)
 }
 
 /// The first whole microsecond that lies a span after `now`.

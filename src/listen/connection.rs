@@ -20,6 +20,7 @@ use super::ending::End;
 use super::request::{self, Terms};
 use super::response::{self, WriteError};
 use crate::body::Body;
+use crate::caller::Peer;
 use crate::clock;
 use crate::config::settings;
 use crate::http1::{Decoder, Framing, Head, Inbound, Wire};
@@ -71,7 +72,7 @@ pub type ServerSettings = RefCell<Rc<settings::Server>>;
 pub async fn serve<S>(
     stream: TcpStream,
     settings: &ServerSettings,
-    control: &Control,
+    (control, peer): (&Control, &Peer),
     mut service: S,
     complained: impl Fn(StatusCode),
 ) where
@@ -85,7 +86,7 @@ pub async fn serve<S>(
     .await;
     let inbound = Rc::new(RefCell::new(Inbound::new(Wire::new(stream))));
     let current = settings.borrow().clone();
-    let mut connection = Connection { inbound, settings: current, control };
+    let mut connection = Connection { inbound, settings: current, control, peer };
     let end = connection.run(settings, &mut service, complained).await;
     connection.end(end).await;
 }
@@ -94,6 +95,7 @@ pub(super) struct Connection<'a> {
     pub(super) inbound: Rc<RefCell<Inbound>>,
     pub(super) settings: Rc<settings::Server>,
     pub(super) control: &'a Control,
+    peer: &'a Peer,
 }
 
 impl Connection<'_> {
@@ -251,7 +253,9 @@ impl Connection<'_> {
             }
             let inbound = &mut *self.inbound.borrow_mut();
             match inbound.wire.poll_flush(cx) {
-                Poll::Ready(Ok(())) if notice_reset(inbound, cx).is_ok() => Poll::Pending,
+                Poll::Ready(Ok(())) if notice_leaving(inbound, self.peer.waits(), cx).is_ok() => {
+                    Poll::Pending
+                }
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(_) => Poll::Ready(None),
             }
@@ -325,11 +329,16 @@ impl From<Fault> for Unreadable {
     }
 }
 
-/// Notices a client that resets its connection while its answer is being made. One that has only
-/// finished sending still wants the answer.
-fn notice_reset(inbound: &mut Inbound, cx: &mut Context<'_>) -> io::Result<()> {
-    while inbound.decoder.is_done() && inbound.wire.inbox.len() < AHEAD {
-        match inbound.wire.poll_fill(cx, false) {
+/// Notices a client that resets its connection while its answer is being made or sent. One that has
+/// only finished sending still wants the answer, unless its request is still waiting for its turn.
+pub(super) fn notice_leaving(
+    inbound: &mut Inbound,
+    waits: bool,
+    cx: &mut Context<'_>,
+) -> io::Result<()> {
+    while (waits || inbound.decoder.is_done()) && inbound.wire.inbox.len() < AHEAD {
+        match inbound.wire.poll_news(cx, false) {
+            Poll::Ready(Ok(0)) if waits => return Err(io::ErrorKind::UnexpectedEof.into()),
             Poll::Pending | Poll::Ready(Ok(0)) => break,
             Poll::Ready(Ok(_)) => {}
             Poll::Ready(Err(error)) => return Err(error),

@@ -186,7 +186,7 @@ impl Crew {
             let service =
                 tower::service_fn(|request| gateway.clone().handle(peer.clone(), request));
             let complained = |status| gateway.note_unread(&peer, status);
-            serve(stream, &settings, &control, service, complained).await;
+            serve(stream, &settings, (&control, &peer), service, complained).await;
         });
     }
 
@@ -196,6 +196,7 @@ impl Crew {
         while let Ok(order) = orders.try_recv() {
             self.obey(order);
         }
+        self.gateway.drain();
         self.each(Control::drain);
         let closing = until.checked_sub(CLOSING).unwrap_or(until);
         let mut tunnels_told = false;
@@ -210,6 +211,7 @@ impl Crew {
                 self.each(Control::close);
             }
         }
+        let _ = tokio::time::timeout(CLOSING, self.gateway.settle()).await;
         self.gateway.flush_meters();
     }
 

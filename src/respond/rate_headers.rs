@@ -8,7 +8,7 @@ use super::fields::Fields;
 use super::structured::is_policy_list;
 use crate::clock::Micros;
 use crate::config::settings;
-use crate::limit::{Limit, Report, Retry};
+use crate::limit::{Limit, Mode, Report, Retry};
 use crate::store::Check;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -40,11 +40,13 @@ pub struct PolicyText {
 impl PolicyText {
     #[must_use]
     pub fn new(limit: &Limit) -> Self {
-        let (quota, window) = (limit.policy.quota(), limit.policy.window_seconds());
+        let quota = limit.policy.quota();
+        let window = limit.policy.window_seconds();
+        let window = window.map_or_else(String::new, |seconds| format!(";w={seconds}"));
         PolicyText {
-            visible: limit.response_headers,
+            visible: limit.response_headers && limit.mode == Mode::Enforce,
             name: format!("\"{}\"", limit.name),
-            policy: format!("\"{}\";q={quota};w={window}", limit.name),
+            policy: format!("\"{}\";q={quota}{window}", limit.name),
             quota,
             x: format!("X-RateLimit-Limit: {quota}\r\nX-RateLimit-Remaining: "),
         }
@@ -179,7 +181,7 @@ struct Closest<'a> {
 
 impl<'a> Closest<'a> {
     fn consider(nearest: &mut Option<Closest<'a>>, applied: &Applied<'a>, report: Report) {
-        let refused = applied.check.refused.is_some();
+        let refused = applied.check.enforced && applied.check.refused.is_some();
         let candidate = Closest { report, text: applied.text, refused };
         if nearest.as_ref().is_none_or(|best| candidate.is_closer_than(best)) {
             *nearest = Some(candidate);

@@ -17,6 +17,11 @@ pub struct RefusalText {
     fields: Fields,
     /// The members of the body that name the limit, up to where further names would follow.
     blame: String,
+    status: StatusCode,
+    /// The body up to its error.
+    opening: String,
+    /// What it says in place of the usual sentence, as a JSON string.
+    message: Option<String>,
 }
 
 impl RefusalText {
@@ -28,8 +33,11 @@ impl RefusalText {
             None => "rate limit exceeded".to_owned(),
         };
         // A limit's name has no character that would need escaping.
-        let proxy_status =
-            format!("weir; error=http_request_error; status-code=429; details=\"{details}\"");
+        let status = limit.refusal.status;
+        let proxy_status = format!(
+            "weir; error=http_request_error; status-code={}; details=\"{details}\"",
+            status.as_u16()
+        );
         let mut fields = Fields::default();
         fields.add("Cache-Control", b"no-store");
         fields.add("Content-Type", b"application/problem+json");
@@ -37,7 +45,15 @@ impl RefusalText {
         let blame = name.as_ref().map_or_else(String::new, |name| {
             format!(",\"limit\":\"{name}\",\"violated-policies\":[\"{name}\"")
         });
-        RefusalText { name, fields, blame }
+        let opening = format!(
+            "{{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+             \"title\":\"{}\",\"status\":{},",
+            status.canonical_reason().unwrap_or("Refused"),
+            status.as_u16()
+        );
+        let message = limit.refusal.message.as_ref();
+        let message = message.map(|text| serde_json::Value::from(text.as_str()).to_string());
+        RefusalText { name, fields, blame, status, opening, message }
     }
 }
 
@@ -49,13 +65,15 @@ pub struct Refusal<'a> {
     pub now: Micros,
     /// When the request would pass; `None` if its cost is more than a limit ever holds.
     pub retry_at: Option<Micros>,
+    /// When it is told to come again: then, or later.
+    pub told_at: Option<Micros>,
 }
 
 impl Refusal<'_> {
     /// Whole seconds, rounded up, at least one.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
-        self.retry_at.map(|at| seconds_until(at, self.now).max(1))
+        self.told_at.map(|at| seconds_until(at, self.now).max(1))
     }
 
     /// The answer, with the map that held the request's headers for the next one.
@@ -66,39 +84,44 @@ impl Refusal<'_> {
         if let Some(seconds) = self.retry_after() {
             fields.add_number("Retry-After", seconds);
         }
+        let mut text = Scratch::new();
+        let mut status = StatusCode::TOO_MANY_REQUESTS;
         if let Some(first) = self.limits.first() {
             fields.append(&first.fields);
+            status = first.status;
+            self.write_body(first, &mut text);
         }
-        let mut text = Scratch::new();
-        self.write_body(&mut text);
         let mut response = Response::new(Body::text(text));
-        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        *response.status_mut() = status;
         *response.headers_mut() = headers;
         Answer { response, fields }
     }
 
     /// Written by hand, not by a serializer: a flood of refusals must be cheap, and every string
-    /// in here is a name or a number that needs no escaping.
-    fn write_body(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(
-            b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
-              \"title\":\"Too Many Requests\",\"status\":429,",
-        );
-        if let (Some(at), Some(seconds)) = (self.retry_at, self.retry_after()) {
-            out.extend_from_slice(
-                b"\"error\":\"rate_limit_exceeded\",\
-                  \"error_description\":\"Too many requests. Please retry after ",
-            );
-            put_number(out, seconds);
-            out.extend_from_slice(b" seconds.\",\"retry_after\":");
+    /// in here is a name or a number that needs no escaping, or has been escaped before.
+    fn write_body(&self, first: &RefusalText, out: &mut Vec<u8>) {
+        out.extend_from_slice(first.opening.as_bytes());
+        let retry = self.retry_at.zip(self.retry_after());
+        out.extend_from_slice(match retry {
+            Some(_) => b"\"error\":\"rate_limit_exceeded\",\"error_description\":",
+            None => b"\"error\":\"cost_exceeds_limit\",\"error_description\":",
+        });
+        match (&first.message, retry) {
+            (Some(message), _) => out.extend_from_slice(message.as_bytes()),
+            (None, Some((_, seconds))) => {
+                out.extend_from_slice(b"\"Too many requests. Please retry after ");
+                put_number(out, seconds);
+                out.extend_from_slice(b" seconds.\"");
+            }
+            (None, None) => {
+                out.extend_from_slice(b"\"This request costs more than the limit ever allows.\"")
+            }
+        }
+        if let Some((at, seconds)) = retry {
+            out.extend_from_slice(b",\"retry_after\":");
             put_number(out, seconds);
             out.extend_from_slice(b",\"retry_after_ms\":");
             put_number(out, at.0.saturating_sub(self.now.0).div_ceil(1000));
-        } else {
-            out.extend_from_slice(
-                b"\"error\":\"cost_exceeds_limit\",\
-                  \"error_description\":\"This request costs more than the limit ever allows.\"",
-            );
         }
         let mut named = self.limits.iter().filter(|limit| limit.name.is_some());
         if let Some(first) = named.next() {

@@ -3,7 +3,7 @@
 //! Nobody who does not know the secret can aim at a shard, at an overflow bucket or at another
 //! caller's bucket. Every part of a key is preceded by its kind and its length, so that no two
 //! lists of parts feed the hash the same bytes. The same secret names the same buckets: keep the
-//! hasher across reloads and the buckets stay.
+//! hasher across reloads and the buckets stay, keep the secret across restarts and they can.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -41,6 +41,12 @@ impl BucketHasher {
     #[must_use]
     pub fn with_secret(secret: &[u8; 16]) -> Self {
         Self { keyed: SipHasher13::new_with_key(secret) }
+    }
+
+    /// What another hasher needs to agree with this one. Whoever knows it can aim at buckets.
+    #[must_use]
+    pub fn secret(&self) -> [u8; 16] {
+        self.keyed.key()
     }
 
     /// What all buckets of a limit start from. A limit that changes its algorithm starts afresh.
@@ -129,6 +135,15 @@ mod tests {
         assert_eq!(one, hasher.clone().limit_prefix("api", "token_bucket"));
         assert_ne!(one, hasher.limit_prefix("api", "fixed_window"));
         assert_ne!(one, hasher.limit_prefix("apit", "oken_bucket"));
+    }
+
+    #[test]
+    fn a_hasher_of_the_same_secret_names_the_same_buckets() {
+        let secret = *b"0123456789abcdef";
+        let one = BucketHasher::with_secret(&secret);
+        assert_eq!(one.secret(), secret);
+        let other = BucketHasher::with_secret(&one.secret());
+        assert_eq!(one.start(1).finish(), other.start(1).finish());
     }
 
     #[test]

@@ -3,21 +3,24 @@
 //! It holds at most `max_keys` buckets and never forgets a live one to make room. A bucket that
 //! is full again equals none, so it is only dropped when its place is wanted: nothing sweeps. When
 //! all are live, new keys share the buckets of [`overflow`]. How several shards are decided at
-//! once is told in [`decision`].
+//! once is told in [`decision`], and how buckets outlive the process in [`snapshot`].
 
 mod decision;
-mod overflow;
+pub mod overflow;
 mod shard;
+pub mod snapshot;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use self::decision::Act;
 use self::overflow::Overflow;
 use self::shard::Shard;
-use super::{BucketId, Check, Decision, Names, Store, StoreError};
+use super::{BucketId, Check, Decision, Lasting, Names, Store, StoreError};
 use crate::clock::{Clock, Micros};
-use crate::limit::{State, Verdict};
+use crate::limit::sliding_log::Log;
+use crate::limit::{Policy, State, Verdict};
 
 /// Shared buckets of one limit. A power of two.
 const OVERFLOW_BUCKETS: u64 = 64;
@@ -58,14 +61,14 @@ impl MemoryStore {
     #[must_use]
     pub fn new(max_keys: usize, clock: Clock) -> Self {
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).max(1);
-        Self {
-            clock,
-            shards: (0..shards).map(|_| Padded(Mutex::new(Shard::new()))).collect(),
-            overflow: Overflow::new(),
-            max_keys,
-            taken: AtomicUsize::new(0),
-            cursor: AtomicUsize::new(0),
-        }
+        Self::of((0..shards).map(|_| Shard::new()).collect(), Overflow::new(), max_keys, clock)
+    }
+
+    /// With these buckets to begin with, be they more than `max_keys`.
+    fn of(shards: Vec<Shard>, overflow: Overflow, max_keys: usize, clock: Clock) -> Self {
+        let taken = AtomicUsize::new(shards.iter().map(Shard::len).sum());
+        let shards = shards.into_iter().map(|shard| Padded(Mutex::new(shard))).collect();
+        Self { clock, shards, overflow, max_keys, taken, cursor: AtomicUsize::new(0) }
     }
 
     /// Decides without waiting: what [`Store::decide`] does here.
@@ -75,19 +78,44 @@ impl MemoryStore {
         {
             return decision;
         }
-        decision::decide(self, checks)
+        decision::decide(self, checks, Act::Decide)
+    }
+
+    /// Charges a cost, whether it passes or not, and tells what came of it.
+    pub fn owe_one<'a>(&self, check: Check<'a>) -> Check<'a> {
+        let mut checks = [check];
+        decision::decide(self, &mut checks, Act::Owe);
+        let [check] = checks;
+        check
+    }
+
+    /// Takes a charge out again that was made at that instant, to a bucket of the key's own or to
+    /// one that it shares.
+    pub fn give_back(&self, charged: &Check<'_>, charged_at: Micros) {
+        let now = self.clock.now();
+        let charge = (charged.cost, charged_at);
+        if charged.shared {
+            let tag = decision::overflow_tag(charged);
+            return self.overflow.give_back(tag, charged.policy, now, charge);
+        }
+        let mut shard = self.shards[shard_of(charged.bucket, self.shards.len())].0.lock();
+        shard.give_back(tag_of(charged.bucket), charged.policy, now, charge);
     }
 
     /// Takes over a bucket's state from whoever keeps it, so that this store can stand in. When
     /// the table is full of live buckets, one that is not in it stays unknown.
-    pub fn note(&self, bucket: BucketId, state: State, now: Micros) {
+    pub fn note(&self, bucket: BucketId, policy: &Policy, state: State, now: Micros) {
         let mut shard = self.shards[shard_of(bucket, self.shards.len())].0.lock();
         let tag = tag_of(bucket);
-        if shard.update(tag, |_| state) || state.until <= now {
+        let known = shard.update(tag, |_| state);
+        if !known && (state.until <= now || !self.reserve(&mut shard, 0, now, |_| false)) {
             return;
         }
-        if self.reserve(&mut shard, 0, now, |_| false) {
+        if !known {
             shard.put(tag, state);
+        }
+        if let Policy::SlidingLog(it) = policy {
+            shard.put_log(tag, Log::of(state, it));
         }
     }
 
@@ -116,15 +144,19 @@ impl MemoryStore {
     /// The short way for the usual case: one check, on a bucket that exists.
     #[inline]
     fn decide_known(&self, check: &mut Check<'_>) -> Option<Decision> {
+        if let Policy::SlidingLog(_) = check.policy {
+            return None;
+        }
         let mut shard = self.shards[shard_of(check.bucket, self.shards.len())].0.lock();
         let now = self.clock.now();
         let known = shard.update(tag_of(check.bucket), |state| {
             let state = check.policy.settle(state, now);
             check.now = now;
-            match check.policy.evaluate(state, now, check.cost) {
+            check.shared = false;
+            match check.policy.evaluate_late(state, now, check.cost, check.late) {
                 Verdict::Admit(after) => {
                     check.refused = None;
-                    check.state = after;
+                    check.state = if check.spends { after } else { state };
                 }
                 Verdict::Refuse(retry) => {
                     check.refused = Some(retry);
@@ -133,7 +165,8 @@ impl MemoryStore {
             }
             check.state
         });
-        known.then(|| Decision { now, admitted: check.refused.is_none(), alone: false })
+        let admitted = check.refused.is_none() || !check.enforced;
+        known.then_some(Decision { now, admitted, alone: false })
     }
 
     /// Sets room aside for one more bucket in a locked shard, dropping dead ones if it must. The
@@ -190,6 +223,25 @@ impl Store for MemoryStore {
     ) -> Result<Decision, StoreError> {
         Ok(self.decide_now(checks))
     }
+
+    async fn owe(&self, charges: &[Lasting]) {
+        self.owe_unheard(charges);
+    }
+
+    fn owe_unheard(&self, charges: &[Lasting]) {
+        for charge in charges {
+            self.owe_one(charge.check());
+        }
+    }
+
+    fn release(&self, places: &[Lasting]) {
+        for place in places {
+            let check = place.check();
+            self.give_back(&check, check.now);
+        }
+    }
+
+    async fn settle(&self) {}
 }
 
 /// The upper half of the name, scaled to the number of shards.

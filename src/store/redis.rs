@@ -18,6 +18,7 @@ pub mod census;
 mod dialer;
 pub mod failure;
 pub mod health;
+mod holdings;
 pub mod keeper;
 mod lane;
 mod ledger;
@@ -25,6 +26,7 @@ mod link;
 pub mod msgpack;
 pub mod name;
 mod nodes;
+mod outcome;
 mod queue;
 mod refusals;
 pub mod reply;
@@ -40,18 +42,22 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use self::adjustment::{Adjustment, Op};
+use self::failure::{Failure, Reason};
 use self::lane::Lane;
-use self::ledger::Doubt;
 use self::link::Link;
-use self::queue::{Done, Fate, Ticket};
-use self::refusals::{Refusal, Refusals};
+use self::queue::{Abandoned, Fate, Ticket};
+use self::refusals::Refusals;
 pub use self::shared::Shared;
+use self::slot::slot;
 use self::stand_in::Note;
-use super::{Check, Decision, Names, Store, StoreError};
-use crate::clock::{self, Micros};
-use crate::limit::{Retry, Verdict};
+use super::{Check, Decision, Lasting, Names, Store, StoreError};
+use crate::clock::{self};
+use crate::limit::Verdict;
 
 /// One worker's hold on the store.
 #[derive(Debug)]
@@ -82,6 +88,9 @@ impl RedisStore {
         let mut now = None;
         for check in checks.iter_mut() {
             check.refused = None;
+            if !check.enforced {
+                continue;
+            }
             if let Some((retry, refusal)) = refusals.refused(check, at) {
                 check.refused = Some(retry);
                 check.state = refusal.state;
@@ -94,162 +103,16 @@ impl RedisStore {
             let known = self.shared.local.look(check.bucket).unwrap_or_default();
             check.state = check.policy.settle(known, now);
             check.now = now;
+            if !check.enforced
+                && let Verdict::Refuse(retry) = check.policy.evaluate(check.state, now, check.cost)
+            {
+                check.refused = Some(retry);
+            }
         }
         Some(Decision { now, admitted: false, alone: false })
     }
 
-    /// Writes the outcome into the checks. If Redis has not decided all of them, says what is to
-    /// be noted of each if the request passes all the same.
-    fn read(
-        &self,
-        ticket: &Ticket,
-        done: Done,
-        checks: &mut [Check<'_>],
-        names: &Names,
-    ) -> Result<Decision, Vec<Note>> {
-        let mut now: Option<Micros> = None;
-        let (mut complete, mut admitted) = (true, true);
-        ticket.each(|part| match part.reply {
-            Ok((reply, request)) => {
-                now.get_or_insert(reply.now());
-                admitted &= reply.admitted(request);
-                let mut states = reply.states(request);
-                for (index, check) in checks.iter_mut().enumerate() {
-                    if part.has(index) {
-                        check.state = states.next().unwrap_or_default();
-                        check.now = reply.now();
-                        check.refused = None;
-                    }
-                }
-            }
-            Err(_) => complete = false,
-        });
-        match now {
-            Some(now) if complete && (admitted || self.blame(ticket, done, checks)) => {
-                if !admitted {
-                    self.give_back(ticket, checks, names);
-                }
-                self.note(checks);
-                Ok(Decision { now, admitted, alone: false })
-            }
-            _ => Err(self.notes(ticket, done, checks.len())),
-        }
-    }
-
-    /// Lets a request pass that Redis has admitted, as it turned out without its reply. What is
-    /// left is told as far as it is known here.
-    fn admit_unheard(&self, checks: &mut [Check<'_>]) -> Decision {
-        let now = self.shared.clock.now();
-        for check in &mut *checks {
-            let known = self.shared.local.look(check.bucket).unwrap_or_default();
-            check.state = check.policy.owe(known, now, check.cost);
-            (check.now, check.refused) = (now, None);
-        }
-        self.note(checks);
-        Decision { now, admitted: true, alone: false }
-    }
-
-    /// Whether Redis has charged a request whose call has failed, for each of its checks.
-    fn notes(&self, ticket: &Ticket, done: Done, checks: usize) -> Vec<Note> {
-        let (worker, request) = (self.link.worker, ticket.request());
-        let verdicts = self.link.verdicts.borrow();
-        let note = match done.fate {
-            Fate::Unknown(call) => match verdicts.charged(call, request) {
-                Some(true) => Note::Charged,
-                Some(false) => Note::Owed,
-                None => Note::Doubted(Doubt { worker, call, request }),
-            },
-            Fate::NotRun | Fate::Sent => Note::Owed,
-        };
-        let mut notes = vec![note; checks];
-        if done.fate == Fate::Sent {
-            ticket.each(|part| {
-                let charged = match part.reply {
-                    Ok((reply, request)) => reply.admitted(request),
-                    Err(failure) => failure.is_silence(),
-                };
-                for index in (0..checks).filter(|index| charged && part.has(*index)) {
-                    notes[index] = Note::Charged;
-                }
-            });
-        }
-        notes
-    }
-
-    /// Remembers the states in case Redis fails. What it does not know of yet comes on top.
-    fn note(&self, checks: &[Check<'_>]) {
-        let Shared { local, ledger, owes, .. } = &*self.shared;
-        if !owes.load(Ordering::Relaxed) {
-            return checks.iter().for_each(|it| local.note(it.bucket, it.state, it.now));
-        }
-        let ledger = ledger.lock();
-        for check in checks {
-            let owed = ledger.owed(check.bucket, check.now);
-            let state = check.policy.owe(check.state, check.now, owed);
-            local.note(check.bucket, state, check.now);
-        }
-        owes.store(!ledger.is_empty(), Ordering::Relaxed);
-    }
-
-    /// Undoes what slots of a cluster have charged for a request that does not pass.
-    fn give_back(&self, ticket: &Ticket, checks: &mut [Check<'_>], names: &Names) {
-        ticket.each(|part| {
-            let Ok((reply, request)) = part.reply else { return };
-            if !reply.admitted(request) {
-                return;
-            }
-            let now = reply.now();
-            let here = checks.iter().enumerate().filter(|(index, _)| part.has(*index));
-            let taken = here.map(|(_, check)| Adjustment {
-                op: Op::GiveBack { charged_at: now },
-                name: names.get(check.name),
-                policy: check.policy,
-                cost: check.cost,
-            });
-            self.link.adjust(part.slot, taken);
-            let states = checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index));
-            for ((_, check), charged) in states.zip(reply.states(request)) {
-                if check.now == now {
-                    check.state = check.policy.give_back(charged, now, check.cost, now);
-                }
-            }
-        });
-    }
-
-    /// Finds out which checks have refused, and remembers their buckets. Redis sends the states
-    /// and not the verdicts: they follow from each other by the same functions. False if they do
-    /// not, and the reply makes no sense.
-    fn blame(&self, ticket: &Ticket, done: Done, checks: &mut [Check<'_>]) -> bool {
-        let mut refusals = self.refusals.borrow_mut();
-        let mut found = false;
-        ticket.each(|part| {
-            let Ok((reply, request)) = part.reply else { return };
-            if reply.admitted(request) {
-                return;
-            }
-            for index in (0..checks.len()).filter(|index| part.has(*index)) {
-                let (before, after) = checks.split_at_mut(index);
-                let Some(check) = after.first_mut() else { continue };
-                // Checks on one bucket count as their sum.
-                let same = before.iter().filter(|other| other.bucket == check.bucket);
-                let cost = same.fold(check.cost, |sum, other| sum.saturating_add(other.cost));
-                let verdict = check.policy.evaluate(check.state, check.now, cost);
-                let Verdict::Refuse(retry) = verdict else { continue };
-                check.refused = Some(retry);
-                found = true;
-                if matches!(retry, Retry::At(_)) {
-                    let Done { sent, received, .. } = done;
-                    let (state, now) = (check.state, check.now);
-                    refusals.insert(check.bucket, Refusal { state, now, sent, received });
-                }
-            }
-        });
-        found
-    }
-}
-
-impl Store for RedisStore {
-    async fn decide(
+    async fn decide_all(
         &self,
         checks: &mut [Check<'_>],
         names: &Names,
@@ -263,22 +126,156 @@ impl Store for RedisStore {
         if let Some(decision) = self.refuse(checks) {
             return Ok(decision);
         }
-        let ticket = self.link.queue.join(checks, names);
-        let done = ticket.wait().await;
+        let ticket = Some(self.link.queue.join(checks, names));
+        let mut on_its_way = OnItsWay { link: &self.link, ticket, checks, names };
+        let done = match &on_its_way.ticket {
+            Some(ticket) => ticket.wait().await,
+            None => return Err(StoreError::Unavailable),
+        };
+        let Some(ticket) = on_its_way.ticket.take() else { return Err(StoreError::Unavailable) };
+        let checks = &mut *on_its_way.checks;
         let decided = match self.read(&ticket, done, checks, names) {
             Ok(decision) => Ok(decision),
-            Err(notes) if done.fate != Fate::Sent && notes.contains(&Note::Charged) => {
-                Ok(self.admit_unheard(checks))
-            }
             Err(notes) => {
-                let decided = stand_in::decide_after_all(&self.shared, checks, names, &notes);
-                if done.fate == Fate::Sent && !decided.as_ref().is_ok_and(|it| it.admitted) {
-                    self.give_back(&ticket, checks, names);
+                // Whatever Redis has been told of its places meanwhile did not have this one in it.
+                doubt(&self.link, checks, names);
+                if done.fate != Fate::Sent && notes.contains(&Note::Charged) {
+                    Ok(self.admit_unheard(checks))
+                } else {
+                    let decided = stand_in::decide_after_all(&self.shared, checks, names, &notes);
+                    if done.fate == Fate::Sent && !decided.as_ref().is_ok_and(|it| it.admitted) {
+                        self.give_back(&ticket, checks, names);
+                    }
+                    decided
                 }
-                decided
             }
         };
+        drop(on_its_way);
         self.link.queue.recycle(ticket);
         decided
+    }
+
+    /// Counts the places that an admitted request holds.
+    fn hold(&self, checks: &mut [Check<'_>], names: &Names, alone: bool) {
+        let taken = |check: &&mut Check<'_>| {
+            check.policy.is_held() && check.spends && check.refused.is_none() && check.decided
+        };
+        for check in checks.iter_mut().filter(taken) {
+            let name = names.get(check.name);
+            self.link.holdings.take(check.bucket, name, check.policy, check.cost);
+            if alone {
+                // It has been counted here by deciding, and Redis does not know of it.
+                self.link.holdings.doubt(check.bucket, name, check.policy);
+            } else {
+                check.shared = self.shared.local.owe_one(*check).shared;
+            }
+        }
+    }
+}
+
+fn owed(charge: &Lasting) -> Adjustment<'_> {
+    let (name, policy, cost) = (charge.name(), charge.policy(), charge.cost);
+    Adjustment { op: Op::Owe, name, policy, cost }
+}
+
+/// What a request asks for whose decision is on its way. If it leaves before that has come, Redis may
+/// give it places all the same: they are told again once that is over.
+struct OnItsWay<'a, 'c> {
+    link: &'a Link,
+    ticket: Option<Ticket>,
+    checks: &'a mut [Check<'c>],
+    names: &'a Names,
+}
+
+impl Drop for OnItsWay<'_, '_> {
+    fn drop(&mut self) {
+        let Some(ticket) = &self.ticket else { return };
+        let places = held(self.checks).map(|check| Abandoned {
+            bucket: check.bucket,
+            name: self.names.get(check.name).to_vec(),
+            policy: *check.policy,
+        });
+        if let Err(places) = ticket.abandon(places.collect()) {
+            for it in places {
+                self.link.holdings.doubt(it.bucket, &it.name, &it.policy);
+            }
+        }
+    }
+}
+
+/// The checks that ask for places.
+fn held<'a, 'c>(checks: &'a [Check<'c>]) -> impl Iterator<Item = &'a Check<'c>> {
+    checks.iter().filter(|check| check.policy.is_held() && check.spends)
+}
+
+/// Redis may have other counts of these places than are held.
+fn doubt(link: &Link, checks: &[Check<'_>], names: &Names) {
+    for check in held(checks) {
+        link.holdings.doubt(check.bucket, names.get(check.name), check.policy);
+    }
+}
+
+impl Store for RedisStore {
+    async fn decide(
+        &self,
+        checks: &mut [Check<'_>],
+        names: &Names,
+    ) -> Result<Decision, StoreError> {
+        let decided = self.decide_all(checks, names).await;
+        if decided.as_ref().is_ok_and(|it| it.admitted) {
+            self.hold(checks, names, decided.as_ref().is_ok_and(|it| it.alone));
+        }
+        decided
+    }
+
+    /// Each cost is charged at most once: if it cannot be known whether Redis has done so, it is
+    /// taken to have.
+    async fn owe(&self, charges: &[Lasting]) {
+        let shared = &*self.shared;
+        let cluster = shared.is_cluster();
+        let place = |charge: &Lasting| if cluster { slot(charge.name()) } else { 0 };
+        let mut slots: SmallVec<[u16; 4]> = charges.iter().map(place).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let deadline = clock::look() + shared.timeout;
+        for slot in slots {
+            let here = || charges.iter().filter(|charge| place(charge) == slot);
+            let adjustments: Vec<_> = here().map(owed).collect();
+            let charged = if shared.health.is_open() {
+                Err(Failure::not_asked())
+            } else {
+                self.link.owe(slot, &adjustments, deadline).await
+            };
+            match charged {
+                Ok(()) => here().for_each(|charge| {
+                    shared.local.owe_one(charge.check());
+                }),
+                Err(failure) => {
+                    if failure.reason != Reason::NotAsked {
+                        shared.health.count(&failure);
+                    }
+                    here().for_each(|it| stand_in::owe(shared, it, !failure.is_silence()));
+                }
+            }
+        }
+    }
+
+    fn owe_unheard(&self, charges: &[Lasting]) {
+        charges.iter().for_each(|charge| stand_in::owe(&self.shared, charge, true));
+    }
+
+    fn release(&self, places: &[Lasting]) {
+        for place in places {
+            let check = place.check();
+            self.shared.local.give_back(&check, check.now);
+            let holdings = &self.link.holdings;
+            holdings.give_back(check.bucket, place.name(), check.policy, check.cost);
+        }
+    }
+
+    async fn settle(&self) {
+        while !self.link.holdings.is_settled() && !self.shared.health.is_open() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! [`Metrics`] when the worker is told to, which every scrape does, and when it is dropped.
 
 use std::cell::OnceCell;
+use std::fmt;
 use std::rc::Rc;
 
 use http::StatusCode;
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 use super::access_log::Entry;
 use super::metrics::Metrics;
 use crate::clock;
+use crate::limit::{Limit, Mode, Strategy};
 
 /// Statuses whose counters are resolved once for a route; any other is looked up each time.
 const COMMON: [u16; 28] = [
@@ -76,41 +78,66 @@ impl Drop for RouteMeter {
 pub enum Outcome {
     Allowed,
     Refused,
+    /// Had to wait; what came of that is counted as well.
+    Queued,
+    /// Was not admitted, and forwarded all the same.
+    Degraded,
+    /// Would have been allowed by a limit that only watches.
+    ShadowAllowed,
+    ShadowRefused,
     /// The store could not be asked.
     Unchecked,
+}
+
+impl Outcome {
+    const ALL: [(Outcome, &str); 7] = [
+        (Outcome::Allowed, "allowed"),
+        (Outcome::Refused, "refused"),
+        (Outcome::Queued, "queued"),
+        (Outcome::Degraded, "degraded"),
+        (Outcome::ShadowAllowed, "shadow_allowed"),
+        (Outcome::ShadowRefused, "shadow_refused"),
+        (Outcome::Unchecked, "unchecked"),
+    ];
+
+    /// Whether a limit can have it.
+    fn is_of(self, limit: &Limit) -> bool {
+        let shadow = limit.mode == Mode::Shadow;
+        match self {
+            Outcome::Allowed | Outcome::Refused => !shadow,
+            Outcome::Queued => !shadow && matches!(limit.strategy, Strategy::Queue { .. }),
+            Outcome::Degraded => !shadow && limit.strategy == Strategy::Degrade,
+            Outcome::ShadowAllowed | Outcome::ShadowRefused => shadow,
+            Outcome::Unchecked => true,
+        }
+    }
 }
 
 /// The outcomes of one limit.
 #[derive(Debug)]
 pub struct LimitMeter {
-    allowed: LocalIntCounter,
-    refused: LocalIntCounter,
-    unchecked: LocalIntCounter,
+    /// Only those there can be: each is a series.
+    counters: [Option<LocalIntCounter>; Outcome::ALL.len()],
 }
 
 impl LimitMeter {
     #[must_use]
-    pub fn new(limit: &str, metrics: &Metrics) -> Self {
-        let outcome = |outcome| metrics.decisions.with_label_values(&[limit, outcome]).local();
-        LimitMeter {
-            allowed: outcome("allowed"),
-            refused: outcome("refused"),
-            unchecked: outcome("unchecked"),
-        }
+    pub fn new(limit: &Limit, metrics: &Metrics) -> Self {
+        let counter = |(outcome, name): (Outcome, &str)| {
+            let counter = || metrics.decisions.with_label_values(&[limit.name.as_str(), name]);
+            outcome.is_of(limit).then(|| counter().local())
+        };
+        LimitMeter { counters: Outcome::ALL.map(counter) }
     }
 
     pub fn count(&self, outcome: Outcome) {
-        match outcome {
-            Outcome::Allowed => self.allowed.inc(),
-            Outcome::Refused => self.refused.inc(),
-            Outcome::Unchecked => self.unchecked.inc(),
+        if let Some(counter) = &self.counters[outcome as usize] {
+            counter.inc();
         }
     }
 
     pub fn flush(&self) {
-        self.allowed.flush();
-        self.refused.flush();
-        self.unchecked.flush();
+        self.counters.iter().flatten().for_each(LocalIntCounter::flush);
     }
 }
 
@@ -129,19 +156,26 @@ pub struct Meter {
     status: Option<StatusCode>,
     sent: u64,
     entry: Option<Box<Entry>>,
+    /// What ends with the request.
+    kept: Option<Box<dyn fmt::Debug>>,
 }
 
 /// What nginx calls a request whose client did not wait for the answer.
-const CLIENT_GONE: u16 = 499;
+pub const CLIENT_GONE: u16 = 499;
 
 impl Meter {
     #[must_use]
     pub fn start(route: Rc<RouteMeter>, started: Instant, entry: Option<Box<Entry>>) -> Self {
-        Meter { route, started, status: None, sent: 0, entry }
+        Meter { route, started, status: None, sent: 0, entry, kept: None }
     }
 
     pub fn take_route(&mut self, route: &Rc<RouteMeter>) {
         self.route = route.clone();
+    }
+
+    /// Keeps something until the request has ended.
+    pub fn keep(&mut self, kept: Box<dyn fmt::Debug>) {
+        self.kept = Some(kept);
     }
 
     /// The line for the access log, if there is one.

@@ -5,8 +5,8 @@
 //! their own, resolved when the configuration is compiled, and add up here before each scrape.
 
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
-    TextEncoder,
+    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 #[derive(Debug, Clone)]
@@ -22,6 +22,9 @@ pub struct Metrics {
     pub store_calls: IntCounter,
     pub store_nodes: IntGauge,
     pub store_degraded: IntGauge,
+    pub queue_depth: IntGaugeVec,
+    /// Where nobody waits: not shown.
+    pub no_queue: IntGauge,
     pub buckets: IntGauge,
     pub buckets_overflow: IntGauge,
     pub connections: IntGauge,
@@ -111,6 +114,13 @@ impl Metrics {
                 "weir_store_degraded",
                 "1 while the store is failing.",
             ),
+            queue_depth: gauges(
+                &registry,
+                "weir_queue_depth",
+                "Requests that wait for a limit to let them pass.",
+                "limit",
+            ),
+            no_queue: IntGauge::new("none", "none").expect(REGISTERED),
             buckets: gauge(&registry, "weir_buckets", "Buckets in memory, shared ones included."),
             buckets_overflow: gauge(
                 &registry,
@@ -189,4 +199,10 @@ fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
     let gauge = IntGauge::new(name, help).expect(REGISTERED);
     registry.register(Box::new(gauge.clone())).expect(REGISTERED);
     gauge
+}
+
+fn gauges(registry: &Registry, name: &str, help: &str, label: &str) -> IntGaugeVec {
+    let vec = IntGaugeVec::new(Opts::new(name, help), &[label]).expect(REGISTERED);
+    registry.register(Box::new(vec.clone())).expect(REGISTERED);
+    vec
 }

@@ -6,16 +6,24 @@ use weir::clock::Micros;
 use weir::limit::{Policy, Retry};
 
 use crate::decider::{Decider, Engine, on_every_engine};
-use crate::reference::rate_of;
-use crate::strategies::{bucket, start, window};
+use crate::reference::pace_of;
+use crate::strategies::{bucket, log, policy, refill_bucket, start, window};
 
 /// Two policies of one algorithm.
 pub(crate) fn change() -> impl Strategy<Value = (Policy, Policy)> {
+    let alike = |(old, new): &(Policy, Policy)| old.kind() == new.kind();
     prop_oneof![
-        (bucket(), bucket()),
-        (window(), window())
-            .prop_filter("another algorithm", |(old, new)| { old.algorithm() == new.algorithm() }),
+        2 => (bucket(), bucket()).prop_filter("another algorithm", alike),
+        1 => (refill_bucket(), refill_bucket()),
+        2 => (window(), window()).prop_filter("another algorithm", alike),
+        1 => (log(), log()),
     ]
+}
+
+/// What is kept is time, not a count.
+fn keeps_time(policy: &Policy) -> bool {
+    use Policy::{LeakyBucket, RefillBucket, TokenBucket};
+    matches!(policy, TokenBucket(_) | LeakyBucket(_) | RefillBucket(_))
 }
 
 fn a_spent_bucket_is_not_fresh_under_new_numbers<E: Engine>(engine: &E) {
@@ -25,9 +33,9 @@ fn a_spent_bucket_is_not_fresh_under_new_numbers<E: Engine>(engine: &E) {
         prop_assert_eq!(spent.refused, None);
         let left = decider.ask(start, &new, 0).report.remaining;
         // A token bucket keeps time: what it owes may be less than one of the new, slower tokens,
-        // but it is never full. Windows keep the count.
+        // but it is never full. Windows and logs keep the count.
         prop_assert!(left < new.quota());
-        if !matches!(new, Policy::TokenBucket(_)) {
+        if !keeps_time(&new) {
             prop_assert_eq!(left, new.quota().saturating_sub(old.quota()));
         }
     });
@@ -42,14 +50,16 @@ fn a_spent_bucket_refills_under_new_numbers_as_an_empty_one_does<E: Engine>(engi
             return Err(TestCaseError::fail("a fresh bucket"));
         };
         let burst = u128::from(new.quota());
+        let (count, period) = pace_of(&new);
+        let (count, period) = (u128::from(count), u128::from(period));
         let refill = match &new {
-            Policy::TokenBucket(_) => {
-                let period = u128::from(rate_of(&new).period_us());
-                let exact = (burst * period).div_ceil(u128::from(rate_of(&new).count()));
+            Policy::TokenBucket(_) | Policy::LeakyBucket(_) => {
+                let exact = (burst * period).div_ceil(count);
                 exact + exact / 1_000_000 + 1
             }
-            Policy::FixedWindow(_) => u128::from(rate_of(&new).period_us()),
-            Policy::SlidingWindow(_) => 2 * u128::from(rate_of(&new).period_us()),
+            Policy::RefillBucket(_) => burst.div_ceil(count) * period,
+            Policy::SlidingWindow(_) => 2 * period,
+            _ => period,
         };
         prop_assert!(u128::from(at.0 - start.0) <= refill);
         let early = decider.ask(Micros(at.0 - 1), &new, new.quota()).refused;
@@ -60,7 +70,7 @@ fn a_spent_bucket_refills_under_new_numbers_as_an_empty_one_does<E: Engine>(engi
 
 fn a_clock_that_steps_back_neither_fills_nor_locks_out<E: Engine>(engine: &E) {
     proptest!(ProptestConfig::with_cases(E::CASES), |(
-        policy in prop_oneof![bucket(), window()], start in start(), back in 0..4_000_000_000_u64,
+        policy in policy(), start in start(), back in 0..4_000_000_000_u64,
     )| {
         let mut decider = engine.fresh();
         prop_assert_eq!(decider.ask(start, &policy, policy.quota()).refused, None);
@@ -69,7 +79,7 @@ fn a_clock_that_steps_back_neither_fills_nor_locks_out<E: Engine>(engine: &E) {
             return Err(TestCaseError::fail("a fresh bucket"));
         };
         let wait = u128::from(at.0 - earlier.0);
-        prop_assert!(wait <= 2 * u128::from(rate_of(&policy).period_us()));
+        prop_assert!(wait <= 2 * u128::from(pace_of(&policy).1));
         prop_assert_eq!(decider.ask(at, &policy, 1).refused, None);
     });
 }

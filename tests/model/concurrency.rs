@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use weir::clock::{Clock, Micros};
 use weir::limit::fixed_window::FixedWindow;
+use weir::limit::refill::RefillBucket;
+use weir::limit::sliding_log::SlidingLog;
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate};
@@ -32,11 +34,25 @@ fn sliding(count: u64) -> Policy {
     Policy::SlidingWindow(SlidingWindow::new(Rate::new(count, HOUR).expect("a rate")))
 }
 
+fn leaky(burst: u64) -> Policy {
+    let rate = Rate::new(1, HOUR).expect("a rate");
+    Policy::LeakyBucket(TokenBucket::new(rate, burst).expect("a bucket"))
+}
+
+fn refill(burst: u64) -> Policy {
+    Policy::RefillBucket(RefillBucket::new(HOUR, 7, burst).expect("a bucket"))
+}
+
+fn log(count: u64) -> Policy {
+    let rate = Rate::new(count, HOUR).expect("a rate");
+    Policy::SlidingLog(SlidingLog::new(rate).expect("a log"))
+}
+
 /// A small generator of its own: threads need no shared randomness.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
+    pub(crate) fn below(&mut self, most: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % most
@@ -57,6 +73,10 @@ fn sixty_four_threads_get_exactly_the_burst() {
         (Clock::manual(NOW), bucket(100)),
         (Clock::manual(NOW), fixed(100)),
         (Clock::manual(NOW), sliding(100)),
+        (Clock::manual(NOW), leaky(100)),
+        (Clock::manual(NOW), refill(100)),
+        (Clock::manual(NOW), log(100)),
+        (Clock::system(), log(100)),
     ];
     for (clock, policy) in cases {
         let (store, names) = (MemoryStore::new(1_000, clock), Names::new());
@@ -85,8 +105,9 @@ fn concurrent_decisions_are_as_if_one_after_another() {
     // One shard, and many: buckets share locks, and do not.
     for max_keys in [KEYS as usize, 1_000_000] {
         let store = MemoryStore::new(max_keys, Clock::manual(NOW));
-        let (names, policies) = (Names::new(), [bucket(150), fixed(400), sliding(1_000)]);
-        let policy_of = |key: u64| &policies[(key % 3) as usize];
+        let policies = [bucket(150), fixed(400), sliding(1_000), log(300), refill(200), leaky(400)];
+        let names = Names::new();
+        let policy_of = |key: u64| &policies[(key % 6) as usize];
         let start = Barrier::new(16);
         let work = |seed: u64| {
             let mut dice = Dice(seed);
@@ -143,7 +164,8 @@ fn a_full_table_under_contention_neither_deadlocks_nor_exceeds_its_bound() {
     const MOST: usize = 10_000;
     let clock = Clock::manual(NOW);
     let store = MemoryStore::new(MOST, clock.clone());
-    let (names, policies) = (Names::new(), [bucket(2), fixed(2), sliding(2)]);
+    let policies = [bucket(2), fixed(2), sliding(2), log(2), refill(2), leaky(2)];
+    let names = Names::new();
     std::thread::scope(|scope| {
         for seed in 0..8 {
             let (store, names, policies, clock) = (&store, &names, &policies, &clock);
@@ -153,13 +175,13 @@ fn a_full_table_under_contention_neither_deadlocks_nor_exceeds_its_bound() {
                     let mut checks: Vec<Check<'_>> = (0..5)
                         .map(|_| {
                             let key = dice.below(60_000);
-                            let policy = &policies[(key % 3) as usize];
+                            let policy = &policies[(key % 6) as usize];
                             names.check(&Ask { policy, key, cost: 1 })
                         })
                         .collect();
                     store.decide_now(&mut checks);
                     assert!(store.buckets().own <= MOST);
-                    assert!(store.buckets().overflow <= 3 * 64);
+                    assert!(store.buckets().overflow <= 6 * 64);
                     if round % 100 == 0 {
                         clock.advance(Duration::from_secs(600));
                     }

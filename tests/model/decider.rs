@@ -12,6 +12,21 @@ pub(crate) struct Ask<'a> {
     pub(crate) cost: u64,
 }
 
+/// How an ask is meant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// How many microseconds ago it could have passed.
+    pub(crate) late: u64,
+    pub(crate) spends: bool,
+    pub(crate) enforced: bool,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self { late: 0, spends: true, enforced: true }
+    }
+}
+
 /// What came of each ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -36,8 +51,20 @@ pub(crate) struct Outcome {
 
 /// A store with a clock that the test owns.
 pub(crate) trait Decider {
-    /// Decides all asks together, at this instant.
-    fn decide(&mut self, at: Micros, asks: &[Ask<'_>]) -> Outcome;
+    /// Decides all asks together, at this instant, each as it is meant.
+    fn decide_as(&mut self, at: Micros, asks: &[(Ask<'_>, Manner)]) -> Outcome;
+
+    /// Charges a cost, whether it passes or not.
+    fn owe(&mut self, at: Micros, ask: &Ask<'_>);
+
+    /// Takes a charge out again.
+    fn give_back(&mut self, at: Micros, ask: &Ask<'_>, charged_at: Micros);
+
+    /// Decides asks that all count.
+    fn decide(&mut self, at: Micros, asks: &[Ask<'_>]) -> Outcome {
+        let asks: Vec<_> = asks.iter().map(|ask| (*ask, Manner::default())).collect();
+        self.decide_as(at, &asks)
+    }
 
     /// Decides one ask.
     fn ask(&mut self, at: Micros, policy: &Policy, cost: u64) -> Answer {
@@ -97,13 +124,27 @@ impl Embedded {
 }
 
 impl Decider for Embedded {
-    fn decide(&mut self, at: Micros, asks: &[Ask<'_>]) -> Outcome {
+    fn decide_as(&mut self, at: Micros, asks: &[(Ask<'_>, Manner)]) -> Outcome {
         self.clock.set(at);
-        let mut checks: Vec<Check<'_>> = asks.iter().map(|ask| self.names.check(ask)).collect();
+        let mut checks: Vec<Check<'_>> = Vec::new();
+        for (ask, Manner { late, spends, enforced }) in asks {
+            let (late, spends, enforced) = (*late, *spends, *enforced);
+            checks.push(Check { late, spends, enforced, ..self.names.check(ask) });
+        }
         let decision = self.store.decide_now(&mut checks);
         assert_eq!(decision.now, at);
         let answer = |check: &Check<'_>| Answer::new(check.policy, at, check.state, check.refused);
         Outcome { admitted: decision.admitted, answers: checks.iter().map(answer).collect() }
+    }
+
+    fn owe(&mut self, at: Micros, ask: &Ask<'_>) {
+        self.clock.set(at);
+        self.store.owe_one(self.names.check(ask));
+    }
+
+    fn give_back(&mut self, at: Micros, ask: &Ask<'_>, charged_at: Micros) {
+        self.clock.set(at);
+        self.store.give_back(&self.names.check(ask), charged_at);
     }
 }
 
@@ -117,7 +158,7 @@ impl Names {
 
     /// Every algorithm is a limit of its own.
     pub(crate) fn check<'a>(&self, ask: &Ask<'a>) -> Check<'a> {
-        let limit = self.0.limit_prefix("limit", ask.policy.algorithm());
+        let limit = self.0.limit_prefix("limit", ask.policy.kind());
         let mut name = self.0.start(limit);
         name.part(0, &ask.key.to_be_bytes());
         Check::new(ask.policy, limit, name.finish(), ask.cost)

@@ -12,7 +12,7 @@ use weir::store::redis::adjustment::Op;
 use weir::store::redis::batch::Fence;
 use weir::store::redis::script::{FENCE, Form};
 
-use crate::decider::{Ask, Engine};
+use crate::decider::{Ask, Engine, Manner};
 use crate::lua::{Lua, Redis};
 
 const AT: Micros = Micros(1_700_000_000_000_000);
@@ -43,8 +43,10 @@ impl<'a> Caller<'a> {
 
     /// Has Redis run a call with a request for each cost: which of them pass.
     fn call(&mut self, number: u64, costs: &[u64]) -> Result<Vec<bool>, Fenced> {
-        let ask = |cost: &u64| vec![Ask { policy: &self.policy, key: 0, cost: *cost }];
-        let requests: Vec<Vec<Ask<'_>>> = costs.iter().map(ask).collect();
+        let ask = |cost: &u64| {
+            vec![(Ask { policy: &self.policy, key: 0, cost: *cost }, Manner::default())]
+        };
+        let requests: Vec<Vec<_>> = costs.iter().map(ask).collect();
         let fence = Some(Fence { name: NAME, call: number });
         match self.lua.try_decide_all(AT, &requests, fence) {
             Ok(outcomes) => Ok(outcomes.iter().map(|it| it.admitted).collect()),

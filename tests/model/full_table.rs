@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use weir::clock::Micros;
 use weir::limit::fixed_window::FixedWindow;
+use weir::limit::refill::RefillBucket;
+use weir::limit::sliding_log::SlidingLog;
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate};
@@ -27,15 +29,22 @@ fn bucket() -> Policy {
 }
 
 /// Five in so many seconds.
-fn windows(seconds: u64) -> [Policy; 2] {
+fn windows(seconds: u64) -> [Policy; 3] {
     let rate = rate(5, seconds);
-    [Policy::FixedWindow(FixedWindow::new(rate)), Policy::SlidingWindow(SlidingWindow::new(rate))]
+    [
+        Policy::FixedWindow(FixedWindow::new(rate)),
+        Policy::SlidingWindow(SlidingWindow::new(rate)),
+        Policy::SlidingLog(SlidingLog::new(rate).expect("a log")),
+    ]
 }
 
 /// Five at once, whatever the algorithm.
-fn policies() -> [Policy; 3] {
-    let [fixed, sliding] = windows(60);
-    [bucket(), fixed, sliding]
+fn policies() -> [Policy; 6] {
+    let [fixed, sliding, log] = windows(60);
+    let leaky = TokenBucket::new(rate(1, 1), 5).expect("a bucket");
+    let refill = RefillBucket::new(Duration::from_secs(1), 2, 5).expect("a bucket");
+    let (leaky, refill) = (Policy::LeakyBucket(leaky), Policy::RefillBucket(refill));
+    [bucket(), fixed, sliding, log, leaky, refill]
 }
 
 fn spend(decider: &mut Embedded, at: Micros, policy: &Policy, key: u64, cost: u64) -> Outcome {

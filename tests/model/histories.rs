@@ -1,12 +1,17 @@
 //! Random histories: every verdict, every promised instant and every report against the model.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use weir::clock::Micros;
-use weir::limit::{Policy, Retry};
+use weir::limit::sliding_log::SlidingLog;
+use weir::limit::{Policy, Rate, Retry};
 
 use crate::decider::{Ask, Decider, Engine, on_every_engine};
 use crate::reference::Model;
-use crate::strategies::{LATEST, Step, even_bucket, policy, rounds, start, steps, window};
+use crate::strategies::{
+    LATEST, Step, exact, in_debt, once_a_log, policy, rounds, start, step, steps,
+};
 
 fn agrees(
     decider: &mut impl Decider,
@@ -37,19 +42,49 @@ fn agrees(
     Ok(())
 }
 
-fn token_buckets_that_need_no_rounding_agree_with_the_model<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
-        policy in even_bucket(), start in start(), steps in steps(),
+fn limits_that_need_no_rounding_agree_with_the_model<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(2 * E::CASES), |(
+        policy in exact(), start in start(), steps in steps(),
     )| {
         agrees(&mut engine.fresh(), &policy, start, &steps)?;
     });
 }
 
-fn windows_agree_with_the_model<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
-        policy in window(), start in start(), steps in steps(),
+fn limits_in_debt_agree_with_the_model<E: Engine>(engine: &E) {
+    let steps = prop::collection::vec((step(), any::<bool>(), any::<bool>()), 1..40);
+    proptest!(ProptestConfig::with_cases(2 * E::CASES), |(
+        (policy, debt) in in_debt(exact()), start in start(), steps in steps,
     )| {
-        agrees(&mut engine.fresh(), &policy, start, &steps)?;
+        let (mut decider, mut model) = (engine.fresh(), Model::new(&policy));
+        let (mut now, mut promised) = (start, None);
+        for (step, owe, unseen) in steps {
+            let cost;
+            (now, cost) = step.place(&policy, now, promised);
+            if now > LATEST {
+                break;
+            }
+            if owe {
+                decider.owe(now, &Ask { policy: &policy, key: 0, cost });
+                model.owe(now, cost);
+                if unseen {
+                    continue;
+                }
+            }
+            // What asks for nothing passes while nothing is owed.
+            for cost in [0, cost] {
+                let refused = model.refusal(now, cost);
+                if refused.is_none() {
+                    model.charge(now, cost);
+                }
+                let answer = decider.ask(now, &policy, cost);
+                prop_assert_eq!(answer.refused, refused, "debt up to {}", debt);
+                prop_assert_eq!(answer.report, model.report(now));
+                promised = match refused {
+                    Some(Retry::At(at)) => Some(at),
+                    _ => None,
+                };
+            }
+        }
     });
 }
 
@@ -85,7 +120,7 @@ fn what_is_refused_passes_at_the_promised_instant_and_not_before<E: Engine>(engi
 /// A decision over several buckets is the same as asking each model and charging all or none.
 fn several_checks_are_charged_together_or_not_at_all<E: Engine>(engine: &E) {
     proptest!(ProptestConfig::with_cases(E::CASES), |(
-        policies in prop::collection::vec(prop_oneof![even_bucket(), window()], 2..6),
+        policies in prop::collection::vec(exact(), 2..6),
         start in start(),
         rounds in rounds(),
     )| {
@@ -97,10 +132,10 @@ fn several_checks_are_charged_together_or_not_at_all<E: Engine>(engine: &E) {
             if now > LATEST {
                 break;
             }
-            let asks: Vec<Ask<'_>> = round.picks.iter().map(|pick| {
+            let asks = once_a_log(round.picks.iter().map(|pick| {
                 let (key, policy) = pick.of(&policies);
                 Ask { policy, key: key as u64, cost: pick.cost(policy) }
-            }).collect();
+            }).collect());
             let mut sums = vec![0; policies.len()];
             let refused: Vec<Option<Retry>> = asks.iter().map(|ask| {
                 sums[ask.key as usize] += ask.cost;
@@ -122,9 +157,28 @@ fn several_checks_are_charged_together_or_not_at_all<E: Engine>(engine: &E) {
     });
 }
 
+fn checks_on_one_log_are_one_check_with_the_sum(engine: &impl Engine) {
+    let rate = Rate::new(5, Duration::from_secs(60)).expect("a rate");
+    let policy = &Policy::SlidingLog(SlidingLog::new(rate).expect("a log"));
+    let (mut decider, now) = (engine.fresh(), Micros(1_700_000_000_000_000));
+    let ask = |cost| Ask { policy, key: 0, cost };
+    let outcome = decider.decide(now, &[ask(2), ask(1)]);
+    assert!(outcome.admitted);
+    assert_eq!(
+        outcome.answers.iter().map(|answer| answer.report.remaining).collect::<Vec<_>>(),
+        [2, 2]
+    );
+    let outcome = decider.decide(now, &[ask(2), ask(1)]);
+    assert!(!outcome.admitted);
+    let at = Micros(now.0 + 60_000_000);
+    assert_eq!(outcome.answers[1].refused, Some(Retry::At(at)));
+    assert!(decider.decide(at, &[ask(2), ask(3)]).admitted);
+}
+
 on_every_engine! {
-    token_buckets_that_need_no_rounding_agree_with_the_model
-    windows_agree_with_the_model
+    checks_on_one_log_are_one_check_with_the_sum
+    limits_that_need_no_rounding_agree_with_the_model
+    limits_in_debt_agree_with_the_model
     what_is_refused_passes_at_the_promised_instant_and_not_before
     several_checks_are_charged_together_or_not_at_all
 }

@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use weir::clock::Micros;
+use weir::clock::{Clock, Micros};
 use weir::limit::fixed_window::FixedWindow;
+use weir::limit::refill::RefillBucket;
+use weir::limit::sliding_log::SlidingLog;
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate};
@@ -14,23 +16,33 @@ use weir::store::redis::adjustment::{self, Adjustment, Op};
 use weir::store::redis::batch::{Batch, Charge};
 use weir::store::redis::reply::Reply;
 use weir::store::redis::script::{self, Form};
+use weir::store::redis::terms::Asker;
 
-use crate::decider::{Ask, Decider, Engine};
-use crate::lua::Redis;
+use crate::decider::{Ask, Decider, Engine, Manner};
+use crate::lua::{Redis, asker};
 use crate::plain::Plain;
-use crate::strategies::{policy, share};
+use crate::strategies::{in_debt, policy, share};
 
 /// Twenty seconds into a minute.
 const NOW: Micros = Micros(1_700_000_000_000_000);
 
-/// Five a minute, by each algorithm.
-fn policies() -> [Policy; 3] {
+/// Five a minute, by each algorithm; of one, three a minute and five at once.
+fn policies() -> [Policy; 6] {
     let rate = Rate::new(5, Duration::from_secs(60)).expect("a rate");
+    let refill = RefillBucket::new(Duration::from_secs(60), 3, 5).expect("a bucket");
     [
         Policy::TokenBucket(TokenBucket::new(rate, 5).expect("a bucket")),
         Policy::SlidingWindow(SlidingWindow::new(rate)),
         Policy::FixedWindow(FixedWindow::new(rate)),
+        Policy::LeakyBucket(TokenBucket::new(rate, 5).expect("a bucket")),
+        Policy::RefillBucket(refill),
+        Policy::SlidingLog(SlidingLog::new(rate).expect("a log")),
     ]
+}
+
+/// About what Redis's own clock shows.
+fn today() -> Asker {
+    Asker { around: Clock::system().now(), ..asker(1) }
 }
 
 /// How often a command ran since the last `CONFIG RESETSTAT`.
@@ -51,21 +63,22 @@ fn reset_calls(redis: &Redis) {
 fn a_key_expires_after_its_bucket_is_full_and_not_much_later() {
     let redis = Redis::start();
     proptest!(ProptestConfig::with_cases(200), |(
-        policy in policy(), part in 0..=1_u64 << 16, owe in any::<bool>(),
+        (policy, debt) in in_debt(policy()), part in 0..=1_u64 << 16, owe in any::<bool>(),
     )| {
         redis.ask::<()>(&redis::cmd("FLUSHDB"));
-        let (name, cost) = (b"key", share(part, policy.quota()).max(1));
+        let most = policy.quota() + if owe { debt } else { 0 };
+        let (name, cost) = (b"key", share(part, most).max(1));
         if owe {
             let owe = Adjustment { op: Op::Owe, name, policy: &policy, cost };
-            redis.ask::<u64>(&adjustment::call(&[owe], &script::ADJUST, Form::Hash, None));
+            redis.ask::<u64>(&adjustment::call(&[owe], &script::ADJUST, Form::Hash, None, today()));
         }
         let cost = if owe { 0 } else { cost };
         let mut batch = Batch::new();
-        batch.push([Charge { bucket: BucketId(0), name, policy: &policy, cost }].into_iter());
-        let bytes: Vec<u8> = redis.ask(&batch.call(&script::DECIDE, Form::Hash, None));
+        batch.push([Charge::new(BucketId(0), name, &policy, cost)].into_iter());
+        let bytes: Vec<u8> = redis.ask(&batch.call(&script::DECIDE, Form::Hash, None, today()));
         let reply = Reply::parse(&bytes, &batch).expect("a reply");
-        prop_assert!(reply.admitted(0));
-        let until = reply.states(0).next().expect("a state").until;
+        prop_assert!(reply.admitted(0) || cost == 0);
+        let until = reply.told(0).next().expect("a state").state.until;
 
         let mut both = redis::pipe();
         let both = both.atomic().cmd("TIME").cmd("PTTL").arg(name);
@@ -92,6 +105,10 @@ fn a_refusal_and_a_peek_write_nothing() {
         assert!(lua.ask(NOW, policy, u64::MAX).refused.is_some());
         assert!(!lua.decide(NOW, &asks).admitted);
         assert_eq!(lua.ask(NOW, policy, 0).refused, None);
+        let peek = Manner { spends: false, ..Manner::default() };
+        assert!(lua.decide_as(NOW, &[(Ask { policy, key: 0, cost: 2 }, peek)]).admitted);
+        let watch = Manner { enforced: false, ..Manner::default() };
+        assert!(lua.decide_as(NOW, &[(Ask { policy, key: 0, cost: 3 }, watch)]).admitted);
         assert_eq!(lua.ask(Micros(NOW.0 + 600_000_000), policy, 0).refused, None);
         assert_eq!(calls(&redis, "set"), 0, "{policy:?}");
         assert_eq!(lua.ask(NOW, policy, 2).refused, None);
@@ -103,26 +120,31 @@ fn a_refusal_and_a_peek_write_nothing() {
 fn a_call_reads_all_its_buckets_at_once_and_writes_each_once() {
     let redis = Redis::start();
     let policies = policies();
-    let asks: Vec<Ask<'_>> =
-        policies.iter().map(|policy| Ask { policy, key: 0, cost: 1 }).collect();
+    let asks: Vec<_> = policies
+        .iter()
+        .map(|policy| (Ask { policy, key: 0, cost: 1 }, Manner::default()))
+        .collect();
     let mut lua = redis.fresh();
     reset_calls(&redis);
     let outcomes = lua.decide_all(NOW, &vec![asks; 8]);
     assert_eq!(outcomes.iter().filter(|outcome| outcome.admitted).count(), 5);
     let seen = ["evalsha", "mget", "get", "set"].map(|command| calls(&redis, command));
-    assert_eq!(seen, [1, 1, 0, 3]);
+    assert_eq!(seen, [1, 1, 0, 6]);
 }
 
 #[test]
 fn a_bucket_is_readable_text() {
     let redis = Redis::start();
     let mut lua = redis.fresh();
-    let [bucket, sliding, fixed] = &policies();
+    let [bucket, sliding, fixed, leaky, refill, log] = &policies();
     let mark = SlidingWindow::new(Rate::new(5, Duration::from_secs(60)).expect("a rate")).mark();
     let texts = [
         (bucket, "1700000024000000 0".to_owned()),
         (sliding, format!("1700000100000000 0 2 {mark}")),
         (fixed, "1700000040000000 2".to_owned()),
+        (leaky, "1700000024000000 0".to_owned()),
+        (refill, "1700000060000000 1".to_owned()),
+        (log, "1700000060000000 2 1700000000000000:2".to_owned()),
     ];
     for (policy, text) in texts {
         lua.ask(NOW, policy, 2);
@@ -154,7 +176,8 @@ fn garbage_under_a_key_is_put_right_by_the_next_charge() {
         ["", " ", "0", "x", "x y", "1 2 3", "1 2 3 4 5", "-1 5", "nan 0", "inf 0", "0x10 0"]
             .map(str::to_owned)
             .into();
-    let forms = ["{} 1", "{} 0 1 0"].map(|form| form.replace("{}", &until.to_string()));
+    let forms = ["{} 1", "{} 0 1 0", "{} 1 1699999970000000:1"]
+        .map(|form| form.replace("{}", &until.to_string()));
     garbage.extend(forms.iter().flat_map(|form| {
         [format!(" {form}"), format!("{form} "), format!("{form}\n"), format!("{form}\0")]
     }));
@@ -168,6 +191,16 @@ fn garbage_under_a_key_is_put_right_by_the_next_charge() {
         format!("{until} 0 1073741824 0"),
         format!("{until} 1073741824 0 0"),
         format!("{until} 0 1 16"),
+        format!("{until} 1 1699999970000000"),
+        format!("{until} 1 1699999970000000:"),
+        format!("{until} 1 :1"),
+        format!("{until} 1 1699999970000000:1:1"),
+        format!("{until} 1 1699999970000000:-1"),
+        format!("{until} 1073741824 1699999970000000:1"),
+        format!("{until} 1 1699999970000000:1073741824"),
+        format!("{until} 2 {}:1 1699999970000000:1", "9".repeat(400)),
+        format!("{until} 2 1800000000000000:1 1699999970000000:1"),
+        format!("{until} 1 {}:1", "9".repeat(400)),
     ]);
     for policy in &policies() {
         for text in &garbage {
@@ -206,13 +239,19 @@ fn several_adjustments_of_one_bucket_are_made_one_after_another() {
     for policy in &policies() {
         redis.ask::<()>(&redis::cmd("FLUSHDB"));
         let owe = Adjustment { op: Op::Owe, name: b"key", policy, cost: 2 };
-        redis.ask::<u64>(&adjustment::call(&[owe, owe], &script::ADJUST, Form::Hash, None));
+        redis.ask::<u64>(&adjustment::call(
+            &[owe, owe],
+            &script::ADJUST,
+            Form::Hash,
+            None,
+            today(),
+        ));
         let mut batch = Batch::new();
-        let peek = Charge { bucket: BucketId(0), name: b"key", policy, cost: 0 };
+        let peek = Charge::new(BucketId(0), b"key", policy, 0);
         batch.push([peek].into_iter());
-        let bytes: Vec<u8> = redis.ask(&batch.call(&script::DECIDE, Form::Text, None));
+        let bytes: Vec<u8> = redis.ask(&batch.call(&script::DECIDE, Form::Text, None, today()));
         let reply = Reply::parse(&bytes, &batch).expect("a reply");
-        let state = reply.states(0).next().expect("a state");
+        let state = reply.told(0).next().expect("a state").state;
         assert_eq!(policy.report(state, reply.now()).remaining, 1);
     }
 }

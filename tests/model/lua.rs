@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, RedisError};
 use weir::clock::Micros;
-use weir::limit::{State, Verdict};
+use weir::limit::{Retry, Verdict};
 use weir::store::redis::adjustment::{self, Adjustment, Op};
 use weir::store::redis::batch::{Batch, Charge, Fence};
 use weir::store::redis::reply::Reply;
 use weir::store::redis::script::{self, Form, Script};
+use weir::store::redis::terms::{Asker, Told};
 
-use crate::decider::{Answer, Ask, Decider, Engine, Names, Outcome};
+use crate::decider::{Answer, Ask, Decider, Engine, Manner, Names, Outcome};
 use crate::scratch::Scratch;
 
 /// Far more than it ever takes.
@@ -94,7 +95,7 @@ impl Engine for Redis {
 
     fn fresh(&self) -> Lua<'_> {
         self.ask::<()>(&redis::cmd("FLUSHDB"));
-        Lua { redis: self, batch: Batch::new(), names: Names::new() }
+        Lua { redis: self, ahead: 0, batch: Batch::new(), names: Names::new(), holder: 1 }
     }
 }
 
@@ -112,14 +113,21 @@ fn altered(script: &Script) -> Script {
 
 pub(crate) struct Lua<'a> {
     pub(crate) redis: &'a Redis,
+    /// How far the caller's clock is ahead of Redis's, in µs.
+    pub(crate) ahead: i64,
     /// One for all calls, as the product uses it.
     batch: Batch,
     names: Names,
+    /// Who takes places.
+    pub(crate) holder: u64,
 }
+
+/// An ask, and how it is meant.
+type Meant<'a> = (Ask<'a>, Manner);
 
 impl Lua<'_> {
     /// Decides all requests in one call.
-    pub(crate) fn decide_all(&mut self, at: Micros, requests: &[Vec<Ask<'_>>]) -> Vec<Outcome> {
+    pub(crate) fn decide_all(&mut self, at: Micros, requests: &[Vec<Meant<'_>>]) -> Vec<Outcome> {
         self.try_decide_all(at, requests, None).expect("an answer")
     }
 
@@ -127,35 +135,37 @@ impl Lua<'_> {
     pub(crate) fn try_decide_all(
         &mut self,
         at: Micros,
-        requests: &[Vec<Ask<'_>>],
+        requests: &[Vec<Meant<'_>>],
         fence: Option<Fence<'_>>,
     ) -> Result<Vec<Outcome>, RedisError> {
         self.batch.clear();
         for (place, asks) in requests.iter().enumerate() {
-            let names: Vec<[u8; 16]> = asks.iter().map(|ask| self.name(ask)).collect();
-            let charges = asks.iter().zip(&names).map(|(ask, name)| Charge {
-                bucket: self.names.check(ask).bucket,
-                name,
-                policy: ask.policy,
-                cost: ask.cost,
+            let names: Vec<[u8; 16]> = asks.iter().map(|(ask, _)| self.name(ask)).collect();
+            let charges = asks.iter().zip(&names).map(|((ask, manner), name)| {
+                let Manner { late, spends, enforced } = *manner;
+                let bucket = self.names.check(ask).bucket;
+                let charge = Charge::new(bucket, name, ask.policy, ask.cost);
+                Charge { late, spends, enforced, ..charge }
             });
             assert_eq!(self.batch.push(charges), place);
         }
-        let mut command = self.batch.call(&self.redis.decide, Form::Hash, fence);
+        let mut command = self.batch.call(&self.redis.decide, Form::Hash, fence, self.asker(at));
         let bytes: Vec<u8> = self.redis.try_ask(timed(&mut command, at))?;
         let reply = Reply::parse(&bytes, &self.batch).expect("a reply");
         assert_eq!(reply.now(), at);
-        let outcome = |(place, asks): (usize, &Vec<Ask<'_>>)| {
+        let outcome = |(place, asks): (usize, &Vec<Meant<'_>>)| {
             let admitted = reply.admitted(place);
-            assert_eq!(reply.states(place).len(), asks.len());
-            let states = reply.states(place).enumerate();
-            let answers: Vec<Answer> = states
-                .map(|(i, state)| {
-                    let refused = if admitted { None } else { refusal(at, &asks[..=i], state) };
-                    Answer::new(asks[i].policy, at, state, refused)
-                })
-                .collect();
-            assert_eq!(admitted, answers.iter().all(|answer| answer.refused.is_none()));
+            assert_eq!(reply.told(place).len(), asks.len());
+            let answer = |(i, told): (usize, Told)| {
+                let (ask, manner) = asks[i];
+                let refuses = if manner.enforced { !admitted } else { told.would_refuse };
+                let refused = if refuses { refusal(at, &asks[..=i], told) } else { None };
+                Answer::new(ask.policy, at, told.state, refused)
+            };
+            let answers: Vec<Answer> = reply.told(place).enumerate().map(answer).collect();
+            let enforced = asks.iter().zip(&answers).filter(|((_, manner), _)| manner.enforced);
+            let all = enforced.fold(true, |all, (_, answer)| all && answer.refused.is_none());
+            assert_eq!(admitted, all, "{answers:?}");
             Outcome { admitted, answers }
         };
         Ok(requests.iter().enumerate().map(outcome).collect())
@@ -164,9 +174,15 @@ impl Lua<'_> {
     pub(crate) fn adjust(&self, at: Micros, ask: &Ask<'_>, op: Op) {
         let name = self.name(ask);
         let adjustment = Adjustment { op, name: &name, policy: ask.policy, cost: ask.cost };
-        let mut command = adjustment::call(&[adjustment], &self.redis.adjust, Form::Hash, None);
+        let script = &self.redis.adjust;
+        let mut command = adjustment::call(&[adjustment], script, Form::Hash, None, self.asker(at));
         let now: u64 = self.redis.ask(timed(&mut command, at));
         assert_eq!(now, at.0);
+    }
+
+    /// What the caller takes for Redis's time.
+    fn asker(&self, at: Micros) -> Asker {
+        Asker { around: Micros(at.0.saturating_add_signed(self.ahead)), ..asker(self.holder) }
     }
 
     /// Puts a text under the bucket's key.
@@ -181,22 +197,39 @@ impl Lua<'_> {
 }
 
 impl Decider for Lua<'_> {
-    fn decide(&mut self, at: Micros, asks: &[Ask<'_>]) -> Outcome {
+    fn decide_as(&mut self, at: Micros, asks: &[Meant<'_>]) -> Outcome {
         self.decide_all(at, &[asks.to_vec()]).remove(0)
     }
+
+    fn owe(&mut self, at: Micros, ask: &Ask<'_>) {
+        self.adjust(at, ask, Op::Owe);
+    }
+
+    fn give_back(&mut self, at: Micros, ask: &Ask<'_>, charged_at: Micros) {
+        self.adjust(at, ask, Op::GiveBack { charged_at });
+    }
+}
+
+/// One who asks, by the number.
+pub(crate) fn asker(holder: u64) -> Asker {
+    Asker { holder, around: Micros(0) }
 }
 
 fn timed(command: &mut redis::Cmd, at: Micros) -> &redis::Cmd {
     command.arg(at.0 / 1_000_000).arg(at.0 % 1_000_000)
 }
 
-/// What the last ask of a refused request is told: all asks of its bucket up to it are one.
-fn refusal(at: Micros, asks: &[Ask<'_>], state: State) -> Option<weir::limit::Retry> {
-    let last = asks.last().expect("an ask");
+/// What the last ask of a refused request is told: all asks of its bucket up to it are one. (Of a
+/// log only what all of them are told is known, so requests here ask one only once.)
+fn refusal(at: Micros, asks: &[Meant<'_>], told: Told) -> Option<Retry> {
+    let (last, _) = asks.last().expect("an ask");
+    if let Some(at) = told.passes_at {
+        return Some(Retry::At(at));
+    }
     let same =
-        |ask: &&Ask<'_>| (ask.key, ask.policy.algorithm()) == (last.key, last.policy.algorithm());
-    let cost = asks.iter().filter(same).fold(0, |sum: u64, ask| sum.saturating_add(ask.cost));
-    match last.policy.evaluate(state, at, cost) {
+        |(ask, _): &&Meant<'_>| (ask.key, ask.policy.kind()) == (last.key, last.policy.kind());
+    let costs = asks.iter().filter(same).map(|(ask, _)| ask.cost);
+    match last.policy.evaluate(told.state, at, costs.fold(0, u64::saturating_add)) {
         Verdict::Admit(_) => None,
         Verdict::Refuse(retry) => Some(retry),
     }

@@ -17,9 +17,15 @@ mod plain;
 mod reference;
 /// Random limits, costs and times.
 mod strategies;
+/// Random turns of limits that change, for Rust and Lua together.
+mod turns;
 
+/// A log's promise, over all windows.
+mod any_window;
 /// At most `burst + rate × t` over any interval, and hardly less.
 mod bound;
+/// Days and months of a time zone.
+mod calendar;
 /// Limits that change under their buckets.
 mod changes;
 /// Many threads at once.
@@ -32,14 +38,24 @@ mod full_table;
 mod give_back;
 /// Random histories, step by step against the models.
 mod histories;
+/// Places that workers of many gateways hold in Redis.
+mod holders;
 /// What is under a key in Redis: expiry, wrong types, garbage.
 mod keys;
+/// Callers who come later than they were promised.
+mod late;
+/// When requests leave a leaky bucket.
+mod leaky;
 /// Counting the nodes that share a Redis.
 mod nodes;
 /// Before, during and after an outage of Redis, as one node lives it.
 mod outage;
 /// Shared buckets, while many threads want them and time goes on.
 mod overflow;
+/// Places that requests hold.
+mod places;
+/// Buckets that refill at whole periods, several of which stand for one.
+mod refills;
 /// Nodes that decide alone, each by its share.
 mod shares;
 /// Random histories of a table with hardly a place.
@@ -48,3 +64,5 @@ mod small_table;
 mod twins;
 /// Fixed histories from `vectors.toml`.
 mod vectors;
+/// Checks that only watch, and checks that spend nothing.
+mod watching;

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use weir::clock::{Clock, Micros};
 use weir::limit::fixed_window::FixedWindow;
+use weir::limit::refill::RefillBucket;
+use weir::limit::sliding_log::SlidingLog;
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate};
 use weir::store::MemoryStore;
 
 use crate::decider::{Ask, Names};
-use crate::reference::{Model, rate_of};
+use crate::reference::{Model, pace_of};
 
 const THREADS: usize = 8;
 const SPELL: Duration = Duration::from_millis(700);
@@ -85,13 +87,13 @@ fn holds_under_contention(policy: Policy) {
     }
     // And what passed in all that time is no more than the time allows: windows that began before
     // it or end after it count as whole ones.
-    let period = u128::from(rate_of(&policy).period_us());
-    let refilled = took * u128::from(rate_of(&policy).count());
+    let (count, period) = pace_of(&policy);
+    let [count, period, quota] = [count, period, policy.quota()].map(u128::from);
+    let refilled = took * count;
     let at_first = match policy {
-        Policy::TokenBucket(_) => u128::from(policy.quota()) * period,
-        Policy::FixedWindow(_) | Policy::SlidingWindow(_) => {
-            2 * u128::from(policy.quota()) * period
-        }
+        Policy::TokenBucket(_) | Policy::LeakyBucket(_) => quota * period,
+        Policy::RefillBucket(_) => (quota + count) * period,
+        _ => 2 * quota * period,
     };
     assert!(admitted.len() as u128 * period <= at_first + refilled);
 }
@@ -112,4 +114,22 @@ fn a_shared_fixed_window_under_contention_admits_no_more_than_its_count() {
 fn a_shared_sliding_window_under_contention_admits_no_more_than_its_count() {
     let window = SlidingWindow::new(rate(5, Duration::from_millis(1)));
     holds_under_contention(Policy::SlidingWindow(window));
+}
+
+#[test]
+fn a_shared_sliding_log_under_contention_admits_no_more_than_its_count() {
+    let log = SlidingLog::new(rate(5, Duration::from_millis(1))).expect("a log");
+    holds_under_contention(Policy::SlidingLog(log));
+}
+
+#[test]
+fn a_shared_refill_bucket_under_contention_admits_no_more_than_its_refills() {
+    let bucket = RefillBucket::new(Duration::from_millis(2), 7, 20).expect("a bucket");
+    holds_under_contention(Policy::RefillBucket(bucket));
+}
+
+#[test]
+fn a_shared_leaky_bucket_under_contention_admits_no_more_than_burst_and_rate() {
+    let bucket = TokenBucket::new(rate(10_000, Duration::from_secs(1)), 10).expect("a bucket");
+    holds_under_contention(Policy::LeakyBucket(bucket));
 }

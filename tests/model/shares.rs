@@ -12,8 +12,8 @@ use weir::clock::Micros;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Retry, State, Verdict};
 
-use crate::reference::{Model, rate_of};
-use crate::strategies::{LATEST, bucket, policy, share, span, start, window};
+use crate::reference::{Model, rate_of, window_of};
+use crate::strategies::{LATEST, bucket, policy, share, span, start, steady, window};
 
 /// One request at one of the nodes.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +73,7 @@ impl Alone {
 proptest! {
     #[test]
     fn what_shares_admit_the_whole_would_have_admitted(
-        policy in policy(),
+        policy in steady(),
         nodes in nodes(),
         start in start(),
         common in prop::collection::vec((0..1_u64 << 14, 0..=1_u64 << 16), 0..8),
@@ -136,14 +136,13 @@ proptest! {
         let least = policy.quota() / nodes + 1;
         let cost = share(cost, policy.quota()).max(least);
         prop_assume!(cost <= policy.quota());
-        let period = rate_of(&policy).period_us();
         let mut alone = Alone::new(nodes, State::default());
         let (mut now, mut admitted) = (start, Vec::new());
         for step in steps {
             now = Micros(now.0 + share(step.gap, span(&policy)));
             if alone.admits(&policy, step.node, now, cost) {
                 let node = step.node % nodes as usize;
-                let window = now.0 / period;
+                let window = window_of(&policy, now);
                 prop_assert!(!admitted.contains(&(node, window)), "twice in one window");
                 admitted.push((node, window));
             }

@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
+use chrono_tz::Tz;
 use proptest::prelude::*;
 use weir::clock::Micros;
+use weir::limit::calendar::{Calendar, Unit};
 use weir::limit::fixed_window::FixedWindow;
 use weir::limit::rate::MAX_COUNT;
+use weir::limit::refill::RefillBucket;
+use weir::limit::sliding_log::{self, SlidingLog};
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate};
 
-use crate::reference::rate_of;
+use crate::decider::Ask;
+use crate::reference::pace_of;
 
 const YEAR_US: u64 = 366 * 86_400 * 1_000_000;
 
@@ -49,7 +54,7 @@ impl Step {
         let at = match (self.gap, promised) {
             (Gap::Promise { early }, Some(at)) => at.0 - early,
             (Gap::Promise { early }, None) => last.0 + early,
-            (Gap::Share(gap), _) => last.0 + share(gap, rate_of(policy).period_us()),
+            (Gap::Share(gap), _) => last.0 + share(gap, pace_of(policy).1),
             (Gap::Micros(gap), _) => last.0 + gap,
         };
         (Micros(at.max(last.0)), share(self.cost, policy.quota()).max(1))
@@ -108,13 +113,14 @@ pub(crate) fn rounds() -> impl Strategy<Value = Vec<Round>> {
 
 /// In which time a spent limit recovers, or its window passes.
 pub(crate) fn span(policy: &Policy) -> u64 {
-    let rate = rate_of(policy);
+    let (count, period) = pace_of(policy);
     match policy {
-        Policy::TokenBucket(it) => {
-            let all = u128::from(it.burst()) * u128::from(rate.period_us());
-            all.div_ceil(u128::from(rate.count())) as u64
+        Policy::TokenBucket(_) | Policy::LeakyBucket(_) => {
+            let all = u128::from(policy.quota()) * u128::from(period);
+            all.div_ceil(u128::from(count)) as u64
         }
-        Policy::SlidingWindow(_) | Policy::FixedWindow(_) => rate.period_us(),
+        Policy::RefillBucket(_) => policy.quota().div_ceil(count) * period,
+        _ => period,
     }
 }
 
@@ -124,6 +130,10 @@ pub(crate) fn share(share: u64, of: u64) -> u64 {
 }
 
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 1..60)
+}
+
+pub(crate) fn step() -> impl Strategy<Value = Step> {
     let gap = prop_oneof![
         3 => (0..1_u64 << 14).prop_map(Gap::Share),
         1 => (0..1_u64 << 18).prop_map(Gap::Share),
@@ -133,7 +143,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let cost =
         prop_oneof![3 => 0..1_u64 << 13, 2 => 0..=1_u64 << 16, 1 => Just(0), 1 => Just(70_000)];
-    prop::collection::vec((gap, cost).prop_map(|(gap, cost)| Step { gap, cost }), 1..60)
+    (gap, cost).prop_map(|(gap, cost)| Step { gap, cost })
 }
 
 pub(crate) fn start() -> impl Strategy<Value = Micros> {
@@ -154,34 +164,118 @@ pub(crate) fn rate() -> impl Strategy<Value = Rate> {
     })
 }
 
-/// Any token bucket.
+/// Any bucket that refills all the time: a token bucket, or a leaky one.
 pub(crate) fn bucket() -> impl Strategy<Value = Policy> {
-    (rate(), magnitude(MAX_COUNT)).prop_filter_map("too slow", |(rate, burst)| {
-        TokenBucket::new(rate, burst).ok().map(Policy::TokenBucket)
-    })
+    (rate(), magnitude(MAX_COUNT), any::<bool>()).prop_filter_map(
+        "too slow",
+        |(rate, burst, leaky)| {
+            let bucket = TokenBucket::new(rate, burst).ok()?;
+            Some(if leaky { Policy::LeakyBucket(bucket) } else { Policy::TokenBucket(bucket) })
+        },
+    )
 }
 
-/// A token bucket whose tokens take a whole number of 2^-12 µs: nothing is rounded.
+/// One whose tokens take a whole number of 2^-12 µs: nothing is rounded.
 pub(crate) fn even_bucket() -> impl Strategy<Value = Policy> {
-    (magnitude(1 << 32), magnitude(100_000), magnitude(MAX_COUNT)).prop_filter_map(
+    (magnitude(1 << 32), magnitude(100_000), magnitude(MAX_COUNT), any::<bool>()).prop_filter_map(
         "out of range",
-        |(token, per, burst)| {
+        |(token, per, burst, leaky)| {
             let rate = Rate::new(per << 12, Duration::from_micros(token * per)).ok()?;
-            TokenBucket::new(rate, burst).ok().map(Policy::TokenBucket)
+            let bucket = TokenBucket::new(rate, burst).ok()?;
+            Some(if leaky { Policy::LeakyBucket(bucket) } else { Policy::TokenBucket(bucket) })
+        },
+    )
+}
+
+/// A bucket that refills at whole periods.
+pub(crate) fn refill_bucket() -> impl Strategy<Value = Policy> {
+    (magnitude(YEAR_US), magnitude(MAX_COUNT), magnitude(MAX_COUNT)).prop_filter_map(
+        "out of range",
+        |(every, amount, burst)| {
+            let every = Duration::from_micros(every);
+            RefillBucket::new(every, amount, burst).ok().map(Policy::RefillBucket)
         },
     )
 }
 
 pub(crate) fn window() -> impl Strategy<Value = Policy> {
-    (rate(), any::<bool>()).prop_map(|(rate, fixed)| {
-        if fixed {
-            Policy::FixedWindow(FixedWindow::new(rate))
-        } else {
-            Policy::SlidingWindow(SlidingWindow::new(rate))
-        }
-    })
+    prop_oneof![
+        2 => rate().prop_map(|rate| Policy::FixedWindow(FixedWindow::new(rate))),
+        3 => rate().prop_map(|rate| Policy::SlidingWindow(SlidingWindow::new(rate))),
+        1 => calendar_window(),
+    ]
 }
 
+/// Days or months, in time zones on either side of UTC, with changes of clocks at midnight, before
+/// it, after it, and with none.
+pub(crate) fn calendar_window() -> impl Strategy<Value = Policy> {
+    let zones = [
+        Tz::UTC,
+        Tz::Europe__Berlin,
+        Tz::America__New_York,
+        Tz::America__Santiago,
+        Tz::America__Havana,
+        Tz::Asia__Beirut,
+        Tz::Asia__Kathmandu,
+        Tz::Pacific__Kiritimati,
+    ];
+    let unit = prop_oneof![Just(Unit::Day), Just(Unit::Month)];
+    (magnitude(MAX_COUNT), unit, prop::sample::select(zones.to_vec())).prop_map(
+        |(count, unit, tz)| {
+            let window = FixedWindow::calendar(count, Calendar::new(unit, tz));
+            Policy::FixedWindow(window.expect("a window"))
+        },
+    )
+}
+
+pub(crate) fn log() -> impl Strategy<Value = Policy> {
+    (magnitude(sliding_log::MAX_COUNT), magnitude(YEAR_US)).prop_filter_map(
+        "out of range",
+        |(count, period)| {
+            let rate = Rate::new(count, Duration::from_micros(period)).ok()?;
+            SlidingLog::new(rate).ok().map(Policy::SlidingLog)
+        },
+    )
+}
+
+/// Any policy that rounds nothing, so that its model is exact.
+pub(crate) fn exact() -> impl Strategy<Value = Policy> {
+    prop_oneof![2 => even_bucket(), 1 => refill_bucket(), 2 => window(), 1 => log()]
+}
+
+/// What is asked of one log, in one ask: of several, Redis tells only what all are told together.
+pub(crate) fn once_a_log(asks: Vec<Ask<'_>>) -> Vec<Ask<'_>> {
+    let mut merged: Vec<Ask<'_>> = Vec::new();
+    for ask in asks {
+        let is_log = matches!(ask.policy, Policy::SlidingLog(_));
+        match merged.iter_mut().find(|it| is_log && it.key == ask.key) {
+            Some(same) => same.cost = same.cost.saturating_add(ask.cost),
+            None => merged.push(ask),
+        }
+    }
+    merged
+}
+
+/// Any policy by which time alone gives back.
 pub(crate) fn policy() -> impl Strategy<Value = Policy> {
-    prop_oneof![bucket(), window()]
+    prop_oneof![5 => steady(), 1 => refill_bucket()]
+}
+
+/// The same but for refills at whole periods. A first use sets their time, so what comes before
+/// what is anything but indifferent to them: see `refills.rs`.
+pub(crate) fn steady() -> impl Strategy<Value = Policy> {
+    prop_oneof![2 => bucket(), 2 => window(), 1 => log()]
+}
+
+/// The same with room for debts: none, some, or more than the quota.
+pub(crate) fn in_debt(
+    policy: impl Strategy<Value = Policy>,
+) -> impl Strategy<Value = (Policy, u64)> {
+    let debt = prop_oneof![1 => Just(0), 3 => 1..1_u64 << 18];
+    (policy, debt).prop_filter_map("no such debt", |(policy, part)| {
+        let debt = share(part, policy.quota());
+        // Not one that is cut off, by a century or by what can be counted.
+        let whole = |debt| policy.with_debt(debt).deepest() == policy.quota() + debt;
+        (whole(debt) && (debt == 0 || whole(debt + 1))).then(|| (policy.with_debt(debt), debt))
+    })
 }

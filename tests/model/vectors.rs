@@ -5,11 +5,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use weir::clock::Micros;
 use weir::limit::fixed_window::FixedWindow;
+use weir::limit::refill::RefillBucket;
+use weir::limit::sliding_log::SlidingLog;
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate, Retry};
 
-use crate::decider::{Decider, Engine, on_every_engine};
+use crate::decider::{Ask, Decider, Engine, on_every_engine};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,9 +32,21 @@ struct Vector {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Numbers {
+    #[serde(default)]
     count: u64,
+    #[serde(default)]
     period: u64,
     burst: Option<u64>,
+    refill: Option<Refill>,
+    #[serde(default)]
+    debt: u64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Refill {
+    every: u64,
+    amount: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,9 +55,12 @@ struct Step {
     at: u64,
     #[serde(default = "one")]
     cost: u64,
-    expect: Expect,
+    /// Nothing is asked: so much is charged in any case.
+    owe: Option<u64>,
+    expect: Option<Expect>,
     left: Option<u64>,
     retry: Option<u64>,
+    turn: Option<u64>,
     /// The limit has these numbers from this step on.
     limit: Option<Numbers>,
 }
@@ -63,16 +80,22 @@ fn one() -> u64 {
 impl Vector {
     fn policy(&self, numbers: Numbers) -> Policy {
         let period = Duration::from_micros(numbers.period);
-        let rate = Rate::new(numbers.count, period).expect("a rate");
-        match self.algorithm.as_str() {
-            "token_bucket" => {
-                let burst = numbers.burst.unwrap_or(numbers.count);
-                Policy::TokenBucket(TokenBucket::new(rate, burst).expect("a bucket"))
+        let rate = || Rate::new(numbers.count, period).expect("a rate");
+        let burst = numbers.burst.unwrap_or(numbers.count);
+        let bucket = || TokenBucket::new(rate(), burst).expect("a bucket");
+        let policy = match (self.algorithm.as_str(), numbers.refill) {
+            ("token_bucket", Some(Refill { every, amount })) => {
+                let every = Duration::from_micros(every);
+                Policy::RefillBucket(RefillBucket::new(every, amount, burst).expect("a bucket"))
             }
-            "sliding_window" => Policy::SlidingWindow(SlidingWindow::new(rate)),
-            "fixed_window" => Policy::FixedWindow(FixedWindow::new(rate)),
-            other => panic!("no algorithm {other}"),
-        }
+            ("token_bucket", None) => Policy::TokenBucket(bucket()),
+            ("leaky_bucket", None) => Policy::LeakyBucket(bucket()),
+            ("sliding_window", None) => Policy::SlidingWindow(SlidingWindow::new(rate())),
+            ("sliding_log", None) => Policy::SlidingLog(SlidingLog::new(rate()).expect("a log")),
+            ("fixed_window", None) => Policy::FixedWindow(FixedWindow::new(rate())),
+            (other, _) => panic!("no algorithm {other}"),
+        };
+        policy.with_debt(numbers.debt)
     }
 
     fn run(&self, decider: &mut impl Decider) {
@@ -82,16 +105,27 @@ impl Vector {
             if let Some(numbers) = step.limit {
                 policy = self.policy(numbers);
             }
-            let answer = decider.ask(Micros(self.start + step.at), &policy, step.cost);
+            let now = Micros(self.start + step.at);
+            if let Some(cost) = step.owe {
+                decider.owe(now, &Ask { policy: &policy, key: 0, cost });
+                let left = decider.ask(now, &policy, 0).report.remaining;
+                assert_eq!((None, Some(left)), (step.expect, step.left), "{place}");
+                continue;
+            }
+            let answer = decider.ask(now, &policy, step.cost);
             let (seen, retry) = match answer.refused {
                 None => (Expect::Pass, None),
                 Some(Retry::At(at)) => (Expect::Wait, Some(at.0 - self.start)),
                 Some(Retry::Never) => (Expect::Never, None),
             };
-            assert_eq!(seen, step.expect, "{place}");
+            assert_eq!(Some(seen), step.expect, "{place}");
             assert_eq!(retry, step.retry, "{place}");
             if let Some(left) = step.left {
                 assert_eq!(answer.report.remaining, left, "{place}");
+            }
+            if let Some(turn) = step.turn {
+                let seen = policy.turn(answer.state, now, step.cost);
+                assert_eq!(seen, Duration::from_micros(turn), "{place}");
             }
         }
     }

@@ -65,7 +65,8 @@ fn source(value: &Value<'_>) -> Option<Source> {
     None
 }
 
-fn named(kind: &str, name: &str) -> Option<Source> {
+/// The source that a name of that kind is, if it can be one.
+pub(super) fn named(kind: &str, name: &str) -> Option<Source> {
     if name.is_empty() || name.len() > LONGEST_NAME {
         return None;
     }
@@ -91,9 +92,13 @@ fn countable(name: &HeaderName, value: &Value<'_>) -> bool {
             &format!("cannot be `header:{name}`: any caller may write it"),
             "write `\"ip\"`, and list the proxies in `identity.trusted_proxies`",
         ),
-        "connection" | "content-length" | "keep-alive" | "te" | "trailer" | "transfer-encoding"
-        | "upgrade" => of_the_connection(name, value),
-        _ if name.starts_with("proxy-") => of_the_connection(name, value),
+        _ if of_the_connection(name) => value.wrong(
+            &format!(
+                "cannot be `header:{}`: it belongs to a connection, not to a caller",
+                shown(name)
+            ),
+            "count by a header that tells callers apart, such as `\"header:x-api-key\"`",
+        ),
         "cookie" => {
             value.doubtful(
                 "counts by all cookies together, so any other cookie makes a new caller",
@@ -106,11 +111,18 @@ fn countable(name: &HeaderName, value: &Value<'_>) -> bool {
     false
 }
 
-fn of_the_connection(name: &str, value: &Value<'_>) {
-    value.wrong(
-        &format!("cannot be `header:{}`: it belongs to a connection, not to a caller", shown(name)),
-        "count by a header that tells callers apart, such as `\"header:x-api-key\"`",
-    );
+/// Whether a header speaks of one connection or frames one message.
+pub(super) fn of_the_connection(name: &str) -> bool {
+    const NAMES: [&str; 7] = [
+        "connection",
+        "content-length",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    NAMES.contains(&name) || name.starts_with("proxy-")
 }
 
 fn example(kind: &str) -> &'static str {

@@ -22,8 +22,8 @@ const SPELLINGS: [(&[&str], &str, f64); 8] = [
 /// No rate that anybody means is longer.
 const LONGEST_RATE: usize = 40;
 
-pub(super) fn rate(value: &Value<'_>) -> Option<Rate> {
-    let text = value.text("100/minute")?;
+/// The rate that the text of a value is.
+pub(super) fn rate(value: &Value<'_>, text: &str) -> Option<Rate> {
     let fault = match units::rate(text) {
         Ok(rate) => return Some(rate),
         Err(RateFault::Range(range)) => {
@@ -114,7 +114,7 @@ mod tests {
             ("5/ms", "5/1ms"),
             ("5/week", "5/7d"),
             ("5/weeks", "5/7d"),
-            ("5/month", "5/30d"),
+            ("5/months", "5/30d"),
             ("5/year", "5/365d"),
             ("5/1.5s", "5/1500ms"),
             ("5/1.5h", "5/1h30m"),

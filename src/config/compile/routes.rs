@@ -8,13 +8,23 @@ use http::Method;
 use super::name::{self, Names};
 use super::server::SOME_TIME;
 use super::upstreams::ECHO;
-use super::{headers, host, path};
+use super::{cost, headers, host, path};
 use crate::config::diagnostic::Fault;
 use crate::config::file::{Notes, Section, Unique, Value};
 use crate::config::settings::{HostPattern, PathPattern, Route, Segment, Target};
 use crate::config::suggest::quote;
+use crate::limit::rate::MAX_COUNT;
+use crate::limit::{Limit, Strategy};
 
-pub(super) fn routes(root: &mut Section<'_>, upstreams: &Names, limits: &Names) -> Vec<Route> {
+/// What routes refer to.
+#[derive(Clone, Copy)]
+pub(super) struct Defined<'d> {
+    pub(super) upstreams: &'d Names,
+    pub(super) limit_names: &'d Names,
+    pub(super) limits: &'d [Limit],
+}
+
+pub(super) fn routes(root: &mut Section<'_>, defined: Defined<'_>) -> Vec<Route> {
     let notes = root.notes();
     let sections = root.each("routes");
     if sections.as_ref().is_some_and(Vec::is_empty) {
@@ -31,17 +41,16 @@ pub(super) fn routes(root: &mut Section<'_>, upstreams: &Names, limits: &Names) 
     let mut names = Unique::new();
     let mut claims = Claims::default();
     for section in sections.unwrap_or_default() {
-        routes.extend(route(section, upstreams, limits, &mut names, &mut claims));
+        routes.extend(route(section, defined, &mut names, &mut claims));
     }
-    upstreams.warn_of_unused(notes);
-    limits.warn_of_unused(notes);
+    defined.upstreams.warn_of_unused(notes);
+    defined.limit_names.warn_of_unused(notes);
     routes
 }
 
 fn route(
     mut section: Section<'_>,
-    upstreams: &Names,
-    limits: &Names,
+    defined: Defined<'_>,
     names: &mut Unique<String>,
     claims: &mut Claims,
 ) -> Option<Route> {
@@ -57,8 +66,20 @@ fn route(
     let methods = section.get("methods").map(|value| methods(&value));
     let target = section
         .require("upstream", "upstream = \"echo\"")
-        .and_then(|value| target(&value, upstreams));
-    let limits = section.get("limits").map(|value| applied(&value, limits));
+        .and_then(|value| target(&value, defined.upstreams));
+    let limits = section.get("limits").map(|value| applied(&value, defined.limit_names));
+    let limits = limits.unwrap_or_else(|| Some(Vec::new()));
+    let applied = limits.as_ref().map(|it| it.iter().map(|at| &defined.limits[*at]));
+    let cost = cost::cost(&mut section, MAX_COUNT);
+    if let Some(cost) = &cost {
+        for limit in applied.clone().into_iter().flatten() {
+            cost.check(&limit.policy, limit.count.is_some(), &format!("limit `{}`", limit.name));
+            if let Some(candidate) = &limit.candidate {
+                cost.goes_with(candidate, &format!("the candidate of limit `{}`", limit.name));
+            }
+        }
+    }
+    let degrade = degrade(&mut section, defined.upstreams, applied);
     let strip_prefix =
         section.get("strip_prefix").map(|value| path::strip_prefix(&value, path.as_ref()));
     let request_headers = headers::edits(section.section("request_headers"));
@@ -73,11 +94,13 @@ fn route(
         path,
         methods,
         target: target?,
-        limits: limits.unwrap_or_default(),
+        limits: limits?,
         strip_prefix: strip_prefix.flatten(),
         request_headers,
         response_headers,
         timeout,
+        cost: cost.map(|it| it.cost),
+        degrade,
     })
 }
 
@@ -128,16 +151,36 @@ fn target(value: &Value<'_>, upstreams: &Names) -> Option<Target> {
     }
 }
 
-fn applied(value: &Value<'_>, limits: &Names) -> Vec<usize> {
+/// The limits of a route; nothing if one of them is not there or has faults of its own.
+fn applied(value: &Value<'_>, limits: &Names) -> Option<Vec<usize>> {
+    let entries = value.list("[\"per-ip\"]")?;
     let mut seen = Unique::new();
     let mut applied = Vec::new();
-    for entry in value.list("[\"per-ip\"]").unwrap_or_default() {
+    for entry in &entries {
         let Some(name) = entry.text("per-ip") else { continue };
-        if seen.insert(name, &entry) {
-            applied.extend(limits.resolve(name, &entry));
+        if seen.insert(name, entry) {
+            applied.extend(limits.resolve(name, entry));
         }
     }
-    applied
+    (applied.len() == entries.len()).then_some(applied)
+}
+
+fn degrade<'d>(
+    section: &mut Section<'_>,
+    upstreams: &Names,
+    limits: Option<impl Iterator<Item = &'d Limit>>,
+) -> Option<Target> {
+    let mut section = section.section("degrade");
+    let value = section.require("upstream", "upstream = \"echo\"");
+    let target = value.and_then(|value| target(&value, upstreams));
+    let degrades = |limit: &Limit| limit.strategy == Strategy::Degrade;
+    if target.is_some() && limits.is_some_and(|mut it| !it.any(degrades)) {
+        section.doubtful(
+            "has no effect: no limit of this route has the strategy `degrade`",
+            "remove it, or write `strategy = \"degrade\"` in one of them",
+        );
+    }
+    target
 }
 
 /// Which host, path and methods are taken, to find two routes that would match the same requests.

@@ -1,13 +1,11 @@
 //! The sections of which there is one each: `[server]`, `[admin]`, `[respond]`, `[identity]` and
 //! `[telemetry]`.
 
-use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use super::address;
+use super::{address, file};
 use crate::config::file::{Section, Unique, Value};
 use crate::config::settings::{Admin, Identity, LogTarget, Respond, Server, Telemetry};
 use crate::config::suggest::quote;
@@ -59,10 +57,12 @@ pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Ser
 }
 
 pub(super) fn respond(mut section: Section<'_>) -> Respond {
-    let Some(value) = section.get("headers") else {
-        return Respond { draft: true, x: true, legacy: false };
+    let headers = section.get("headers");
+    let retry_jitter = read(&mut section, "retry_jitter", 0, |it| it.thousandths(500));
+    let Some(value) = headers else {
+        return Respond { draft: true, x: true, legacy: false, retry_jitter };
     };
-    let mut respond = Respond { draft: false, x: false, legacy: false };
+    let mut respond = Respond { draft: false, x: false, legacy: false, retry_jitter };
     let mut seen = Unique::new();
     for entry in value.list("[\"draft\", \"x\"]").unwrap_or_default() {
         let Some(form) = entry.choice(&[("draft", 0), ("x", 1), ("legacy", 2)]) else { continue };
@@ -103,35 +103,14 @@ fn log_target(value: &Value<'_>) -> Option<LogTarget> {
             value.wrong(&format!("is not the path of a file: {}", quote(path)), LOG_FORM);
             None
         }
-        path if path.contains('/') || path.ends_with(".log") => log_file(path, value),
+        path if path.contains('/') || path.ends_with(".log") => {
+            file::written(path, value).map(LogTarget::File)
+        }
         other => {
             value.wrong(&format!("cannot be {}", quote(other)), LOG_FORM);
             None
         }
     }
-}
-
-/// The file is made if it is not there; its folder is not, since a misspelled one would be.
-fn log_file(path: &str, value: &Value<'_>) -> Option<LogTarget> {
-    let file = PathBuf::from(path);
-    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
-    // Whatever else is in the way shows when the file is opened.
-    let found = folder.map(|it| it.metadata().map(|folder| folder.is_dir()));
-    let gone = match &found {
-        Some(Ok(is_folder)) => !is_folder,
-        Some(Err(error)) => {
-            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-        }
-        None => false,
-    };
-    if let Some(folder) = folder.filter(|_| gone) {
-        value.wrong(
-            &format!("is in a folder that does not exist: {}", quote(&folder.to_string_lossy())),
-            "create the folder first, or name a file in one that is there",
-        );
-        return None;
-    }
-    Some(LogTarget::File(file))
 }
 
 const LOG_FORM: &str =

@@ -6,10 +6,20 @@ mod sentinel;
 mod tls;
 mod url;
 
-use super::server::read;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::file;
+use super::server::{read, secs};
+use super::told::Told;
 use crate::config::file::{Section, Value};
-use crate::config::settings::{Store, StoreKind};
+use crate::config::settings::{Snapshot, Store, StoreKind};
+use crate::config::suggest::quote;
+use crate::config::units::LONGEST;
 use crate::limit::OnError;
+
+/// How often a snapshot is written.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=LONGEST;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -24,21 +34,21 @@ pub(super) fn on_error(value: &Value<'_>) -> Option<OnError> {
     value.choice(&OnError::ALL.map(|it| (it.name(), it)))
 }
 
-/// What limits need to know of their store.
+/// What limits need to know of where their buckets live.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Failing {
+pub(super) struct Home {
     /// What holds for limits that say nothing themselves.
     pub(super) on_error: OnError,
-    /// Memory never fails.
-    pub(super) possible: bool,
+    /// How many buckets there may be if they live in memory, which never fails.
+    pub(super) in_memory: Option<u64>,
 }
 
-pub(super) fn store(mut section: Section<'_>) -> (Store, Failing) {
+pub(super) fn store(mut section: Section<'_>) -> (Store, Home) {
     let written = section.get("kind");
     let kind = written.as_ref().map_or(Some(Kind::Memory), |value| value.choice(&KINDS));
-    let max_keys =
-        read(&mut section, "max_keys", 1_000_000, |it| it.integer(1..=1_000_000_000)) as usize;
+    let max_keys = read(&mut section, "max_keys", 1_000_000, |it| it.integer(1..=1_000_000_000));
     let on_error = read(&mut section, "on_error", OnError::default(), on_error);
+    let snapshot = snapshot(&mut section, kind);
     let keys = redis::Keys::of(&mut section);
     let store = match kind {
         Some(Kind::Redis) => keys.settings().map(|it| StoreKind::Redis(Box::new(it))),
@@ -48,6 +58,35 @@ pub(super) fn store(mut section: Section<'_>) -> (Store, Failing) {
         }
         None => None,
     };
-    let store = Store { kind: store.unwrap_or(StoreKind::Memory), max_keys, on_error };
-    (store, Failing { on_error, possible: kind != Some(Kind::Memory) })
+    let home = Home { on_error, in_memory: (kind == Some(Kind::Memory)).then_some(max_keys) };
+    let kind = store.unwrap_or(StoreKind::Memory);
+    (Store { kind, max_keys: max_keys as usize, on_error, snapshot }, home)
+}
+
+fn snapshot(section: &mut Section<'_>, kind: Option<Kind>) -> Option<Snapshot> {
+    let path = Told::of(section.get("snapshot"), |it| it.text("weir.snapshot"));
+    let interval = Told::of(section.get("snapshot_interval"), |it| it.duration(INTERVAL));
+    if kind == Some(Kind::Redis) {
+        let why = "Redis keeps the buckets";
+        let help = "remove it, or write `kind = \"memory\"`";
+        path.without_effect(why, help);
+        interval.without_effect(why, help);
+        return None;
+    }
+    if path.is_absent() {
+        interval.without_effect(
+            "without `snapshot` there is nothing to write",
+            "remove it, or add a line such as `snapshot = \"weir.snapshot\"`",
+        );
+    }
+    let (value, text) = path.value.as_ref().zip(path.it)?;
+    if text.is_empty() || text.contains('\0') || text.ends_with('/') {
+        value.wrong(
+            &format!("is not the path of a file: {}", quote(text)),
+            "write one such as `\"weir.snapshot\"`",
+        );
+        return None;
+    }
+    let path = file::written(text, value)?;
+    Some(Snapshot { path, interval: interval.it.unwrap_or(secs(60)) })
 }

@@ -66,29 +66,47 @@ impl<'a> Section<'a> {
     ) -> Option<Value<'a>> {
         let value = self.get(key);
         if value.is_none() {
-            self.missing.push((key, example.to_owned()));
+            self.lacks(key, example);
         }
         value
     }
 
+    /// Notes that a key is not there, which was asked for and turned out to be needed.
+    pub(in crate::config) fn lacks(&mut self, key: &'static str, example: &str) {
+        self.missing.push((key, example.to_owned()));
+    }
+
     /// A table below this one; empty if the file leaves it out.
     pub(in crate::config) fn section(&mut self, key: &'static str) -> Section<'a> {
+        let (value, section) = self.either(key);
+        if let Some(value) = value {
+            value.table();
+        }
+        section
+    }
+
+    /// What may be a table or another value: that value, and the section that it is if it is one.
+    pub(in crate::config) fn either(
+        &mut self,
+        key: &'static str,
+    ) -> (Option<Value<'a>>, Section<'a>) {
         let value = self.get(key);
-        let found = value.as_ref().and_then(|value| value.table().map(|table| (value, table)));
+        let found = value.as_ref().filter(|value| value.is_table());
         let title = if self.path.is_empty() {
             format!("`[{key}]`")
         } else {
             format!("`{key}` of {}", self.title)
         };
-        Section {
+        let section = Section {
             path: self.path_of(key),
             title,
-            span: found.as_ref().map_or(self.span.clone(), |(value, _)| value.span()),
-            table: found.map(|(_, table)| table),
+            span: found.map_or(self.span.clone(), Value::span),
+            table: found.and_then(Value::table),
             asked: Vec::new(),
             missing: Vec::new(),
             notes: self.notes,
-        }
+        };
+        (value, section)
     }
 
     /// The tables below a key, each under a name of the author's choice, in the order written.
@@ -165,14 +183,20 @@ impl<'a> Section<'a> {
         self.table.is_some()
     }
 
+    /// Whether all its keys have been asked for, so that none of them will be a fault.
+    pub(in crate::config) fn is_known(&self) -> bool {
+        let asked = |key: &str| self.asked.contains(&key);
+        self.table.is_none_or(|table| table.keys().all(|key| asked(key.get_ref())))
+    }
+
     /// Notes that the section is wrong. The message goes on where its name ends.
-    pub(in crate::config) fn wrong(&self, message: &str, help: &str) {
+    pub(in crate::config) fn wrong(&self, message: &str, help: impl Into<String>) {
         let message = format!("{} {message}", self.title);
         self.notes.fault(Fault::error(self.span.clone(), message).help(help));
     }
 
     /// Notes that it is allowed and probably not meant.
-    pub(in crate::config) fn doubtful(&self, message: &str, help: &str) {
+    pub(in crate::config) fn doubtful(&self, message: &str, help: impl Into<String>) {
         let message = format!("{} {message}", self.title);
         self.notes.fault(Fault::warning(self.span.clone(), message).help(help));
     }

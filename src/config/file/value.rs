@@ -80,6 +80,10 @@ impl<'a> Value<'a> {
         self.wrong(&format!("must be {what}, not {}", self.kind()), format!("write {example}"));
     }
 
+    pub(in crate::config) fn is_table(&self) -> bool {
+        matches!(self.item(), DeValue::Table(_))
+    }
+
     pub(in crate::config) fn table(&self) -> Option<&'a DeTable<'a>> {
         match self.item() {
             DeValue::Table(table) => Some(table),
@@ -133,16 +137,36 @@ impl<'a> Value<'a> {
         fits
     }
 
+    /// An integer or a float, whatever it is; `example` is one that would do.
+    fn number(&self, example: &str) -> Option<f64> {
+        match self.item() {
+            DeValue::Integer(integer) if integer.radix() == 10 => {
+                Some(integer.as_str().parse().unwrap_or(f64::NAN))
+            }
+            DeValue::Float(float) => Some(float.as_str().parse().unwrap_or(f64::NAN)),
+            _ => {
+                self.not_a("a number", example);
+                None
+            }
+        }
+    }
+
+    /// A number from zero to `most` thousandths, in thousandths.
+    pub(in crate::config) fn thousandths(&self, most: u16) -> Option<u16> {
+        let highest = f64::from(most) / 1000.0;
+        let help = format!("a number from 0.0 to {highest}");
+        let number = self.number(&help)?;
+        if !(0.0..=highest).contains(&number) {
+            let number = quote(&number.to_string());
+            self.wrong(&format!("is out of range: {number}"), format!("write {help}"));
+            return None;
+        }
+        Some((number * 1000.0).round() as u16)
+    }
+
     /// An integer or a float, as a factor: above zero and finite.
     pub(in crate::config) fn factor(&self) -> Option<f64> {
-        let number = match self.item() {
-            DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str().parse().ok(),
-            DeValue::Float(float) => float.as_str().parse().ok(),
-            _ => {
-                self.not_a("a number", "a factor such as `1.5`");
-                return None;
-            }
-        };
+        let number = Some(self.number("a factor such as `1.5`")?);
         let fits = number.filter(|it: &f64| it.is_finite() && *it > 0.0);
         if fits.is_none() {
             self.wrong("must be a finite number above zero", "write a factor such as `1.5`");

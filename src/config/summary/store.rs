@@ -1,7 +1,9 @@
 //! Where buckets live, in one line.
 
 use super::origin;
-use crate::config::settings::{Origin, Redis, RedisAddress, RedisServers, Store, StoreKind};
+use crate::config::settings::{
+    Origin, Redis, RedisAddress, RedisServers, Snapshot, Store, StoreKind,
+};
 use crate::config::units::show_duration;
 
 /// `memory, at most 1000000 keys`, or `redis at 127.0.0.1:6379, database 0, …`.
@@ -9,7 +11,13 @@ use crate::config::units::show_duration;
 pub fn store(store: &Store) -> String {
     let room = format!("at most {} keys", store.max_keys);
     match &store.kind {
-        StoreKind::Memory => format!("memory, {room}"),
+        StoreKind::Memory => match &store.snapshot {
+            None => format!("memory, {room}"),
+            Some(Snapshot { path, interval }) => {
+                let interval = show_duration(*interval);
+                format!("memory, {room}, snapshot {} every {interval}", path.display())
+            }
+        },
         StoreKind::Redis(redis) => {
             let mut parts = self::redis(redis);
             parts.push(format!("on error {}", store.on_error.name()));

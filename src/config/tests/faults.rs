@@ -1,11 +1,22 @@
 //! Faults, each with its place, what is wrong and what to write instead.
 
-use super::{good, limit, refused, route, with_route};
+use super::{good, limit, redis, refused, route, with_route};
 
 /// Each text is refused with exactly one line, which ends as given.
-fn each(cases: &[(String, &str)]) {
+pub(super) fn each(cases: &[(String, &str)]) {
     for (text, expected) in cases {
         let lines = refused(text);
+        assert!(
+            lines.len() == 1 && lines[0].contains(expected),
+            "expected {expected:?}, got {lines:#?} for:\n{text}"
+        );
+    }
+}
+
+/// Each text is accepted with exactly one warning, which has the given words.
+pub(super) fn doubtful(cases: &[(String, &str)]) {
+    for (text, expected) in cases {
+        let lines = good(text).warnings.lines();
         assert!(
             lines.len() == 1 && lines[0].contains(expected),
             "expected {expected:?}, got {lines:#?} for:\n{text}"
@@ -51,6 +62,13 @@ fn faults_of_the_other_sections_say_what_to_write() {
         (with_route("[respond]\nheaders = [\"drfat\"]"), "did you mean `draft`?"),
         (with_route("[respond]\nheaders = [\"x\", \"x\"]"), "repeats an earlier one: `x`"),
         (with_route("[respond]\nheaders = \"x\""), "must be an array, not a string"),
+        (
+            with_route("[respond]\nretry_jitter = 0.51"),
+            "is out of range: `0.51`; write a number from",
+        ),
+        (with_route("[respond]\nretry_jitter = -0.1"), "write a number from 0.0 to 0.5"),
+        (with_route("[respond]\nretry_jitter = nan"), "`retry_jitter` is out of range"),
+        (with_route("[respond]\nretry_jitter = \"0.1\""), "must be a number, not a string"),
         (with_route("[identity]\ntrusted_proxies = [\"10.0.0.0/33\"]"), "is not a network"),
         (with_route("[identity]\nipv6_prefix = 0"), "write a number from 1 to 128"),
         (
@@ -61,6 +79,17 @@ fn faults_of_the_other_sections_say_what_to_write() {
         (
             with_route("[telemetry]\naccess_log = \"no/such/folder/access.log\""),
             "6:14: `access_log` is in a folder that does not exist: `no/such/folder`; create the",
+        ),
+        (
+            with_route("[store]\nsnapshot = \"no/such/folder/weir.snapshot\""),
+            "6:12: `snapshot` is in a folder that does not exist: `no/such/folder`; create the",
+        ),
+        (with_route("[store]\nsnapshot = \"\""), "is not the path of a file: ``; write one such"),
+        (with_route("[store]\nsnapshot = \"/tmp/\""), "is not the path of a file: `/tmp/`"),
+        (with_route("[store]\nsnapshot = true"), "`snapshot` must be a string, not a boolean"),
+        (
+            with_route("[store]\nsnapshot = \"a\"\nsnapshot_interval = \"999ms\""),
+            "write a duration from `\"1s\"` to `\"366d\"`",
         ),
         (
             with_route("[telemetry]\naccess_log = \"Cargo.toml/access.log\""),
@@ -152,7 +181,7 @@ fn limit_faults_say_what_to_write() {
         (more("burst_allowance = \"2\""), "must be a number, not a string"),
         (more("cost = 0"), "is out of range: `0`"),
         (more("algorithm = \"token-bucket\""), "did you mean `token_bucket`?"),
-        (more("algorithm = \"gcra\""), "write `token_bucket`, `sliding_window` or `fixed_window`"),
+        (more("algorithm = \"gcra\""), "write `token_bucket`, `sliding_window`, `sliding_log`,"),
         (more("missing = \"shard\""), "did you mean `shared`?"),
         (more("response_headers = \"no\""), "must be a boolean, not a string; write `true` or"),
         (with_route("[limits]\nx = 5"), "`x` must be a table, not an integer"),
@@ -169,18 +198,12 @@ fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
         (with_route("[server]\nproxy_protocol = true"), later),
         (with_route("[admin]\ntoken_env = \"T\""), later),
         (with_route("[store]\nsync_interval = \"1s\""), later),
-        (with_route("[store]\nsnapshot = \"a\""), later),
         (with_route("[guards.flood]\nkey = \"ip\""), later),
         (with_route("[tenants.a]\nrate = \"1/second\""), later),
         (with_route("[trust]"), later),
         (with_route("[access]\nallow = { ip = [] }"), later),
         (more("plans.pro.rate = \"1/second\""), later),
-        (more("strategy = \"queue\""), later),
-        (more("mode = \"shadow\""), later),
         (more("when = { method = \"POST\" }"), later),
-        (more("algorithm = \"leaky_bucket\""), "not in this version: write `token_bucket`,"),
-        (more("algorithm = \"sliding_log\""), later),
-        (more("algorithm = \"concurrency\""), later),
         (route("path = \"/*\"\nguards = [\"flood\"]"), later),
         // Only where it belongs: elsewhere it is a key like any other.
         (with_route("[respond]\nheader = []\n"), "did you mean `headers`?"),
@@ -217,6 +240,10 @@ fn route_faults_say_what_to_write() {
         (more("strip_prefix = \"/\""), "is not a plain leading part of a path: `/`"),
         (more("strip_prefix = \"/b\""), "is not how `path` begins: `/b`"),
         (more("timeout = \"0s\""), "is out of range"),
+        (more("cost = 0"), "`cost` is out of range: `0`; write a number from 1 to 1000000000"),
+        (more("cost = { max = 5 }"), "`cost` of `[[routes]]` has no `from`; add a line such as"),
+        (more("degrade = \"spare\""), "`degrade` must be a table, not a string"),
+        (more("degrade = {}"), "`degrade` of `[[routes]]` has no `upstream`; add a line such as"),
         (more("request_headers = { set = { Host = \"a\" } }"), "the header `host` cannot be"),
         (more("request_headers = { remove = [\"TE\"] }"), "the header `te` cannot be changed"),
         (more("request_headers = { set = { \"a b\" = \"a\" } }"), "cannot be the name of a header"),
@@ -255,8 +282,7 @@ fn routes_that_match_the_same_requests_are_refused_naming_both() {
 
 #[test]
 fn allowed_but_doubtful_things_are_warned_of() {
-    let warned = |text: String| good(&text).warnings.lines();
-    let cases = [
+    doubtful(&[
         (
             limit("key = \"ip\"\nrate = \"1/second\"\nalgorithm = \"fixed_window\"\nburst = 5"),
             "config.toml:10:9: warning: `burst` has no effect",
@@ -266,13 +292,22 @@ fn allowed_but_doubtful_things_are_warned_of() {
             "`cost` is 11, and the limit never holds more than 10: every request is refused",
         ),
         (
-            limit("key = \"ip\"\nrate = \"10/second\"\nburst = 5\ncost = 6"),
+            limit("key = \"ip\"\nrate = \"10/minute\"\nburst = 5\ncost = 6"),
             "`cost` is 6, and the limit never holds more than 5",
         ),
         (
             with_route("[limits.idle]\nkey = \"ip\"\nrate = \"1/second\""),
             "5:9: warning: limit `idle` is used by no route; add `\"idle\"` to the `limits`",
         ),
+        (
+            with_route("[store]\nsnapshot_interval = \"5s\""),
+            "6:21: warning: `snapshot_interval` has no effect: without `snapshot` there is nothing",
+        ),
+        (
+            redis("snapshot = \"/no/such/folder/file\""),
+            "7:12: warning: `snapshot` has no effect: Redis keeps the buckets; remove it, or write",
+        ),
+        (redis("snapshot_interval = \"5s\""), "`snapshot_interval` has no effect: Redis keeps"),
         (
             with_route("[upstreams.idle]\nservers = [\"http://a\"]"),
             "warning: upstream `idle` is used by no route",
@@ -287,7 +322,7 @@ fn allowed_but_doubtful_things_are_warned_of() {
             "9:11: warning: `missing` has no effect: no request is without this key; remove it",
         ),
         (
-            limit("key = \"ip\"\nrate = \"3/second\"\nburst_allowance = 0.1"),
+            limit("key = \"ip\"\nrate = \"3/minute\"\nburst_allowance = 0.1"),
             "warning: `burst_allowance` leaves less than one of a burst of 3",
         ),
         (
@@ -295,11 +330,7 @@ fn allowed_but_doubtful_things_are_warned_of() {
             "counts by all cookies together, so any other cookie makes a new caller; name the one",
         ),
         (route("path = \"/u/:id\""), "takes `:id` literally; write `{id}` for a parameter"),
-    ];
-    for (text, expected) in cases {
-        let lines = warned(text);
-        assert!(lines.len() == 1 && lines[0].contains(expected), "{expected:?}: {lines:#?}");
-    }
+    ]);
 }
 
 #[test]

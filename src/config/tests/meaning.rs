@@ -7,8 +7,8 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::{good, limit, route, with_route};
-use crate::config::settings::{Balance, HostPattern, LogTarget, Origin, Segment, Target};
-use crate::limit::{Key, Missing, Policy, Source};
+use crate::config::settings::{Balance, HostPattern, LogTarget, Origin, Segment, Snapshot, Target};
+use crate::limit::{Cost, Key, Missing, Policy, Source};
 
 #[test]
 fn listeners_are_one_address_or_several() {
@@ -72,6 +72,34 @@ fn rate_headers_are_chosen_by_form() {
     };
     assert_eq!(respond("[]"), [false, false, false]);
     assert_eq!(respond("[\"legacy\", \"draft\"]"), [true, false, true]);
+}
+
+#[test]
+fn a_jitter_is_kept_in_thousandths() {
+    let jitter = |written: &str| {
+        let text = with_route(&format!("[respond]\nretry_jitter = {written}"));
+        let respond = good(&text).settings.respond;
+        assert!(respond.draft && respond.x && !respond.legacy);
+        respond.retry_jitter
+    };
+    let got = ["0", "0.0", "0.1", "0.125", "0.5", "5e-1"].map(jitter);
+    assert_eq!(got, [0, 0, 100, 125, 500, 500]);
+}
+
+#[test]
+fn a_snapshot_is_a_file_that_is_written_every_so_often() {
+    let snapshot = |keys: &str| {
+        let loaded = good(&with_route(&format!("[store]\n{keys}")));
+        assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+        loaded.settings.store.snapshot
+    };
+    let every = |seconds| {
+        let (path, interval) = (PathBuf::from("weir.snapshot"), Duration::from_secs(seconds));
+        Some(Snapshot { path, interval })
+    };
+    assert_eq!(snapshot(""), None);
+    assert_eq!(snapshot("snapshot = \"weir.snapshot\""), every(60));
+    assert_eq!(snapshot("snapshot = \"weir.snapshot\"\nsnapshot_interval = \"5s\""), every(5));
 }
 
 #[test]
@@ -145,8 +173,8 @@ fn limits_carry_algorithm_cost_and_missing() {
     );
     let limit = good(&text).settings.limits.remove(0);
     assert!(matches!(limit.policy, Policy::SlidingWindow(_)));
-    assert_eq!((limit.cost, limit.missing), (5, Missing::Deny));
-    assert_eq!((limit.policy.quota(), limit.policy.window_seconds()), (1000, 10));
+    assert_eq!((&limit.cost, limit.missing), (&Cost::Fixed(5), Missing::Deny));
+    assert_eq!((limit.policy.quota(), limit.policy.window_seconds()), (1000, Some(10)));
     assert!(!limit.response_headers);
 }
 

@@ -19,12 +19,33 @@ servers = ["http://127.0.0.1:9000"]
 [limits.per-key]
 key = "header:x-api-key"
 rate = "100/second"
+[limits.in-flight]
+key = "ip"
+algorithm = "concurrency"
+limit = 10
 [[routes]]
 name = "api"
 path = "/api/*"
 upstream = "api"
-limits = ["per-key"]
+limits = ["per-key", "in-flight"]
 "#;
+
+/// What goes with a store in memory.
+const IN_MEMORY: [&str; 2] = ["snapshot", "snapshot_interval"];
+
+/// What goes with a store in Redis.
+const IN_REDIS: [&str; 10] = [
+    "url",
+    "cluster",
+    "sentinel",
+    "username",
+    "password_env",
+    "password_file",
+    "tls",
+    "prefix",
+    "timeout",
+    "on_error",
+];
 
 /// The reference with its examples of keys that have no default.
 fn uncommented() -> String {
@@ -51,14 +72,27 @@ fn reference_states_the_defaults() {
 #[test]
 fn examples_within_the_reference_are_good() {
     let files = Files::new();
-    // Some exclude each other, and each is in one of these.
-    for left_out in [&["sentinel", "password_file"][..], &["url", "password_env", "tls"]] {
+    let redis = ("kind = \"memory\"", "kind = \"redis\"");
+    let queue = ("strategy = \"reject\"", "strategy = \"queue\"");
+    let degrade = ("strategy = \"reject\"", "strategy = \"degrade\"");
+    // Some exclude each other, and each is in one of these, beside the choice that it goes with.
+    for (choices, left_out) in [
+        (
+            &[redis, queue][..],
+            &[&IN_MEMORY[..], &["timezone", "sentinel", "password_file", "degrade"]].concat(),
+        ),
+        (
+            &[redis, queue],
+            &[&IN_MEMORY[..], &["timezone", "url", "password_env", "tls", "degrade"]].concat(),
+        ),
+        (&[degrade], &[&IN_REDIS[..], &["timezone", "max_wait", "max_queue"]].concat()),
+    ] {
         let text = uncommented_but(left_out)
-            .replace("kind = \"memory\"", "kind = \"redis\"")
             .replace("/etc/weir", files.folder())
             // One that every run of the tests has.
             .replace("WEIR_REDIS_PASSWORD", "CARGO_PKG_NAME")
             .replace("WEIR_SENTINEL_PASSWORD", "CARGO_PKG_NAME");
+        let text = choices.iter().fold(text, |text, (from, to)| text.replace(from, to));
         let loaded = good(&text);
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     }
@@ -107,6 +141,8 @@ fn shipped_files_are_good() {
         include_str!("../../../config/examples/simple.toml"),
         include_str!("../../../config/examples/redis.toml"),
         include_str!("../../../config/examples/windows.toml"),
+        include_str!("../../../config/examples/algorithms.toml"),
+        include_str!("../../../config/examples/strategies.toml"),
     ] {
         let loaded = good(text);
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);

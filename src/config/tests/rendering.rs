@@ -202,6 +202,80 @@ limits
     assert_eq!(summary(&good(text)), expected);
 }
 
+#[test]
+fn summary_tells_what_is_not_as_usual() {
+    let text = r#"
+[store]
+snapshot = "weir.snapshot"
+[limits.login]
+description = "Failed logins of one address."
+key = "ip"
+algorithm = "sliding_window"
+rate = "10/hour"
+count = ["401", "5xx"]
+status = 503
+[limits.patient]
+key = "ip"
+rate = "20/second"
+cost = { from = "header:x-weight", max = 5 }
+strategy = "queue"
+response_headers = false
+[limits.spare]
+key = "global"
+refill = { every = "1m30s", amount = 50 }
+burst = 100
+strategy = "degrade"
+enabled = false
+mode = "enforce"
+[limits.slots]
+description = "Reports are slow."
+key = "header:x-api-key"
+algorithm = "concurrency"
+limit = 3
+mode = "shadow"
+candidate = { limit = 5 }
+[limits.even]
+key = "global"
+algorithm = "leaky_bucket"
+rate = "2/second"
+burst = 20
+candidate = { algorithm = "token_bucket", rate = "3/second" }
+[[routes]]
+name = "login"
+path = "/login"
+upstream = "echo"
+limits = ["login", "even"]
+cost = { from = "response:x-cost", default = 0, max = 9 }
+[[routes]]
+name = "rest"
+path = "/*"
+upstream = "echo"
+limits = ["patient", "spare", "slots"]
+degrade = { upstream = "echo" }
+"#;
+    let expected = "\
+config.toml: 2 routes, 5 limits, 0 upstreams
+listen 0.0.0.0:8080, admin 127.0.0.1:9090
+store memory, at most 1000000 keys, snapshot weir.snapshot every 1m
+
+routes
+  login  any host  /login  any method  → echo  login, even            cost by response:x-cost, else 0, up to 9
+  rest   any host  /*      any method  → echo  patient, spare, slots  degraded → echo
+
+limits
+  login    ip                sliding_window  10/hour                    cost 1                    counts 401 5xx; status 503
+    Failed logins of one address.
+  patient  ip                token_bucket    20/second       burst 20   cost up to 5              cost by header:x-weight, else 1; queue up to 3s, 100 waiting; hidden
+  spare    global            token_bucket    50 every 1m30s  burst 100  cost 1                    disabled; degrade
+  slots    header:x-api-key  concurrency     3 at a time                cost 1        missing ip  shadow
+    Reports are slow.
+    candidate: concurrency 5 at a time
+  even     global            leaky_bucket    2/second        burst 20   cost 1
+    candidate: token_bucket 3/second burst 3
+";
+    assert_eq!(summary(&good(text)), expected);
+}
+
 /// Where a password can stand, in files that are faulty in every way.
 const SECRETIVE: [&str; 8] = [
     "[store]\nulr = \"redis://me:s3cret@host/0\" # s\n",

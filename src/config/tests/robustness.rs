@@ -63,6 +63,9 @@ fn change() -> impl Strategy<Value = Change> {
         "limits",
         "echo",
         "redis://",
+        "response:",
+        "concurrency",
+        "4xx",
         "@",
         " ",
     ]);
@@ -132,6 +135,7 @@ fn messages_stay_short_and_plain_whatever_strings_hold() {
         format!("/:{}", long("a")),
         format!("http://{}/", long("a/")),
         format!("header:{}", long("a")),
+        format!("response:{}", long("a")),
         format!("redis://{}/", long("a/")),
         format!("redis://{}@a", long("%6c:")),
         format!("unix:///{}", long("a/")),

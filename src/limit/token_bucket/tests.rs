@@ -49,9 +49,9 @@ fn rounding_stays_within_a_millionth_of_any_rate() {
 #[test]
 fn a_bucket_further_ahead_than_empty_is_empty() {
     let bucket = bucket(1, Duration::from_secs(1), 5);
-    let hour_ahead = State { until: Micros(NOW.0 + 3_600_000_000), rest: 0 };
+    let hour_ahead = State::new(Micros(NOW.0 + 3_600_000_000), 0);
     let settled = bucket.settle(hour_ahead, NOW);
-    assert_eq!(settled, State { until: Micros(NOW.0 + 5_000_000), rest: 0 });
+    assert_eq!(settled, State::new(Micros(NOW.0 + 5_000_000), 0));
     let next = Micros(NOW.0 + 1_000_000);
     assert_eq!(bucket.evaluate(hour_ahead, NOW, 1), Verdict::Refuse(Retry::At(next)));
     assert!(matches!(bucket.evaluate(settled, next, 1), Verdict::Admit(_)));
@@ -131,7 +131,8 @@ fn a_bucket_owes_at_most_all_its_tokens() {
 fn a_span_is_split_as_a_state_is() {
     let bucket = bucket(3, Duration::from_secs(1), 2);
     let spent = spend(&bucket, State::default(), NOW, 1);
-    let [one, all] = bucket.spans(1);
+    let [one, all, deepest] = bucket.spans(1);
+    assert_eq!(deepest, all);
     assert_eq!((NOW.0 + one.0, one.1), (spent.until.0, spent.rest));
     let spent = spend(&bucket, spent, NOW, 1);
     assert_eq!((NOW.0 + all.0, all.1), (spent.until.0, spent.rest));

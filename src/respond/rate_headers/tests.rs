@@ -2,23 +2,17 @@ use std::time::Duration;
 
 use super::*;
 use crate::limit::token_bucket::TokenBucket;
-use crate::limit::{Key, Missing, OnError, Policy, Rate, Source, State, Verdict};
+use crate::limit::{Key, Policy, Rate, Source, State, Verdict};
 use crate::store::BucketId;
 
 const NOW: Micros = Micros(1_000_000_250_000);
-const ALL: settings::Respond = settings::Respond { draft: true, x: true, legacy: true };
+const ALL: settings::Respond =
+    settings::Respond { draft: true, x: true, legacy: true, retry_jitter: 0 };
 
 fn limit(name: &str, burst: u64, visible: bool) -> Limit {
     let rate = Rate::new(1, Duration::from_secs(1)).unwrap();
-    Limit {
-        name: name.into(),
-        key: Key(vec![Source::Ip]),
-        policy: Policy::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
-        cost: 1,
-        missing: Missing::Ip,
-        response_headers: visible,
-        on_error: OnError::Local,
-    }
+    let policy = Policy::TokenBucket(TokenBucket::new(rate, burst).unwrap());
+    Limit { response_headers: visible, ..Limit::new(name, Key(vec![Source::Ip]), policy) }
 }
 
 /// A check on a bucket of which so much has been spent just now.

@@ -29,6 +29,8 @@ fn route(host: &str, path: &str, methods: &[Method]) -> Route {
         request_headers: HeaderEdits::default(),
         response_headers: HeaderEdits::default(),
         timeout: None,
+        cost: None,
+        degrade: None,
     }
 }
 

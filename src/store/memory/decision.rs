@@ -8,8 +8,8 @@
 //! it; since locks are only released once all are held, "came before" has no cycles (two-phase
 //! locking). So what concurrent decisions do together is what they would do one after another.
 //!
-//! **Why it is all or nothing.** Every check is evaluated on copies. Only if all of them admit are
-//! the copies written.
+//! **Why it is all or nothing.** Every check is evaluated on copies. Only if all that are enforced
+//! admit are the copies written.
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -17,7 +17,8 @@ use smallvec::SmallVec;
 use super::shard::Shard;
 use super::{MemoryStore, shard_of, tag_of};
 use crate::clock::Micros;
-use crate::limit::{State, Verdict};
+use crate::limit::sliding_log::Log;
+use crate::limit::{Policy, State, Verdict};
 use crate::store::{Check, Decision};
 
 /// A request with more checks than this allocates.
@@ -42,21 +43,34 @@ enum Place {
 }
 
 /// What is to become of one bucket.
-#[derive(Clone, Copy)]
-struct Plan {
+struct Plan<'p> {
     place: Place,
+    policy: &'p Policy,
     /// Room in the table was set aside for this bucket.
     reserved: bool,
     before: State,
+    /// The same as before if it is not to be charged.
     after: State,
     /// The sum of all checks on this bucket: they count as one.
     cost: u64,
+    /// Whether its caller comes late.
+    late: bool,
+    /// The entries that a new log starts with.
+    seed: Option<Log>,
 }
 
-pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>]) -> Decision {
-    let without = Held::lock(store, checks, false).decide(checks);
+/// Whether limits are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    Decide,
+    /// Everything is charged, whether it passes or not.
+    Owe,
+}
+
+pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>], act: Act) -> Decision {
+    let without = Held::lock(store, checks, false).decide(checks, act);
     without.unwrap_or_else(|NeedsOverflow| {
-        let with = Held::lock(store, checks, true).decide(checks);
+        let with = Held::lock(store, checks, true).decide(checks, act);
         with.unwrap_or_else(|NeedsOverflow| unreachable!("the overflow shard is held"))
     })
 }
@@ -79,9 +93,9 @@ impl<'a> Held<'a> {
         Self { store, indexes, shards, overflow, now }
     }
 
-    fn decide(mut self, checks: &mut [Check<'_>]) -> Result<Decision, NeedsOverflow> {
+    fn decide(mut self, checks: &mut [Check<'_>], act: Act) -> Result<Decision, NeedsOverflow> {
         let now = self.now;
-        let mut plans: SmallVec<[Plan; USUAL]> = SmallVec::new();
+        let mut plans: SmallVec<[Plan<'_>; USUAL]> = SmallVec::new();
         // Which plan each check is part of.
         let mut parts: SmallVec<[usize; USUAL]> = SmallVec::new();
         let mut admitted = true;
@@ -91,7 +105,7 @@ impl<'a> Held<'a> {
                 None => match self.plan(&mut plans, i, checks) {
                     Ok(part) => part,
                     Err(needs) => {
-                        self.finish(&plans, false);
+                        self.finish(&mut plans, false);
                         return Err(needs);
                     }
                 },
@@ -100,46 +114,62 @@ impl<'a> Held<'a> {
             let check = &mut checks[i];
             check.now = now;
             let plan = &mut plans[part];
+            check.shared = matches!(plan.place, Place::Overflow(_));
             plan.cost = plan.cost.saturating_add(check.cost);
-            check.refused = match check.policy.evaluate(plan.before, now, plan.cost) {
-                Verdict::Admit(after) => {
-                    plan.after = after;
-                    None
-                }
+            let verdict = match act {
+                Act::Decide => self.evaluate(plan, check.late),
+                Act::Owe => Verdict::Admit(check.policy.owe(plan.before, now, plan.cost)),
+            };
+            (check.refused, plan.after) = match verdict {
+                Verdict::Admit(after) if check.spends => (None, after),
+                Verdict::Admit(_) => (None, plan.before),
                 Verdict::Refuse(retry) => {
-                    admitted = false;
-                    Some(retry)
+                    admitted &= !check.enforced;
+                    (Some(retry), plan.before)
                 }
             };
         }
         for (check, part) in checks.iter_mut().zip(&parts) {
-            let plan = plans[*part];
+            let plan = &plans[*part];
             check.state = if admitted { plan.after } else { plan.before };
         }
-        self.finish(&plans, admitted);
+        self.finish(&mut plans, admitted);
         Ok(Decision { now, admitted, alone: false })
+    }
+
+    fn evaluate(&self, plan: &Plan<'_>, late: u64) -> Verdict {
+        let (state, asked) = ((plan.before, self.now), (plan.cost, late));
+        match (plan.place, plan.policy, &plan.seed) {
+            (_, Policy::SlidingLog(it), Some(seed)) => it.evaluate_log(seed, self.now, plan.cost),
+            (Place::Own(at, tag), policy, _) => self.shards[at].evaluate(tag, policy, state, asked),
+            (Place::Overflow(tag), policy, _) => match &self.overflow {
+                Some(held) => held.evaluate(tag, policy, state, asked),
+                None => policy.evaluate_late(plan.before, self.now, plan.cost, late),
+            },
+        }
     }
 
     /// The plan of the bucket that decides check `i`: its own, if it has one or there is room for
     /// it, else one of the limit's shared ones.
-    fn plan(
+    fn plan<'p>(
         &mut self,
-        plans: &mut SmallVec<[Plan; USUAL]>,
+        plans: &mut SmallVec<[Plan<'p>; USUAL]>,
         i: usize,
-        checks: &[Check<'_>],
+        checks: &[Check<'p>],
     ) -> Result<usize, NeedsOverflow> {
         let (store, now, check) = (self.store, self.now, &checks[i]);
         let index = shard_of(check.bucket, store.shards.len());
         let at = self.indexes.partition_point(|held| *held < index);
         let tag = tag_of(check.bucket);
         let shard = &mut *self.shards[at];
+        let mut seed = None;
         let (place, reserved, before) = match shard.get(tag, check.policy, now) {
             Some(state) => (Place::Own(at, tag), false, state),
             None => {
                 let spare = |tag| checks.iter().any(|check| tag_of(check.bucket) == tag);
-                let here = |plan: &&Plan| matches!(plan.place, Place::Own(it, _) if it == at);
+                let here = |plan: &&Plan<'_>| matches!(plan.place, Place::Own(it, _) if it == at);
                 let pending = plans.iter().filter(here).filter(|plan| plan.reserved).count();
-                let reserved = store.reserve(shard, pending, now, spare);
+                let mut reserved = store.reserve(shard, pending, now, spare);
                 let overflow = overflow_tag(check);
                 // Whoever has no bucket may have spent from the shared one, so a new bucket
                 // starts as the shared one stands: moving in is no way to fresh tokens. The mark
@@ -153,28 +183,43 @@ impl<'a> Held<'a> {
                     store.release(usize::from(reserved));
                     return Err(NeedsOverflow);
                 };
+                // Places are given back where they were taken, and cannot move.
+                if reserved && check.policy.is_held() && shared.until > now {
+                    store.release(1);
+                    reserved = false;
+                }
                 let place = if reserved { Place::Own(at, tag) } else { Place::Overflow(overflow) };
+                if let (true, Some(held)) = (reserved, &self.overflow) {
+                    seed = held.log(overflow).filter(|_| shared.until > now).cloned();
+                }
                 (place, reserved, shared)
             }
         };
         if let Some(same) = plans.iter().position(|plan| plan.place == place) {
             return Ok(same);
         }
-        plans.push(Plan { place, reserved, before, after: before, cost: 0 });
+        let (policy, after) = (check.policy, before);
+        let late = check.late > 0;
+        plans.push(Plan { place, policy, reserved, before, after, cost: 0, late, seed });
         Ok(plans.len() - 1)
     }
 
     /// Writes what was decided, if it was admitted, and gives back room that nobody took.
-    fn finish(mut self, plans: &[Plan], admitted: bool) {
+    fn finish(mut self, plans: &mut [Plan<'_>], admitted: bool) {
+        let now = self.now;
         for plan in plans {
-            // What ends by now says no more than its absence.
-            let write = admitted && plan.after != plan.before && plan.after.until > self.now;
+            // What has ended says no more than its absence, unless a late caller has been charged:
+            // then it says since when the bucket is full, and what refilled is not counted twice.
+            let says = plan.after.until > now || plan.late;
+            let write = admitted && plan.after != plan.before && says;
             let mut is_new = false;
             match plan.place {
-                Place::Own(at, tag) if write => is_new = self.shards[at].put(tag, plan.after),
+                Place::Own(at, tag) if write => is_new = plan.write(&mut self.shards[at], tag, now),
                 Place::Overflow(tag) if write => {
                     if let Some(held) = &mut self.overflow {
-                        self.store.overflow.put(held, tag, plan.after, self.now);
+                        self.store.overflow.put(held, plan.after, now, |shard| {
+                            plan.write(shard, tag, now);
+                        });
                     }
                 }
                 _ => {}
@@ -186,8 +231,19 @@ impl<'a> Held<'a> {
     }
 }
 
+impl Plan<'_> {
+    /// True if the bucket is a new one.
+    fn write(&mut self, shard: &mut Shard, tag: u64, now: Micros) -> bool {
+        let Policy::SlidingLog(it) = self.policy else { return shard.put(tag, self.after) };
+        if let Some(seed) = self.seed.take() {
+            shard.put_log(tag, seed);
+        }
+        shard.charge_log(tag, it, now, self.cost)
+    }
+}
+
 /// One of the limit's shared buckets, by the keyed hash.
-fn overflow_tag(check: &Check<'_>) -> u64 {
+pub(super) fn overflow_tag(check: &Check<'_>) -> u64 {
     let mask = super::OVERFLOW_BUCKETS - 1;
     (check.limit & !mask) | (tag_of(check.bucket) & mask)
 }

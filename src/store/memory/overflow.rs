@@ -21,7 +21,13 @@ pub(super) struct Overflow {
 
 impl Overflow {
     pub(super) fn new() -> Self {
-        Self { shard: Mutex::new(Shard::new()), len: AtomicUsize::new(0), until: AtomicU64::new(0) }
+        Self::of(Shard::new())
+    }
+
+    /// With these buckets to begin with.
+    pub(super) fn of(shard: Shard) -> Self {
+        let (len, until) = (AtomicUsize::new(shard.len()), AtomicU64::new(shard.latest().0));
+        Self { shard: Mutex::new(shard), len, until }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Shard> {
@@ -36,15 +42,30 @@ impl Overflow {
         Micros(self.until.load(Ordering::Acquire))
     }
 
-    /// Writes a shared bucket. `shard` is this overflow's own, locked.
-    pub(super) fn put(&self, shard: &mut Shard, tag: u64, state: State, now: Micros) {
+    /// Makes room for one more shared bucket, and takes note of what `write` writes. `shard` is
+    /// this overflow's own, locked.
+    pub(super) fn put(
+        &self,
+        shard: &mut Shard,
+        state: State,
+        now: Micros,
+        write: impl FnOnce(&mut Shard),
+    ) {
         if shard.is_packed(0) {
             shard.purge(now, |_| false);
             shard.stretch(0);
         }
-        shard.put(tag, state);
+        write(shard);
         self.len.store(shard.len(), Ordering::Relaxed);
         self.until.fetch_max(state.until.0, Ordering::AcqRel);
+    }
+
+    /// Takes a charge out of a shared bucket again.
+    pub(super) fn give_back(&self, tag: u64, policy: &Policy, now: Micros, charge: (u64, Micros)) {
+        let mut shard = self.lock();
+        shard.give_back(tag, policy, now, charge);
+        // Places are held until they are given back: only then does the mark come down again.
+        self.until.store(shard.latest().0, Ordering::Release);
     }
 
     /// A shared bucket, drawn in to what the policy can hold, or a fresh one. `shard` is this

@@ -2,15 +2,21 @@
 //!
 //! A slot is 24 bytes and a byte of hashbrown's own. The tag stands for the key: shards are
 //! chosen by the other half of the keyed hash, so within a shard a tag is 64 unguessable bits.
+//!
+//! Most algorithms need no more than a slot holds. The entries of a `sliding_log` lie beside the
+//! table, and its slot says when the last of them ages out and what they sum up to.
 
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 
 use crate::clock::Micros;
-use crate::limit::{Policy, State};
+use crate::limit::sliding_log::{Log, SlidingLog};
+use crate::limit::{Policy, State, Verdict};
 
 #[derive(Debug)]
 pub(super) struct Shard {
     slots: HashTable<Slot>,
+    /// By tag; none that has no slot.
+    logs: HashMap<u64, Log>,
     /// No slot ends before this, so until then there is nothing to purge and a shard that is full
     /// of live buckets is not searched at every request.
     earliest: Micros,
@@ -19,12 +25,20 @@ pub(super) struct Shard {
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     tag: u64,
-    state: State,
+    until: Micros,
+    rest: u64,
+}
+
+impl Slot {
+    fn state(&self) -> State {
+        State::new(self.until, self.rest)
+    }
 }
 
 impl Shard {
-    pub(super) const fn new() -> Self {
-        Self { slots: HashTable::new(), earliest: Micros(u64::MAX) }
+    pub(super) fn new() -> Self {
+        let (slots, logs) = (HashTable::new(), HashMap::new());
+        Self { slots, logs, earliest: Micros(u64::MAX) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -38,6 +52,9 @@ impl Shard {
 
     /// The bucket's state, drawn in to what the policy can hold.
     pub(super) fn get(&mut self, tag: u64, policy: &Policy, now: Micros) -> Option<State> {
+        if let Policy::SlidingLog(it) = policy {
+            return self.get_log(tag, it, now).map(|(state, _)| state);
+        }
         let mut found = State::default();
         let present = self.update(tag, |state| {
             found = policy.settle(state, now);
@@ -46,16 +63,113 @@ impl Shard {
         present.then_some(found)
     }
 
+    /// What a log comes to, and whether it had to be drawn in.
+    fn get_log(&mut self, tag: u64, policy: &SlidingLog, now: Micros) -> Option<(State, bool)> {
+        let mut until = Micros(0);
+        if !self.update(tag, |state| {
+            until = state.until;
+            state
+        }) {
+            return None;
+        }
+        if until <= now {
+            self.logs.remove(&tag);
+        }
+        let Some(log) = self.logs.get_mut(&tag) else { return Some((State::default(), false)) };
+        let drawn = policy.settle_log(log, until, now);
+        let state = policy.sum_up(log, now);
+        if drawn {
+            self.update(tag, |_| state);
+        }
+        Some((state, drawn))
+    }
+
+    /// What a policy says of a cost, on the settled state that [`Shard::get`] has found.
+    pub(super) fn evaluate(
+        &self,
+        tag: u64,
+        policy: &Policy,
+        (state, now): (State, Micros),
+        (cost, late): (u64, u64),
+    ) -> Verdict {
+        match policy {
+            Policy::SlidingLog(it) => match self.logs.get(&tag) {
+                Some(log) => it.evaluate_log(log, now, cost),
+                None => it.evaluate_log(&Log::default(), now, cost),
+            },
+            _ => policy.evaluate_late(state, now, cost, late),
+        }
+    }
+
+    /// Charges the log of a bucket, which may be a new one. True if it is.
+    pub(super) fn charge_log(
+        &mut self,
+        tag: u64,
+        policy: &SlidingLog,
+        now: Micros,
+        cost: u64,
+    ) -> bool {
+        let log = self.logs.entry(tag).or_default();
+        policy.charge_log(log, now, cost);
+        let state = policy.sum_up(log, now);
+        self.put(tag, state)
+    }
+
+    pub(super) fn log(&self, tag: u64) -> Option<&Log> {
+        self.logs.get(&tag)
+    }
+
+    /// Gives a bucket these entries. It has to have a slot, now or with the next write.
+    pub(super) fn put_log(&mut self, tag: u64, log: Log) {
+        self.logs.insert(tag, log);
+    }
+
+    /// Takes a charge out of a bucket again.
+    pub(super) fn give_back(
+        &mut self,
+        tag: u64,
+        policy: &Policy,
+        now: Micros,
+        (cost, charged_at): (u64, Micros),
+    ) {
+        match policy {
+            Policy::SlidingLog(it) => {
+                let Some((state, drawn)) = self.get_log(tag, it, now) else { return };
+                let Some(log) = self.logs.get_mut(&tag) else { return };
+                if drawn || state.until <= now || charged_at > now {
+                    return;
+                }
+                it.give_back_log(log, now, cost, charged_at);
+                let state = it.sum_up(log, now);
+                self.update(tag, |_| state);
+            }
+            _ => {
+                self.update(tag, |state| policy.give_back(state, now, cost, charged_at));
+            }
+        }
+    }
+
+    /// The buckets that have not ended by then, with their logs.
+    pub(super) fn live(&self, now: Micros) -> impl Iterator<Item = (u64, State, Option<&Log>)> {
+        let live = self.slots.iter().filter(move |slot| slot.until > now);
+        live.map(|slot| (slot.tag, slot.state(), self.logs.get(&slot.tag)))
+    }
+
+    /// When the last of the buckets ends.
+    pub(super) fn latest(&self) -> Micros {
+        self.slots.iter().map(|slot| slot.until).max().unwrap_or_default()
+    }
+
     /// Replaces a bucket's state by what `next` makes of it. False if there is no such bucket.
     #[inline]
     pub(super) fn update(&mut self, tag: u64, next: impl FnOnce(State) -> State) -> bool {
         let Some(slot) = self.slots.find_mut(tag, |slot| slot.tag == tag) else {
             return false;
         };
-        let state = next(slot.state);
+        let state = next(slot.state());
         // A refusal writes nothing, not even the same again.
-        if state != slot.state {
-            slot.state = state;
+        if (state.until, state.rest) != (slot.until, slot.rest) {
+            (slot.until, slot.rest) = (state.until, state.rest);
             self.earliest = self.earliest.min(state.until);
         }
         true
@@ -66,7 +180,8 @@ impl Shard {
         if self.update(tag, |_| state) {
             return false;
         }
-        self.slots.insert_unique(tag, Slot { tag, state }, |slot| slot.tag);
+        let slot = Slot { tag, until: state.until, rest: state.rest };
+        self.slots.insert_unique(tag, slot, |slot| slot.tag);
         self.earliest = self.earliest.min(state.until);
         true
     }
@@ -80,9 +195,11 @@ impl Shard {
         let before = self.slots.len();
         let mut earliest = Micros(u64::MAX);
         self.slots.retain(|slot| {
-            let keep = slot.state.until > now || spare(slot.tag);
+            let keep = slot.until > now || spare(slot.tag);
             if keep {
-                earliest = earliest.min(slot.state.until);
+                earliest = earliest.min(slot.until);
+            } else if !self.logs.is_empty() {
+                self.logs.remove(&slot.tag);
             }
             keep
         });
@@ -114,7 +231,7 @@ impl Shard {
 
     #[cfg(test)]
     pub(super) fn states(&self) -> Vec<(u64, State)> {
-        let mut states: Vec<_> = self.slots.iter().map(|slot| (slot.tag, slot.state)).collect();
+        let mut states: Vec<_> = self.slots.iter().map(|slot| (slot.tag, slot.state())).collect();
         states.sort_by_key(|(tag, _)| *tag);
         states
     }

@@ -144,3 +144,26 @@ fn a_dead_bucket_of_another_shard_makes_room() {
     let own = store.shards.iter().map(|shard| shard.0.lock().len()).sum();
     assert_eq!(store.buckets(), Buckets { own, overflow: 0 });
 }
+
+/// Whoever could have passed a second ago may have the token of that second too, if it is known
+/// that the bucket was full by then.
+#[test]
+fn what_refilled_while_a_caller_was_late_is_spent_once() {
+    let (names, one) = (Names::new(), policy(1));
+    for (known, passed) in [(false, 1), (true, 2)] {
+        let clock = Clock::manual(START);
+        let store = MemoryStore::new(10, clock.clone());
+        if known {
+            assert!(store.decide_now(&mut [names.check(&one, 1, 1)]).admitted);
+            clock.advance(Duration::from_secs(5));
+            // Who asks for nothing takes nothing from it.
+            assert!(store.decide_now(&mut [names.check(&one, 1, 0)]).admitted);
+        }
+        let late = || Check { late: 1_000_000, ..names.check(&one, 1, 1) };
+        let mut admitted = 0;
+        for _ in 0..10 {
+            admitted += u32::from(store.decide_now(&mut [late()]).admitted);
+        }
+        assert_eq!(admitted, passed, "one of now, and one a second late");
+    }
+}

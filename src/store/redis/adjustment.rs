@@ -5,7 +5,7 @@ use redis::Cmd;
 use super::batch::Fence;
 use super::msgpack;
 use super::script::{Form, Script};
-use super::terms::Terms;
+use super::terms::{Asker, Terms};
 use crate::clock::Micros;
 use crate::limit::Policy;
 
@@ -25,6 +25,8 @@ pub enum Op {
     GiveBack { charged_at: Micros },
     /// [`Policy::owe`].
     Owe,
+    /// The asker holds exactly so many places as the cost says.
+    Hold,
 }
 
 /// The call that makes them. All buckets must be of one slot. With a fence, it is made once however
@@ -35,6 +37,7 @@ pub fn call(
     script: &Script,
     form: Form,
     fence: Option<Fence<'_>>,
+    asker: Asker,
 ) -> Cmd {
     let mut cmd = script.call(form, 0, 0);
     cmd.arg(adjustments.len() + usize::from(fence.is_some()));
@@ -47,10 +50,11 @@ pub fn call(
         let (op, charged_at) = match op {
             Op::GiveBack { charged_at } => (1, charged_at.0),
             Op::Owe => (2, 0),
+            Op::Hold => (3, 0),
         };
         msgpack::number(&mut argument, op);
         msgpack::number(&mut argument, charged_at);
-        Terms::new(policy, *cost).write(&mut argument);
+        Terms::new(policy, *cost).write(&mut argument, asker);
     }
     if let Some(fence) = fence {
         cmd.arg(fence.name);

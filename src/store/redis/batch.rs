@@ -9,7 +9,7 @@ use redis::Cmd;
 
 use super::msgpack;
 use super::script::{Form, Script};
-use super::terms::Terms;
+use super::terms::{Asker, Terms};
 use crate::limit::Policy;
 use crate::store::BucketId;
 
@@ -21,6 +21,20 @@ pub struct Charge<'a> {
     pub name: &'a [u8],
     pub policy: &'a Policy,
     pub cost: u64,
+    /// See [`Policy::evaluate_late`].
+    pub late: u64,
+    /// False: it is only asked whether the cost would pass.
+    pub spends: bool,
+    /// False: whether it passes decides nothing for its request.
+    pub enforced: bool,
+}
+
+impl<'a> Charge<'a> {
+    /// A charge that counts.
+    #[must_use]
+    pub fn new(bucket: BucketId, name: &'a [u8], policy: &'a Policy, cost: u64) -> Self {
+        Charge { bucket, name, policy, cost, late: 0, spends: true, enforced: true }
+    }
 }
 
 /// What keeps a call from being run once it has been given up: see `lua/fence.lua`.
@@ -72,8 +86,7 @@ pub(super) struct Request {
 #[derive(Debug)]
 struct Merged {
     key: usize,
-    policy: Policy,
-    cost: u64,
+    terms: Terms,
 }
 
 impl Batch {
@@ -119,18 +132,25 @@ impl Batch {
         for charge in charges {
             let key = self.key(&charge);
             let part = merged.iter().position(|other: &Merged| other.key == key);
+            let mut terms = Terms {
+                policy: *charge.policy,
+                cost: charge.cost,
+                late: charge.late,
+                spends: charge.spends,
+                enforced: charge.enforced,
+            };
             if let Some(part) = part {
-                merged[part].policy = *charge.policy;
-                merged[part].cost = merged[part].cost.saturating_add(charge.cost);
+                terms.cost = terms.cost.saturating_add(merged[part].terms.cost);
+                merged[part].terms = terms;
             } else {
-                merged.push(Merged { key, policy: *charge.policy, cost: charge.cost });
+                merged.push(Merged { key, terms });
             }
             self.parts.push(part.unwrap_or(merged.len() - 1));
         }
         self.reply_length += 1;
         msgpack::array(&mut self.encoded, 2 * merged.len());
         for check in merged.drain(..) {
-            let terms = self.terms(Terms::new(&check.policy, check.cost));
+            let terms = self.terms(check.terms.bounded());
             self.checks.push(terms);
             self.reply_length += self.terms[terms].numbers();
             // Lua counts from one.
@@ -164,8 +184,8 @@ impl Batch {
 
     /// The call that decides all requests.
     #[must_use]
-    pub fn call(&self, script: &Script, form: Form, fence: Option<Fence<'_>>) -> Cmd {
-        let argument = self.argument(fence.map(|fence| fence.call));
+    pub fn call(&self, script: &Script, form: Form, fence: Option<Fence<'_>>, asker: Asker) -> Cmd {
+        let argument = self.argument(fence.map(|fence| fence.call), asker);
         let mut cmd = script.call(form, self.keys.len() + 6, self.names.len() + argument.len());
         cmd.arg(self.keys.len() + usize::from(fence.is_some()));
         let mut start = 0;
@@ -180,15 +200,15 @@ impl Batch {
         cmd
     }
 
-    fn argument(&self, call: Option<u64>) -> Vec<u8> {
-        /// Five numbers of nine bytes, and the head of their array.
-        const TERMS: usize = 46;
+    fn argument(&self, call: Option<u64>, asker: Asker) -> Vec<u8> {
+        /// Nine numbers of nine bytes, and the head of their array.
+        const TERMS: usize = 82;
         let bytes = self.encoded.len() + TERMS * self.terms.len() + 32;
         let mut argument = Vec::with_capacity(bytes);
         msgpack::array(&mut argument, 2 + usize::from(call.is_some()));
         msgpack::array(&mut argument, self.terms.len());
         for terms in &self.terms {
-            terms.write(&mut argument);
+            terms.write(&mut argument, asker);
         }
         msgpack::array(&mut argument, self.requests.len());
         argument.extend_from_slice(&self.encoded);

@@ -34,6 +34,8 @@ const RENEWALS: usize = 2;
 /// After this a payment of which it is not known whether it was made counts as made: its fence may
 /// be gone.
 const FORGOTTEN: Duration = Duration::from_secs(300);
+/// It holds no places: any number that is no worker's.
+const KEEPER: usize = u16::MAX as usize;
 /// Debts that are paid in one call.
 const DEBTS: usize = 200;
 
@@ -186,11 +188,11 @@ impl Keeper {
             .ok_or_else(|| Failure::new(Reason::Other, "the probe has no valid policy"))?;
         let name = self.shared.name("probe");
         let mut batch = Batch::default();
-        let charge = Charge { bucket: BucketId(0), name: &name, policy: &policy, cost: 1 };
+        let charge = Charge::new(BucketId(0), &name, &policy, 1);
         let request = batch.push(std::iter::once(charge));
         let value = session
             .run(slot(&name), Instant::now() + PATIENCE, |form| {
-                batch.call(&script::DECIDE, form, None)
+                batch.call(&script::DECIDE, form, None, self.shared.asker(KEEPER))
             })
             .await?;
         let Value::BulkString(bytes) = value else {
@@ -249,7 +251,8 @@ impl Keeper {
         let fence = Fence { name: &self.fence, call: payment.number };
         let fence = (!session.is_cluster()).then_some(fence);
         let deadline = Instant::now() + PATIENCE;
-        let paid = adjust(session, payment.slot, &adjustments, fence, deadline).await;
+        let asker = self.shared.asker(KEEPER);
+        let paid = adjust(session, payment.slot, &adjustments, fence, asker, deadline).await;
         match paid {
             Ok(()) => Ok(()),
             Err(failure) => {

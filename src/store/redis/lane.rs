@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, interval, sleep_until, timeout, timeout_at};
 
 use super::batch::{Batch, Fence};
 use super::failure::{Failure, Reason};
@@ -16,11 +16,15 @@ use super::queue::{Call, Done, Fate, Group};
 use super::reply::{self, Reply};
 use super::script::{self, Form};
 use super::session::{Session, is_unknown_script, send};
+use super::terms::LEASE;
 use crate::clock;
 
 /// So many failures in a row, none of which says that Redis is gone, open the breaker all the
 /// same.
 const STRIKES: u32 = 3;
+
+/// How long after one that was not heard it is said again.
+const SAY_AGAIN: Duration = Duration::from_millis(100);
 
 /// How long a reply that missed its deadline is still waited for. Nobody waits with it.
 const LATE: Duration = Duration::from_secs(10);
@@ -41,8 +45,29 @@ impl Lane {
 
     async fn drive(mut self) {
         let link = self.link.clone();
+        let mut renewal = interval(LEASE / 3);
+        let mut next_word = Instant::now();
         loop {
-            let call = link.queue.next().await;
+            let restating = async {
+                link.has_to_restate().await;
+                sleep_until(next_word).await;
+            };
+            let call = tokio::select! {
+                biased;
+                call = link.queue.next() => call,
+                () = restating => {
+                    // Calls that come meanwhile wait for it, and for no longer than they may.
+                    if let Err(failure) = link.restate(Instant::now() + link.shared.timeout).await {
+                        next_word = Instant::now() + SAY_AGAIN;
+                        self.strike(&failure);
+                    }
+                    continue;
+                }
+                _ = renewal.tick() => {
+                    link.holdings.doubt_all();
+                    continue;
+                }
+            };
             let mut groups = call.take();
             let sent = Instant::now();
             self.fate = Fate::NotRun;
@@ -50,6 +75,10 @@ impl Lane {
             self.judge(&groups);
             let done = Done { sent, received: clock::look(), fate: self.fate };
             call.finish(groups, done);
+            // Redis may have given places to those who did not wait for them.
+            for it in call.abandoned() {
+                link.holdings.doubt(it.bucket, &it.name, &it.policy);
+            }
         }
     }
 
@@ -64,6 +93,10 @@ impl Lane {
             // It has waited for the call before it, or for a connection. To number what will not
             // be sent would make it look as if it had been.
             if Instant::now() >= call.deadline {
+                return fill(groups, &Failure::not_asked());
+            }
+            if let Err(failure) = link.restate(call.deadline).await {
+                self.strike(&failure);
                 return fill(groups, &Failure::not_asked());
             }
             if let Fate::Unknown(number) = self.fate
@@ -119,7 +152,7 @@ impl Lane {
         let mut form = Form::Hash;
         loop {
             let fence = Fence { name: &self.link.fence, call: number };
-            let command = batch.call(&script::DECIDE, form, Some(fence));
+            let command = batch.call(&script::DECIDE, form, Some(fence), self.link.asker());
             let mut connection = connection.clone();
             let mut sent = Box::pin(async move { send(&mut connection, &command).await });
             let Ok(answer) = timeout_at(deadline, &mut sent).await else {
@@ -139,7 +172,7 @@ impl Lane {
     /// counts as charged, and is sent no second time.
     async fn send_to_cluster(&self, nodes: &Nodes, deadline: Instant, groups: &mut [Group]) {
         let ask = async |group: &Group| {
-            let command = |form| group.batch.call(&script::DECIDE, form, None);
+            let command = |form| group.batch.call(&script::DECIDE, form, None, self.link.asker());
             let run = nodes.run(group.slot, deadline, command);
             match timeout_at(deadline, run).await.map_err(|_| Failure::timeout())?? {
                 Value::BulkString(bytes) => Ok(Reply::parse(&bytes, &group.batch)?),
@@ -173,14 +206,25 @@ impl Lane {
                 _ => health.trip(failure),
             }
         }
-        let Some(failure) = last else {
-            self.strikes = 0;
-            return;
-        };
+        match last {
+            Some(failure) => self.blame(failure),
+            None => self.strikes = 0,
+        }
+    }
+
+    /// A word that Redis has not heard.
+    fn strike(&mut self, failure: &Failure) {
+        if failure.reason != Reason::NotAsked {
+            self.link.shared.health.count(failure);
+            self.blame(failure);
+        }
+    }
+
+    fn blame(&mut self, failure: &Failure) {
         self.strikes += 1;
         if self.strikes >= STRIKES {
             self.strikes = 0;
-            health.trip(failure);
+            self.link.shared.health.trip(failure);
         }
     }
 }

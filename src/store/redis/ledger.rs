@@ -88,8 +88,8 @@ impl Ledger {
                 *known = debt;
             } else {
                 known.cost = known.cost.saturating_add(debt.cost);
-                if !matches!(debt.policy, Policy::TokenBucket(_)) {
-                    known.cost = known.cost.min(debt.policy.quota());
+                if debt.policy.refilled(Duration::MAX) == 0 {
+                    known.cost = known.cost.min(debt.policy.deepest());
                 }
                 // One that was in doubt may be older than what is known. The bucket in Redis is
                 // full from the earliest on: the later ones were noted with what is owed on top.

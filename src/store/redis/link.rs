@@ -15,15 +15,20 @@ use super::backoff::Backoff;
 use super::batch::Fence;
 use super::dialer::CONNECT_TIMEOUT;
 use super::failure::{Failure, Reason};
+use super::holdings::{Held, Holdings};
 use super::queue::Queue;
 use super::script;
 use super::session::Session;
 use super::slot::slot;
+use super::terms::Asker;
 use super::verdicts::Verdicts;
 use crate::limit::Policy;
 
 /// How long an adjustment may take. Nobody waits for it.
 const ADJUST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Buckets whose places are told in one call.
+const RESTATED: usize = 200;
 
 #[derive(Debug)]
 pub(super) struct Link {
@@ -39,6 +44,8 @@ pub(super) struct Link {
     pub(super) calls: Cell<u64>,
     /// What has become known of calls whose replies did not come in time.
     pub(super) verdicts: RefCell<Verdicts>,
+    /// The places that requests of this worker hold.
+    pub(super) holdings: Holdings,
 }
 
 impl Link {
@@ -56,6 +63,7 @@ impl Link {
             fence,
             calls: Cell::new(0),
             verdicts: RefCell::default(),
+            holdings: Holdings::default(),
         });
         tokio::task::spawn_local(link.clone().stay_connected());
         link
@@ -71,6 +79,8 @@ impl Link {
             match self.connect().await {
                 Ok(live) => {
                     backoff.reset();
+                    // What Redis knows of places may be out of date, or lost.
+                    self.holdings.doubt_all();
                     self.recent.replace(Some(live.clone()));
                     self.live.send_replace(Some(live));
                     health.link_is_up(self.worker, seen);
@@ -154,16 +164,85 @@ impl Link {
         self.lost.notify_one();
     }
 
+    pub(super) fn asker(&self) -> Asker {
+        self.shared.asker(self.worker)
+    }
+
+    /// Resolves when there is something to tell of places, and somebody to tell it to.
+    pub(super) async fn has_to_restate(&self) {
+        self.holdings.changed().await;
+        let mut live = self.live.subscribe();
+        // The sender is this link's own, and lives as long as it does.
+        let _ = live.wait_for(Option::is_some).await;
+    }
+
+    /// Tells Redis which places this worker holds, where that may not be what it knows. Between
+    /// two calls nothing is on its way that could take or give back others; only requests whose
+    /// decision has just come have to run first, and count what they hold.
+    ///
+    /// # Errors
+    /// If Redis has not heard all of it.
+    pub(super) async fn restate(&self, deadline: Instant) -> Result<(), Failure> {
+        if !self.holdings.is_doubted() {
+            return Ok(());
+        }
+        tokio::task::yield_now().await;
+        let Some(session) = self.live.borrow().clone() else { return Err(Failure::not_asked()) };
+        let telling = self.holdings.take_doubted();
+        let held = telling.held();
+        let cluster = session.is_cluster();
+        let place = |it: &Held| if cluster { slot(&it.name) } else { 0 };
+        let mut slots: Vec<u16> = held.iter().map(place).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let mut heard = Ok(());
+        for slot in slots {
+            let here: Vec<&Held> = held.iter().filter(|it| place(it) == slot).collect();
+            for some in here.chunks(RESTATED) {
+                let adjustments: Vec<_> = some.iter().map(|it| it.adjustment()).collect();
+                let told = adjust(&session, slot, &adjustments, None, self.asker(), deadline);
+                let told = timeout_at(deadline, told).await.unwrap_or(Err(Failure::timeout()));
+                if let Err(failure) = told {
+                    some.iter().for_each(|it| self.holdings.doubt(it.bucket, &it.name, &it.policy));
+                    // Without traffic nobody else finds out, and Redis may have lost all it knew.
+                    if failure.reason == Reason::Connection {
+                        self.lose();
+                    }
+                    heard = Err(failure);
+                }
+            }
+        }
+        heard
+    }
+
+    /// Charges costs to one slot, whether they pass or not, and waits until that is done.
+    ///
+    /// # Errors
+    /// If it was not, or cannot be known to be.
+    pub(super) async fn owe(
+        &self,
+        slot: u16,
+        adjustments: &[Adjustment<'_>],
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        // Without a session nothing is sent.
+        let session = self.live(deadline).await.map_err(|_| Failure::not_asked())?;
+        let owed = adjust(&session, slot, adjustments, None, self.asker(), deadline);
+        timeout_at(deadline, owed).await.unwrap_or(Err(Failure::timeout()))
+    }
+
     /// Sends adjustments to one slot, in the background. If they get lost, callers are left with
     /// less than they are due, never with more.
     pub(super) fn adjust<'a>(&self, slot: u16, adjustments: impl Iterator<Item = Adjustment<'a>>) {
         let Some(session) = self.recent.borrow().clone() else { return };
         let shared = self.shared.clone();
+        let asker = self.asker();
         let owned: Vec<Owned> = adjustments.map(Owned::from).collect();
         tokio::task::spawn_local(async move {
             let adjustments: Vec<_> = owned.iter().map(Owned::borrow).collect();
             let deadline = Instant::now() + ADJUST_TIMEOUT;
-            if let Err(failure) = adjust(&session, slot, &adjustments, None, deadline).await {
+            let sent = adjust(&session, slot, &adjustments, None, asker, deadline);
+            if let Err(failure) = sent.await {
                 shared.health.count(&failure);
             }
         });
@@ -191,16 +270,17 @@ impl Owned {
     }
 }
 
-/// Gives back, or charges what is owed, on keys that all lie in `slot`.
+/// Gives back, charges what is owed, or tells what is held, on keys that all lie in `slot`.
 pub(super) async fn adjust(
     session: &Session,
     slot: u16,
     adjustments: &[Adjustment<'_>],
     fence: Option<Fence<'_>>,
+    asker: Asker,
     deadline: Instant,
 ) -> Result<(), Failure> {
     let script = &*script::ADJUST;
-    let run =
-        session.run(slot, deadline, |form| adjustment::call(adjustments, script, form, fence));
+    let run = session
+        .run(slot, deadline, |form| adjustment::call(adjustments, script, form, fence, asker));
     run.await.map(|_| ())
 }

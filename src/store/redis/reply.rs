@@ -2,16 +2,15 @@
 
 use super::batch::{Batch, Request};
 use super::msgpack::Reader;
-use super::terms::EXACT;
+use super::terms::{EXACT, Told};
 use crate::clock::Micros;
-use crate::limit::State;
 
 #[derive(Debug)]
 pub struct Reply {
     now: Micros,
     requests: Vec<Outcome>,
     /// One for each charge, in the order they were pushed.
-    states: Vec<State>,
+    told: Vec<Told>,
 }
 
 /// The reply is not one to this batch.
@@ -48,14 +47,14 @@ impl Reply {
         self.requests[request].admitted
     }
 
-    /// The states of the request's charges, in the order they were pushed: charged if it was
-    /// admitted, else as they were. Charges on the same bucket have the same.
+    /// What became of the request's charges, in the order they were pushed. Charges on the same
+    /// bucket have the same.
     ///
     /// # Panics
     /// If the batch had no such request.
-    pub fn states(&self, request: usize) -> impl ExactSizeIterator<Item = State> + '_ {
+    pub fn told(&self, request: usize) -> impl ExactSizeIterator<Item = Told> + '_ {
         let start = request.checked_sub(1).map_or(0, |before| self.requests[before].end);
-        self.states[start..self.requests[request].end].iter().copied()
+        self.told[start..self.requests[request].end].iter().copied()
     }
 
     fn read(reader: &mut Reader<'_>, batch: &Batch) -> Option<Self> {
@@ -64,25 +63,28 @@ impl Reply {
         }
         let now = Micros(reader.number().filter(|now| *now < EXACT)?);
         let mut requests = Vec::with_capacity(batch.requests.len());
-        let mut states = Vec::with_capacity(batch.parts.len());
+        let mut told = Vec::with_capacity(batch.parts.len());
         let mut checks = Vec::new();
         let mut start = Request::default();
         for request in &batch.requests {
-            let admitted = match reader.number()? {
-                0 => false,
-                1 => true,
-                _ => return None,
-            };
+            let verdict = reader.number()?;
             checks.clear();
-            for terms in batch.terms_of(start.checks..request.checks) {
-                checks.push(terms.state(reader)?);
+            for (place, terms) in batch.terms_of(start.checks..request.checks).enumerate() {
+                let watched = verdict.checked_shr(1 + place as u32).is_some_and(|it| it & 1 == 1);
+                if watched && terms.enforced {
+                    return None;
+                }
+                checks.push(Told { would_refuse: watched, ..terms.told(reader)? });
+            }
+            if verdict.checked_shr(1 + checks.len() as u32).is_some_and(|more| more > 0) {
+                return None;
             }
             let parts = &batch.parts[start.parts..request.parts];
-            states.extend(parts.iter().map(|part| checks[*part]));
-            requests.push(Outcome { admitted, end: request.parts });
+            told.extend(parts.iter().map(|part| checks[*part]));
+            requests.push(Outcome { admitted: verdict & 1 == 1, end: request.parts });
             start = *request;
         }
-        reader.is_empty().then_some(Self { now, requests, states })
+        reader.is_empty().then_some(Self { now, requests, told })
     }
 }
 
@@ -93,7 +95,7 @@ pub fn flags(bytes: &[u8], flags: &[usize]) -> Option<Vec<bool>> {
     let mut reader = Reader(bytes);
     let length = reader.array()?;
     let numbers = (0..length).map(|_| reader.number()).collect::<Option<Vec<_>>>()?;
-    flags.iter().map(|flag| numbers.get(*flag).map(|number| *number == 1)).collect()
+    flags.iter().map(|flag| numbers.get(*flag).map(|number| number & 1 == 1)).collect()
 }
 
 #[cfg(test)]

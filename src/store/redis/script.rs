@@ -61,6 +61,10 @@ macro_rules! with_algorithms {
             include_str!("../../../lua/token_bucket.lua"),
             include_str!("../../../lua/sliding_window.lua"),
             include_str!("../../../lua/fixed_window.lua"),
+            include_str!("../../../lua/refill_bucket.lua"),
+            include_str!("../../../lua/sliding_log.lua"),
+            include_str!("../../../lua/concurrency.lua"),
+            include_str!("../../../lua/algorithms.lua"),
             include_str!($step),
         )
     };

@@ -12,6 +12,7 @@ use super::dialer::Dialer;
 use super::health::Health;
 use super::keeper::{self, Keeper};
 use super::ledger::Ledger;
+use super::terms::Asker;
 use crate::clock::Clock;
 use crate::config::settings;
 use crate::store::MemoryStore;
@@ -35,6 +36,8 @@ pub struct Shared {
     pub(super) owing: Notify,
     /// This process's name among the gateways that share the store, and how many there are.
     pub(super) node: String,
+    /// The same as a number.
+    pub(super) number: u32,
     pub(super) nodes: AtomicU64,
     pub(super) calls: IntCounter,
     pub(super) nodes_gauge: IntGauge,
@@ -64,6 +67,7 @@ impl Shared {
             ledger: Mutex::new(Ledger::new(max_keys)),
             owes: AtomicBool::new(false),
             owing: Notify::new(),
+            number: number(&node),
             node,
             nodes: AtomicU64::new(1),
             calls: metrics.store_calls.clone(),
@@ -107,6 +111,13 @@ impl Shared {
         format!("{}:@{what}", self.prefix).into_bytes()
     }
 
+    /// How one of the workers introduces itself to Redis.
+    pub(super) fn asker(&self, worker: usize) -> Asker {
+        // Workers are at most 1024, and 48 bits stay whole in a double.
+        let holder = u64::from(self.number) << 16 | worker as u64;
+        Asker { holder, around: self.clock.now() }
+    }
+
     pub(super) fn nodes(&self) -> u64 {
         self.nodes.load(Ordering::Relaxed)
     }
@@ -118,4 +129,10 @@ impl Shared {
         self.nodes.store(nodes, Ordering::Relaxed);
         self.nodes_gauge.set(nodes.cast_signed());
     }
+}
+
+/// A number for a name that others do not have.
+fn number(name: &str) -> u32 {
+    let hex = name.rsplit('-').next().and_then(|hex| u32::from_str_radix(hex, 16).ok());
+    hex.unwrap_or_else(|| name.bytes().fold(0, |sum, it| sum.wrapping_mul(31) ^ u32::from(it)))
 }

@@ -12,7 +12,7 @@ use super::Shared;
 use super::ledger::{Debt, Doubt, Ledger};
 use crate::clock::Micros;
 use crate::limit::{OnError, Policy};
-use crate::store::{Check, Decision, Names, StoreError};
+use crate::store::{Check, Decision, Lasting, Names, StoreError};
 
 /// What is written down of a check if its request passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ fn decide(
         check.refused = None;
         check.decided = check.on_error == OnError::Local;
     }
-    if checks.iter().any(|check| check.on_error == OnError::Deny) {
+    if checks.iter().any(|check| check.enforced && check.on_error == OnError::Deny) {
         checks.iter_mut().for_each(|check| check.decided = false);
         return Err(StoreError::Unavailable);
     }
@@ -84,11 +84,16 @@ fn decide(
     let decided = checks.iter_mut().filter(|check| local(check)).zip(&shared_out);
     for (check, outcome) in decided {
         (check.state, check.now, check.refused) = (outcome.state, outcome.now, outcome.refused);
+        check.shared = outcome.shared;
     }
     if !decision.admitted {
         return Ok(Decision { alone: true, ..decision });
     }
-    for (index, check) in checks.iter().enumerate().filter(|(_, check)| local(check)) {
+    // Places are not owed: Redis is told of all that are held.
+    let owes = |check: &Check<'_>| {
+        local(check) && check.spends && check.refused.is_none() && !check.policy.is_held()
+    };
+    for (index, check) in checks.iter().enumerate().filter(|(_, check)| owes(check)) {
         let doubt = match notes.get(index).unwrap_or(&Note::Owed) {
             Note::Owed => None,
             Note::Doubted(doubt) => Some(*doubt),
@@ -105,4 +110,29 @@ fn decide(
         shared.owes.store(true, Ordering::Relaxed);
     }
     Ok(Decision { alone: true, ..decision })
+}
+
+/// Charges a cost after the fact without Redis. It is owed there, unless Redis may have charged it.
+pub(super) fn owe(shared: &Shared, charge: &Lasting, owed: bool) {
+    let check = charge.check();
+    if check.on_error != OnError::Local && shared.health.is_open() {
+        return;
+    }
+    let before = shared.local.look(check.bucket).unwrap_or_default().until;
+    let charged = shared.local.owe_one(check);
+    if !owed {
+        return;
+    }
+    let debt = Debt {
+        name: charge.name().to_vec(),
+        policy: *check.policy,
+        cost: check.cost,
+        until: charged.state.until,
+        since: before.max(charged.now),
+    };
+    shared.ledger.lock().add(check.bucket, debt, None, charged.now);
+    shared.owes.store(true, Ordering::Relaxed);
+    if !shared.health.is_open() {
+        shared.owing.notify_one();
+    }
 }

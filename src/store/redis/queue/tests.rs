@@ -77,7 +77,7 @@ fn heard(ticket: &Ticket, checks: usize) -> Vec<Heard> {
         let has = (0..checks).filter(|check| part.has(*check)).collect();
         let outcome = match part.reply {
             Ok((reply, request)) => {
-                let count = reply.states(request).next().expect("a state").rest;
+                let count = reply.told(request).next().expect("a state").state.rest;
                 Ok((reply.admitted(request), count))
             }
             Err(failure) => Err(failure.reason),

@@ -6,11 +6,14 @@ use super::*;
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::token_bucket::TokenBucket;
-use crate::limit::{Policy, Rate};
+use crate::limit::{Policy, Rate, State};
 use crate::store::BucketId;
 use crate::store::redis::batch::Charge;
 use crate::store::redis::msgpack;
 use crate::store::redis::script::Form;
+use crate::store::redis::terms::Asker;
+
+const ASKER: Asker = Asker { holder: 1, around: Micros(0) };
 
 fn rate() -> Rate {
     Rate::new(10, Duration::from_secs(1)).expect("a rate")
@@ -25,8 +28,7 @@ fn batch() -> Batch {
     let bucket = Policy::TokenBucket(TokenBucket::new(rate(), 10).expect("a bucket"));
     let sliding = Policy::SlidingWindow(sliding());
     let fixed = Policy::FixedWindow(FixedWindow::new(rate()));
-    let charge =
-        |bucket, policy| Charge { bucket: BucketId(bucket), name: b"key", policy, cost: 1 };
+    let charge = |bucket, policy| Charge::new(BucketId(bucket), b"key", policy, 1);
     let mut batch = Batch::new();
     let several = [charge(1, &bucket), charge(2, &sliding), charge(1, &bucket)];
     assert_eq!(batch.push(several.into_iter()), 0);
@@ -49,10 +51,11 @@ fn charges_on_one_bucket_share_its_state() {
     let reply = Reply::parse(&encoded(&SOUND), &batch()).expect("a reply");
     assert_eq!(reply.now(), Micros(1_000));
     assert_eq!((reply.admitted(0), reply.admitted(1)), (true, false));
-    let bucket = State { until: Micros(2_000), rest: 7 };
+    let bucket = State::new(Micros(2_000), 7);
     let window = sliding().state(Micros(3_000), 4, 5);
-    assert_eq!(reply.states(0).collect::<Vec<_>>(), [bucket, window, bucket]);
-    assert_eq!(reply.states(1).collect::<Vec<_>>(), [State { until: Micros(4_000), rest: 10 }]);
+    let states = |request| reply.told(request).map(|told| told.state).collect::<Vec<_>>();
+    assert_eq!(states(0), [bucket, window, bucket]);
+    assert_eq!(states(1), [State::new(Micros(4_000), 10)]);
 }
 
 #[test]
@@ -86,7 +89,7 @@ fn a_cleared_batch_is_as_good_as_a_new_one() {
     used.clear();
     assert!(used.is_empty());
     let script = crate::store::redis::script::Script::new("");
-    let packed = |batch: &Batch| batch.call(&script, Form::Hash, None).get_packed_command();
+    let packed = |batch: &Batch| batch.call(&script, Form::Hash, None, ASKER).get_packed_command();
     assert_eq!(packed(&used), packed(&Batch::new()));
     assert!(Reply::parse(&encoded(&[1_000]), &used).is_ok());
 }

@@ -1,0 +1,69 @@
+-- token_bucket with refill: the twin of src/limit/refill.rs, and equal to it bit for bit.
+--
+-- A state is {ends, overflow}: the refill at which the bucket is full, and by how much that one
+-- overflows. The refills before it lie whole periods apart.
+--
+-- terms: {4, cost, burst, deepest, every in µs, amount}: deepest is what may be missing at most
+-- text: "ends overflow"
+
+local refill_bucket = { absent = { 0, 0 }, told = 2 }
+
+function refill_bucket.parse(text)
+  return pair(COUNTS, text) or refill_bucket.absent
+end
+
+refill_bucket.text = pair_text
+
+-- What is missing, and when the next refill comes; of a full bucket, when it would.
+local function missing(terms, state)
+  if state[1] <= now then
+    return 0, now + terms[5]
+  end
+  local refills = math.ceil((state[1] - now) / terms[5])
+  local overflow = math.min(state[2], terms[6] - 1)
+  return refills * terms[6] - overflow, state[1] - (refills - 1) * terms[5]
+end
+
+local function lacking(terms, units, next_refill)
+  local refills = math.ceil(units / terms[6])
+  return { next_refill + (refills - 1) * terms[5], refills * terms[6] - units }
+end
+
+function refill_bucket.settle(terms, state)
+  local units, next_refill = missing(terms, state)
+  if units > terms[4] then
+    return lacking(terms, terms[4], next_refill)
+  elseif units > 0 and state[2] >= terms[6] then
+    return lacking(terms, units, next_refill)
+  end
+  return state
+end
+
+-- The settled state once the cost is charged, or nil if it does not pass.
+function refill_bucket.charge(terms, state)
+  local units, next_refill = missing(terms, state)
+  units = units + terms[2]
+  if units > terms[3] then
+    return nil
+  elseif terms[2] == 0 then
+    return state
+  end
+  return lacking(terms, units, next_refill)
+end
+
+function refill_bucket.owe(terms, state)
+  local units, next_refill = missing(terms, state)
+  return lacking(terms, math.min(units + terms[2], terms[4]), next_refill)
+end
+
+-- What has been refilled since would have been without the charge, and what stays missing counts
+-- as missing since now: see the Rust.
+function refill_bucket.give_back(terms, state, charged_at)
+  local given = terms[2] - math.ceil((now - charged_at) / terms[5]) * terms[6]
+  if given <= 0 then
+    return state
+  end
+  local units = missing(terms, state) - given
+  return units > 0 and lacking(terms, units, now + terms[5]) or refill_bucket.absent
+end
+

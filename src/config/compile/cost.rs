@@ -1,0 +1,173 @@
+//! `cost`, of a limit or a route, and `count`: what is charged, and for which outcomes.
+
+use super::key::{self, of_the_connection};
+use crate::config::file::{Section, Unique, Value};
+use crate::config::suggest::{nearest, one_of, quote, shown};
+use crate::limit::rate::MAX_COUNT;
+use crate::limit::{Cost, CostSource, Outcomes, Policy, Source};
+
+const SOURCES: [&str; 3] = ["header:NAME", "query:NAME", "response:NAME"];
+
+/// A cost as it is written.
+pub(super) struct Written<'a> {
+    pub(super) cost: Cost,
+    value: Value<'a>,
+    /// Where it says what counts for requests that tell nothing.
+    default: Option<Value<'a>>,
+}
+
+/// The `cost` of a limit or a route, if it has one that is good. One that is told is at most
+/// `most`, if nothing else is written.
+pub(super) fn cost<'a>(section: &mut Section<'a>, most: u64) -> Option<Written<'a>> {
+    let (value, mut table) = section.either("cost");
+    let from = table.require("from", "from = \"header:x-weight\"").map(|value| source(&value));
+    let default = table.get("default");
+    let max = table.get("max");
+    let value = value?;
+    if !value.is_table() {
+        let cost = Cost::Fixed(value.integer(1..=MAX_COUNT)?);
+        return Some(Written { cost, value, default: None });
+    }
+    // Only the upstream may say that a request has cost nothing.
+    let told_by_caller = matches!(from, Some(Some(CostSource::Header(_) | CostSource::Query(_))));
+    let least = u64::from(told_by_caller);
+    let usual = default.as_ref().map_or(Some(1), |it| it.integer(least..=MAX_COUNT));
+    let highest = max.as_ref().map(|it| it.integer(1..=MAX_COUNT));
+    let usual = usual?;
+    let highest = highest.unwrap_or(Some(most.max(usual)))?;
+    if let Some(max) = max.filter(|_| highest < usual) {
+        max.wrong(
+            &format!("is {highest}, below the `default` of {usual}"),
+            format!("write at least {usual}, or a lower `default`"),
+        );
+        return None;
+    }
+    let cost = Cost::Told { from: from??, default: usual, max: highest };
+    Some(Written { cost, value, default })
+}
+
+impl Written<'_> {
+    /// Notes what does not go with a limit that is charged so. `whose` is how messages call it.
+    pub(super) fn check(&self, policy: &Policy, counts: bool, whose: &str) {
+        // What is charged later only has to find something there.
+        if !self.goes_with(policy, whose) || counts || self.cost.is_of_response() {
+            return;
+        }
+        let (value, cost, so) = match &self.cost {
+            Cost::Fixed(cost) => (&self.value, *cost, ": every request is refused"),
+            Cost::Told { default, .. } => {
+                (self.default.as_ref().unwrap_or(&self.value), *default, "")
+            }
+        };
+        // A cost that does not fit never passes, which is a way to close a route, too.
+        let quota = policy.quota();
+        if cost > quota {
+            value.doubtful(
+                &format!("is {cost}, and {whose} never holds more than {quota}{so}"),
+                format!("write at most {quota}, or let the limit hold more"),
+            );
+        }
+    }
+
+    /// Notes a fault if it comes too late for the policy.
+    pub(super) fn goes_with(&self, policy: &Policy, whose: &str) -> bool {
+        let late = self.cost.is_of_response() && matches!(policy, Policy::Concurrency(_));
+        if late {
+            self.value.wrong(
+                &format!("comes with the response, and {whose} counts requests in flight"),
+                "tell it by a `header:` or `query:`, or count by a rate",
+            );
+        }
+        !late
+    }
+}
+
+fn source(value: &Value<'_>) -> Option<CostSource> {
+    let text = value.text("header:x-weight")?;
+    let (kind, name) = text.split_once(':').unwrap_or((text, ""));
+    let named = match kind {
+        "header" | "response" => key::named("header", name),
+        "query" => key::named("query", name),
+        _ => {
+            let kinds = SOURCES.map(|it| it.split_once(':').map_or(it, |(kind, _)| kind));
+            let help = match nearest(kind, kinds) {
+                Some(meant) => format!("did you mean `{meant}:NAME`?"),
+                None => format!("write {}", one_of(SOURCES)),
+            };
+            value.wrong(&format!("cannot be {}", quote(text)), help);
+            return None;
+        }
+    };
+    match named {
+        Some(Source::Header(name)) if of_the_connection(name.as_str()) => {
+            let name = shown(name.as_str());
+            value.wrong(
+                &format!(
+                    "cannot be `{kind}:{name}`: it belongs to a connection, and tells no cost"
+                ),
+                format!("name one that tells a cost, such as `\"{kind}:x-cost\"`"),
+            );
+            None
+        }
+        Some(Source::Header(name)) if kind == "header" => Some(CostSource::Header(name)),
+        Some(Source::Header(name)) => Some(CostSource::Response(name)),
+        Some(Source::Query(name)) => Some(CostSource::Query(name)),
+        _ => {
+            let what = if kind == "query" { "parameter" } else { "header" };
+            value.wrong(
+                &format!("does not name a {what}: {}", quote(text)),
+                format!("write one such as `\"{kind}:x-cost\"`"),
+            );
+            None
+        }
+    }
+}
+
+/// `count`: one status or class, or several.
+pub(super) fn count(value: &Value<'_>) -> Option<Outcomes> {
+    let entries = value.one_or_more();
+    if entries.is_empty() {
+        value.wrong(
+            "is empty: nothing would be charged",
+            "name statuses such as `\"4xx\"`, or leave it out to charge every request",
+        );
+        return None;
+    }
+    let mut seen = Unique::new();
+    let mut ranges = Vec::new();
+    for entry in &entries {
+        let Some(range) = outcome(entry) else { continue };
+        if seen.insert(range, entry) {
+            ranges.push(range);
+        }
+    }
+    (ranges.len() == entries.len()).then_some(Outcomes(ranges))
+}
+
+fn outcome(value: &Value<'_>) -> Option<(u16, u16)> {
+    let text = value.text("4xx")?;
+    let found = range(text);
+    if found.is_none() {
+        let lower = text.to_ascii_lowercase();
+        let help = match range(&lower) {
+            Some(_) => format!("write `\"{lower}\"`"),
+            None => {
+                "write a status from 100 to 599 such as `\"401\"`, or a class such as `\"4xx\"`"
+                    .to_owned()
+            }
+        };
+        value.wrong(&format!("is not a status: {}", quote(text)), help);
+    }
+    found
+}
+
+fn range(text: &str) -> Option<(u16, u16)> {
+    let digit = |digit: &u8| digit.is_ascii_digit().then(|| u16::from(digit - b'0'));
+    let [class, tens, ones] = text.as_bytes() else { return None };
+    let class = digit(class).filter(|it| (1..=5).contains(it))? * 100;
+    if [tens, ones] == [&b'x', &b'x'] {
+        return Some((class, class + 99));
+    }
+    let status = class + digit(tens)? * 10 + digit(ones)?;
+    Some((status, status))
+}

@@ -1,0 +1,30 @@
+//! Room for debts, where limits and routes come together.
+//!
+//! What is charged once the response is known cannot be refused any more, so a limit that is
+//! charged so must be able to owe it.
+
+use crate::config::settings::Route;
+use crate::limit::{Cost, Limit};
+
+pub(super) fn leave_room(limits: &mut [Limit], routes: &[Route]) {
+    let mut debts: Vec<u64> = limits.iter().map(|limit| debt(limit, &limit.cost)).collect();
+    for route in routes {
+        let Some(cost) = &route.cost else { continue };
+        for &at in &route.limits {
+            debts[at] = debts[at].max(debt(&limits[at], cost));
+        }
+    }
+    for (limit, debt) in limits.iter_mut().zip(debts).filter(|(_, debt)| *debt > 0) {
+        limit.policy = limit.policy.with_debt(debt);
+        limit.candidate = limit.candidate.map(|it| it.with_debt(debt));
+    }
+}
+
+/// How far below zero requests of that cost may push a limit.
+fn debt(limit: &Limit, cost: &Cost) -> u64 {
+    match cost {
+        _ if !limit.charges_later(cost) => 0,
+        Cost::Fixed(_) => limit.policy.quota(),
+        Cost::Told { .. } => cost.most(),
+    }
+}

@@ -1,0 +1,102 @@
+//! What an admitted request leaves to be done: charges that wait for its response, and places that
+//! it holds until it has ended.
+//!
+//! Whatever becomes of the request, both happen once. If its response is never known, because the
+//! client has left or something broke, it is charged as one whose client left.
+
+use std::mem;
+use std::rc::Rc;
+
+use http::{HeaderMap, StatusCode};
+
+use super::Gateway;
+use super::live::Live;
+use crate::limit::Cost;
+use crate::store::{AnyStore, Lasting, Store};
+use crate::telemetry::CLIENT_GONE;
+
+#[derive(Debug)]
+pub struct Dues {
+    gateway: Rc<Gateway>,
+    /// The configuration that the request was admitted by.
+    live: Rc<Live>,
+    held: Vec<Lasting>,
+    later: Vec<Due>,
+}
+
+/// A charge that waits for the response.
+#[derive(Debug)]
+pub struct Due {
+    /// What to charge if the response does not say so itself.
+    pub charge: Lasting,
+    pub cost: Cost,
+    /// An index into the limits, for the outcomes that count.
+    pub rule: usize,
+}
+
+impl Due {
+    /// The charge, now that the response is known.
+    fn charge(mut self, live: &Live, status: StatusCode, headers: &HeaderMap) -> Option<Lasting> {
+        let count = live.shared.limits[self.rule].limit.count.as_ref();
+        if count.is_some_and(|outcomes| !outcomes.has(status)) {
+            return None;
+        }
+        if let Some(told) = self.cost.of_response(headers) {
+            self.charge.cost = told;
+        }
+        (self.charge.cost > 0).then_some(self.charge)
+    }
+}
+
+impl Dues {
+    #[must_use]
+    pub fn new(
+        gateway: Rc<Gateway>,
+        live: Rc<Live>,
+        (held, later): (Vec<Lasting>, Vec<Due>),
+    ) -> Self {
+        Dues { gateway, live, held, later }
+    }
+
+    /// Whether places are held until the request has ended.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Makes the charges that waited for the response, and says which they were.
+    pub async fn settle(&mut self, status: StatusCode, headers: &HeaderMap) -> Vec<Lasting> {
+        let charges = self.charges(status, headers);
+        if charges.is_empty() {
+            return charges;
+        }
+        AnyStore::owe_surely(&self.gateway.store, charges).await
+    }
+
+    fn charges(&mut self, status: StatusCode, headers: &HeaderMap) -> Vec<Lasting> {
+        let (live, later) = (&self.live, mem::take(&mut self.later));
+        // The limit may have other numbers by now, and its buckets with it.
+        let now = self.gateway.live.borrow().clone();
+        let charge = |due: Due| {
+            let prefix = live.shared.limits[due.rule].prefix;
+            let rule = now.shared.limits.iter().find(|rule| rule.prefix == prefix)?;
+            let charge = due.charge(live, status, headers)?;
+            Some(charge.under(rule.limit.policy))
+        };
+        later.into_iter().filter_map(charge).collect()
+    }
+}
+
+impl Drop for Dues {
+    fn drop(&mut self) {
+        if !self.later.is_empty() {
+            let gone = StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST);
+            let charges = self.charges(gone, &HeaderMap::new());
+            self.gateway.store.owe_unheard(&charges);
+        }
+        if !self.held.is_empty() {
+            self.gateway.store.release(&self.held);
+            self.gateway.queues.freed(self.held.iter().map(Lasting::bucket));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a request costs, and which outcomes are charged at all.
+//!
+//! A cost that a caller writes is never trusted: what is no plain whole number, or is zero, counts
+//! as the default, and what is above the maximum counts as the maximum. No cost gives tokens back.
+
+use http::{HeaderMap, HeaderName, StatusCode};
+
+use super::key::query_values;
+
+/// What one request costs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cost {
+    Fixed(u64),
+    Told {
+        from: CostSource,
+        /// When nothing, or nothing sensible, is told.
+        default: u64,
+        /// What counts for anything above it.
+        max: u64,
+    },
+}
+
+/// Where a cost is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CostSource {
+    Header(HeaderName),
+    /// A parameter of the query, percent-decoded.
+    Query(String),
+    /// A header of the response: charged after the fact.
+    Response(HeaderName),
+}
+
+impl Cost {
+    #[must_use]
+    pub fn is_of_response(&self) -> bool {
+        matches!(self, Cost::Told { from: CostSource::Response(_), .. })
+    }
+
+    /// The header of the request that tells it.
+    #[must_use]
+    pub fn header(&self) -> Option<&HeaderName> {
+        match self {
+            Cost::Told { from: CostSource::Header(name), .. } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// What a request is told to cost, before anything is known of its response.
+    #[must_use]
+    pub fn of_request(&self, headers: &HeaderMap, query: Option<&str>) -> u64 {
+        match self {
+            Cost::Fixed(cost) => *cost,
+            Cost::Told { from: CostSource::Header(name), default, max } => {
+                let mut values = headers.get_all(name).iter();
+                match (values.next(), values.next()) {
+                    (Some(value), None) => told(value.as_bytes(), 1, *default, *max),
+                    _ => *default,
+                }
+            }
+            Cost::Told { from: CostSource::Query(name), default, max } => {
+                let mut values = query_values(query, name);
+                match (values.next(), values.next()) {
+                    (Some(value), None) => told(&value, 1, *default, *max),
+                    _ => *default,
+                }
+            }
+            Cost::Told { from: CostSource::Response(_), default, .. } => *default,
+        }
+    }
+
+    /// What a response says that its request has cost, if that is where it is told. The upstream
+    /// may say that it was nothing.
+    #[must_use]
+    pub fn of_response(&self, headers: &HeaderMap) -> Option<u64> {
+        let Cost::Told { from: CostSource::Response(name), default, max } = self else {
+            return None;
+        };
+        let mut values = headers.get_all(name).iter();
+        Some(match (values.next(), values.next()) {
+            (Some(value), None) => told(value.as_bytes(), 0, *default, *max),
+            _ => *default,
+        })
+    }
+
+    /// The most that a request can cost.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        match self {
+            Cost::Fixed(cost) => *cost,
+            Cost::Told { default, max, .. } => *max.max(default),
+        }
+    }
+}
+
+/// The number that some digits spell, if it is at least `least`.
+fn told(text: &[u8], least: u64, default: u64, max: u64) -> u64 {
+    let text = text.trim_ascii();
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return default;
+    }
+    let add = |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    match text.iter().fold(0, add) {
+        small if small < least => default,
+        cost => cost.min(max),
+    }
+}
+
+/// Statuses, as ranges with both ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcomes(pub Vec<(u16, u16)>);
+
+impl Outcomes {
+    #[must_use]
+    pub fn has(&self, status: StatusCode) -> bool {
+        let status = status.as_u16();
+        self.0.iter().any(|(first, last)| (*first..=*last).contains(&status))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn by(from: CostSource) -> Cost {
+        Cost::Told { from, default: 2, max: 100 }
+    }
+
+    fn headers(values: &[&str]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for value in values {
+            map.append("x-cost", HeaderValue::from_str(value).expect("a value"));
+        }
+        map
+    }
+
+    #[test]
+    fn whatever_is_no_cost_counts_as_the_default() {
+        let name = HeaderName::from_static("x-cost");
+        let (asked, answered) =
+            (by(CostSource::Header(name.clone())), by(CostSource::Response(name)));
+        for bad in
+            ["-5", "NaN", "inf", "1e309", "1e3", "0x10", "", "+5", "5.0", "5,6", "1_0", "\u{665}"]
+        {
+            let Ok(value) = HeaderValue::from_bytes(bad.as_bytes()) else { panic!("{bad}") };
+            let mut map = HeaderMap::new();
+            map.insert("x-cost", value);
+            assert_eq!(asked.of_request(&map, None), 2, "{bad}");
+            assert_eq!(answered.of_response(&map), Some(2), "{bad}");
+        }
+        assert_eq!(asked.of_request(&headers(&[]), None), 2);
+        assert_eq!(asked.of_request(&headers(&["3", "4"]), None), 2, "which one?");
+    }
+
+    #[test]
+    fn a_caller_cannot_ask_for_nothing_and_an_upstream_can() {
+        let name = HeaderName::from_static("x-cost");
+        let zero = headers(&["0"]);
+        assert_eq!(by(CostSource::Header(name.clone())).of_request(&zero, None), 2);
+        assert_eq!(by(CostSource::Response(name)).of_response(&zero), Some(0));
+    }
+
+    #[test]
+    fn more_than_the_most_counts_as_the_most() {
+        let cost = by(CostSource::Header(HeaderName::from_static("x-cost")));
+        for (told, counts) in [("1", 1), ("007", 7), (" 99 ", 99), ("101", 100)] {
+            assert_eq!(cost.of_request(&headers(&[told]), None), counts, "{told}");
+        }
+        for huge in ["999999999999", "99999999999999999999999999999999"] {
+            assert_eq!(cost.of_request(&headers(&[huge]), None), 100, "{huge}");
+        }
+    }
+
+    #[test]
+    fn a_query_tells_a_cost_as_a_header_does() {
+        let cost = by(CostSource::Query("n".into()));
+        for (query, counts) in
+            [("n=7", 7), ("a=1&%6e=%37", 7), ("n=-1", 2), ("n=3&n=4", 2), ("m=7", 2), ("n", 2)]
+        {
+            assert_eq!(cost.of_request(&HeaderMap::new(), Some(query)), counts, "{query}");
+        }
+        assert_eq!(cost.of_request(&HeaderMap::new(), None), 2);
+    }
+
+    #[test]
+    fn outcomes_are_ranges_of_statuses() {
+        let outcomes = Outcomes(vec![(400, 499), (503, 503)]);
+        let has = |status| outcomes.has(StatusCode::from_u16(status).expect("a status"));
+        let counted: Vec<u16> =
+            [200, 399, 400, 401, 499, 500, 503].into_iter().filter(|it| has(*it)).collect();
+        assert_eq!(counted, [400, 401, 499, 503]);
+    }
+}

@@ -1,0 +1,282 @@
+//! `sliding_log`: every request of the last `W`, with its cost; at most `N` in any of them.
+//!
+//! The log itself is a [`Log`]; what is told of it, and what stores hand around, is a [`State`]:
+//! `until` is when the last entry is `W` old, `rest` the sum of those younger than that, and `next`
+//! when enough of the oldest have aged out for more to be left: one, unless the log is in debt.
+//!
+//! Entries carry the running total, so the sum of any stretch is a difference and everything is
+//! found by bisection, however long the log is. Requests of the same microsecond are one entry
+//! with their sum. An entry that lies ahead of `now`, after a step back of the clock, counts as
+//! made now: it stays used for `W` and no longer.
+
+use std::collections::VecDeque;
+
+use super::policy::{Report, Retry, State, Verdict};
+use super::rate::Rate;
+use crate::clock::Micros;
+
+/// The most a log counts. It takes 16 bytes for each, and up to as much again for room to grow.
+pub const MAX_COUNT: u64 = 100_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SlidingLog {
+    rate: Rate,
+    /// How far beyond `N` charges after the fact may push it.
+    debt: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a sliding_log counts at most {MAX_COUNT}")]
+pub struct CountError;
+
+/// Oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Log {
+    entries: VecDeque<Entry>,
+    /// The running total before the first entry.
+    base: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    at: u64,
+    /// The running total with this entry.
+    total: u64,
+}
+
+impl Log {
+    /// The log that is sure to count as much, for as long, as a state tells: one entry.
+    #[must_use]
+    pub fn of(state: State, policy: &SlidingLog) -> Self {
+        let at = state.until.0.saturating_sub(policy.rate.period_us());
+        Self { entries: VecDeque::from([Entry { at, total: state.rest }]), base: 0 }
+    }
+
+    /// The instants and costs, oldest first.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = (Micros, u64)> {
+        let mut before = self.base;
+        self.entries.iter().map(move |entry| {
+            let cost = entry.total - before;
+            before = entry.total;
+            (Micros(entry.at), cost)
+        })
+    }
+
+    /// Adds an entry at the end. One at the instant of the last is part of it.
+    pub fn push(&mut self, at: Micros, cost: u64) {
+        let total = self.total() + cost;
+        match self.entries.back_mut() {
+            Some(last) if last.at >= at.0 => last.total = total,
+            _ => self.entries.push_back(Entry { at: at.0, total }),
+        }
+    }
+
+    fn total(&self) -> u64 {
+        self.entries.back().map_or(self.base, |last| last.total)
+    }
+
+    fn last(&self) -> u64 {
+        self.entries.back().map_or(0, |last| last.at)
+    }
+
+    /// How many entries are as old as that, and their running total.
+    fn aged(&self, by: u64) -> (usize, u64) {
+        let count = self.entries.partition_point(|entry| entry.at <= by);
+        let total = count.checked_sub(1).map_or(self.base, |last| self.entries[last].total);
+        (count, total)
+    }
+}
+
+impl SlidingLog {
+    /// # Errors
+    /// If the rate's count is more than a log counts.
+    pub fn new(rate: Rate) -> Result<Self, CountError> {
+        if rate.count() > MAX_COUNT { Err(CountError) } else { Ok(Self { rate, debt: 0 }) }
+    }
+
+    /// The same with room for so much debt.
+    #[must_use]
+    pub fn with_debt(self, debt: u64) -> Self {
+        Self { debt: debt.min(MAX_COUNT), ..self }
+    }
+
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// What may be counted at most.
+    #[must_use]
+    pub fn deepest(&self) -> u64 {
+        self.rate.count() + self.debt
+    }
+
+    /// Draws in entries that lie ahead of `now`. If that makes a live log end at another instant
+    /// than `until`, or another period does, what has aged out is gone for good. False if nothing
+    /// has changed.
+    pub fn settle_log(&self, log: &mut Log, until: Micros, now: Micros) -> bool {
+        let ahead = log.last() > now.0;
+        if ahead {
+            let total = log.total();
+            while log.entries.back().is_some_and(|last| last.at >= now.0) {
+                log.entries.pop_back();
+            }
+            log.entries.push_back(Entry { at: now.0, total });
+        }
+        let ends = self.out(log.last());
+        let changed = ahead || (ends > now && ends != until);
+        if changed {
+            self.forget(log, now);
+        }
+        changed
+    }
+
+    /// What a settled log comes to.
+    #[must_use]
+    pub fn sum_up(&self, log: &Log, now: Micros) -> State {
+        let (aged, gone) = self.aged(log, now);
+        match log.entries.get(aged) {
+            None => State::default(),
+            Some(oldest) => {
+                let rest = log.total() - gone;
+                // In debt, nothing is left before more than that has aged out.
+                let next = match rest.checked_sub(self.rate.count()) {
+                    Some(debt) if debt > 0 => self.aged_out(log, gone + debt + 1),
+                    _ => self.out(oldest.at),
+                };
+                State { until: self.out(log.last()), rest, next }
+            }
+        }
+    }
+
+    /// Decides one cost against a settled log. The log stays as it is.
+    #[must_use]
+    pub fn evaluate_log(&self, log: &Log, now: Micros, cost: u64) -> Verdict {
+        if cost > self.rate.count() {
+            return Verdict::Refuse(Retry::Never);
+        }
+        let state = self.sum_up(log, now);
+        // What has to age out before it passes.
+        match (state.rest + cost).checked_sub(self.rate.count()).filter(|excess| *excess > 0) {
+            None if cost == 0 => Verdict::Admit(state),
+            None => Verdict::Admit(self.with_cost(state, now, cost)),
+            Some(excess) => {
+                let enough = log.total() - state.rest + excess;
+                Verdict::Refuse(Retry::At(self.aged_out(log, enough)))
+            }
+        }
+    }
+
+    /// Charges a settled log, and forgets what has aged out. Never beyond what it may hold.
+    pub fn charge_log(&self, log: &mut Log, now: Micros, cost: u64) {
+        let (_, gone) = self.aged(log, now);
+        let room = self.deepest().saturating_sub(log.total() - gone);
+        if cost.min(room) == 0 {
+            return;
+        }
+        self.forget(log, now);
+        log.push(now, cost.min(room));
+        // A log that was long once does not stay large for ever.
+        if log.entries.capacity() > 4 * log.entries.len().max(4) {
+            log.entries.shrink_to(2 * log.entries.len());
+        }
+    }
+
+    /// Takes a cost out again that was charged at that instant, if it has not aged out.
+    pub fn give_back_log(&self, log: &mut Log, now: Micros, cost: u64, charged_at: Micros) {
+        let (aged, _) = self.aged(log, now);
+        let Ok(place) = log.entries.binary_search_by_key(&charged_at.0, |entry| entry.at) else {
+            return;
+        };
+        if place < aged {
+            return;
+        }
+        let before = place.checked_sub(1).map_or(log.base, |it| log.entries[it].total);
+        let given = cost.min(self.deepest() + 1).min(log.entries[place].total - before);
+        log.entries.iter_mut().skip(place).for_each(|entry| entry.total -= given);
+        if log.entries[place].total == before {
+            log.entries.remove(place);
+        }
+        self.forget(log, now);
+    }
+
+    /// From a state alone: by the log that is sure to count as much.
+    #[must_use]
+    pub fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
+        self.evaluate_log(&self.known(state, now), now, cost)
+    }
+
+    #[must_use]
+    pub fn settle(&self, state: State, now: Micros) -> State {
+        if state.until.0 <= now.0 + self.rate.period_us() {
+            return state;
+        }
+        let until = self.out(now.0);
+        State { until, next: state.next.min(until), ..state }
+    }
+
+    #[must_use]
+    pub fn report(&self, state: State, now: Micros) -> Report {
+        let (count, used) = (self.rate.count(), if state.until <= now { 0 } else { state.rest });
+        if used == 0 {
+            return Report { remaining: count, grows_at: now, full_at: now };
+        }
+        let remaining = count.saturating_sub(used);
+        let grows_at = if state.next > now { state.next } else { state.until };
+        Report { remaining, grows_at, full_at: state.until }
+    }
+
+    #[must_use]
+    pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
+        let state = if state.until <= now { State::default() } else { state };
+        let room = self.deepest().saturating_sub(state.rest);
+        if cost.min(room) == 0 { state } else { self.with_cost(state, now, cost.min(room)) }
+    }
+
+    /// As far as a state alone can tell.
+    #[must_use]
+    pub(super) fn give_back(&self, state: State, cost: u64) -> State {
+        match state.rest.saturating_sub(cost) {
+            0 => State::default(),
+            rest => State { rest, ..state },
+        }
+    }
+
+    fn known(&self, state: State, now: Micros) -> Log {
+        if state.until <= now { Log::default() } else { Log::of(state, self) }
+    }
+
+    fn with_cost(&self, state: State, now: Micros, cost: u64) -> State {
+        let until = self.out(now.0);
+        let next = if state.rest == 0 { until } else { state.next };
+        State { until, rest: state.rest + cost, next }
+    }
+
+    /// What has aged out counts no more, whatever the period becomes.
+    fn forget(&self, log: &mut Log, now: Micros) {
+        let (aged, gone) = self.aged(log, now);
+        log.entries.drain(..aged);
+        log.base = gone;
+    }
+
+    fn aged(&self, log: &Log, now: Micros) -> (usize, u64) {
+        match now.0.checked_sub(self.rate.period_us()) {
+            Some(by) => log.aged(by),
+            None => (0, log.base),
+        }
+    }
+
+    /// When the entries up to that running total have aged out.
+    fn aged_out(&self, log: &Log, total: u64) -> Micros {
+        let last = log.entries.partition_point(|entry| entry.total < total);
+        self.out(log.entries[last].at)
+    }
+
+    /// When an entry of that instant ages out.
+    fn out(&self, at: u64) -> Micros {
+        Micros(at + self.rate.period_us())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! Places that requests hold until they end, in the embedded store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+use weir::clock::{Clock, Micros};
+use weir::limit::concurrency::Concurrency;
+use weir::limit::{Policy, Retry};
+use weir::store::{Check, MemoryStore};
+
+use crate::concurrency::Dice;
+use crate::decider::{Ask, Names};
+
+const NOW: Micros = Micros(1_700_000_000_000_000);
+const KEYS: u64 = 6;
+
+fn places(limit: u64) -> Policy {
+    Policy::Concurrency(Concurrency::new(limit).expect("a limit"))
+}
+
+/// What a request does: takes places of a key, or ends and gives back what it has.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Begin { key: u64, cost: u64 },
+    End { which: usize },
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        3 => (0..KEYS, 0..4_u64).prop_map(|(key, cost)| Event::Begin { key, cost }),
+        2 => any::<usize>().prop_map(|which| Event::End { which }),
+    ];
+    prop::collection::vec(event, 1..120)
+}
+
+/// Requests in flight, as the store and as simple counting sees them.
+struct World<'a> {
+    store: MemoryStore,
+    names: Names,
+    policy: &'a Policy,
+    running: Vec<(u64, Check<'a>)>,
+}
+
+impl<'a> World<'a> {
+    fn new(max_keys: usize, policy: &'a Policy) -> Self {
+        let store = MemoryStore::new(max_keys, Clock::manual(NOW));
+        Self { store, names: Names::new(), policy, running: Vec::new() }
+    }
+
+    fn in_flight(&self, key: u64) -> u64 {
+        self.running.iter().filter(|(of, _)| *of == key).map(|(_, check)| check.cost).sum()
+    }
+
+    fn begin(&mut self, key: u64, cost: u64) -> Option<Retry> {
+        let mut checks = [self.names.check(&Ask { policy: self.policy, key, cost })];
+        let admitted = self.store.decide_now(&mut checks).admitted;
+        let [check] = checks;
+        assert_eq!(admitted, check.refused.is_none());
+        if admitted {
+            self.running.push((key, check));
+        }
+        check.refused
+    }
+
+    fn end(&mut self, which: usize) {
+        if let Some(which) = which.checked_rem(self.running.len()) {
+            let (_, check) = self.running.swap_remove(which);
+            self.store.give_back(&check, check.now);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_request_begins_if_and_only_if_its_places_are_free(
+        limit in 1..8_u64, events in events(),
+    ) {
+        let policy = places(limit);
+        let mut world = World::new(100, &policy);
+        for event in events {
+            match event {
+                Event::End { which } => world.end(which),
+                Event::Begin { key, cost } => {
+                    let in_flight = world.in_flight(key);
+                    let refused = world.begin(key, cost);
+                    let expected = match in_flight + cost {
+                        _ if cost > limit => Some(Retry::Never),
+                        sum if sum > limit => Some(Retry::At(Micros(NOW.0 + 1_000_000))),
+                        _ => None,
+                    };
+                    prop_assert_eq!(refused, expected);
+                }
+            }
+        }
+    }
+
+    /// Keys move between buckets of their own and shared ones, and no place gets lost or is given
+    /// back to a bucket that it was not taken from.
+    #[test]
+    fn a_full_table_neither_exceeds_a_limit_nor_loses_a_place(
+        limit in 1..8_u64, max_keys in 0..4_usize, events in events(),
+    ) {
+        let policy = places(limit);
+        let mut world = World::new(max_keys, &policy);
+        for event in events {
+            match event {
+                Event::End { which } => world.end(which),
+                Event::Begin { key, cost } => {
+                    world.begin(key, cost);
+                    prop_assert!(world.in_flight(key) <= limit);
+                }
+            }
+        }
+        while !world.running.is_empty() {
+            world.end(0);
+        }
+        for key in 0..KEYS {
+            prop_assert_eq!(world.begin(key, limit), None);
+            world.end(0);
+        }
+    }
+}
+
+#[test]
+fn a_place_in_a_shared_bucket_goes_back_there_even_if_there_is_room_by_then() {
+    let policy = places(2);
+    let mut world = World::new(1, &policy);
+    assert_eq!(world.begin(0, 1), None);
+    assert_eq!(world.begin(1, 2), None);
+    assert_eq!([false, true], [0, 1].map(|place: usize| world.running[place].1.shared));
+    // The table's only place is free again, but what the second holds is not in it.
+    world.end(0);
+    assert!(world.begin(1, 1).is_some());
+    world.end(0);
+    assert_eq!(world.begin(1, 2), None);
+    assert!(!world.running[0].1.shared);
+}
+
+#[test]
+fn many_threads_never_hold_more_than_the_limit_and_leave_nothing_behind() {
+    const LIMIT: u64 = 5;
+    let policy = places(LIMIT);
+    // With room for all keys, for some, and for none.
+    for max_keys in [100, 3, 0] {
+        let store = MemoryStore::new(max_keys, Clock::system());
+        let names = Names::new();
+        let held = [(); KEYS as usize].map(|()| AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for seed in 0..8 {
+                let (store, names, held, policy) = (&store, &names, &held, &policy);
+                scope.spawn(move || {
+                    let (mut dice, mut running) = (Dice(seed), Vec::new());
+                    for _ in 0..3_000 {
+                        if dice.below(2) == 0 && !running.is_empty() {
+                            let (key, check): (u64, Check<'_>) =
+                                running.swap_remove(dice.below(running.len() as u64) as usize);
+                            held[key as usize].fetch_sub(check.cost, Ordering::SeqCst);
+                            store.give_back(&check, check.now);
+                            continue;
+                        }
+                        let (key, cost) = (dice.below(KEYS), 1 + dice.below(2));
+                        let mut check = [names.check(&Ask { policy, key, cost })];
+                        if store.decide_now(&mut check).admitted {
+                            let before = held[key as usize].fetch_add(cost, Ordering::SeqCst);
+                            assert!(before + cost <= LIMIT);
+                            running.push((key, check[0]));
+                        }
+                    }
+                    for (key, check) in running {
+                        held[key as usize].fetch_sub(check.cost, Ordering::SeqCst);
+                        store.give_back(&check, check.now);
+                    }
+                });
+            }
+        });
+        for key in 0..KEYS {
+            let mut check = [names.check(&Ask { policy: &policy, key, cost: LIMIT })];
+            assert!(store.decide_now(&mut check).admitted, "a place of {key} got lost");
+            store.give_back(&check[0], check[0].now);
+        }
+    }
+}
