@@ -72,7 +72,8 @@ local function drawn(settled, state)
 end
 
 local function write(key, algorithm, state)
-  local ttl = math.ceil((state[1] - now) / 1000) + MARGIN
+  -- A state may have ended, if its caller came late.
+  local ttl = math.max(math.ceil((state[1] - now) / 1000), 0) + MARGIN
   redis.call('SET', key, algorithm.text(state), 'PX', string.format('%.0f', ttl))
 end
 

@@ -8,7 +8,7 @@
 --
 -- terms: {1, cost, its rest, empty, its rest, deepest, its rest, late}: the times in which the cost,
 -- all tokens, and all that may be owed refill; and for how many µs what has refilled is not lost to
--- a full bucket, for one who comes late
+-- a full bucket, for one who comes late: of a bucket that is absent nobody knows since when it is
 -- text: "ends rest"
 
 local UNIT = 4294967296
@@ -43,20 +43,18 @@ local function owed_and_cost(terms, state)
   return span, rest
 end
 
--- What a full bucket owes once the cost is charged, if it counts as full for `late` µs less.
-local function owed_late(terms, state)
-  local idle, part = now - state[1], state[2]
-  if idle >= terms[8] then
-    idle, part = terms[8], 0
+-- A full bucket once the cost is charged, full since `late` µs ago at the most. It may end before
+-- now, and says since when it is full.
+local function charged_late(terms, state)
+  local full, part = now - terms[8], 0
+  if state[1] > full then
+    full, part = state[1], state[2]
   end
-  local span, rest = terms[2] - idle, terms[3] + part
+  local ends, rest = full + terms[2], terms[3] + part
   if rest >= UNIT then
-    span, rest = span - 1, rest - UNIT
+    ends, rest = ends - 1, rest - UNIT
   end
-  if span <= 0 then
-    return 0, 0
-  end
-  return span, rest
+  return { ends, rest }
 end
 
 function token_bucket.settle(terms, state)
@@ -73,8 +71,8 @@ function token_bucket.charge(terms, state)
     return nil
   elseif terms[2] == 0 then
     return state
-  elseif terms[8] > 0 and state[1] <= now then
-    span, rest = owed_late(terms, state)
+  elseif terms[8] > 0 and state[1] > 0 and state[1] <= now then
+    return charged_late(terms, state)
   end
   return { now + span, rest }
 end

@@ -20,7 +20,7 @@ pub struct Peer {
     pub text: String,
     /// As in the `for` of `Forwarded`, RFC 7239 section 6.
     pub node: String,
-    /// Its request waits for a limit to let it pass.
+    /// Its request waits for a limit to let it pass, or holds a place that others wait for.
     waits: Cell<bool>,
 }
 
@@ -42,9 +42,9 @@ impl Peer {
         Waits(&self.waits)
     }
 
-    /// Whether its request waits for nothing but its turn. Then one who has finished sending counts
-    /// as gone: most of those have closed their connection, and a place in a queue is not to be
-    /// kept for them.
+    /// Whether its request waits for its turn, or has others wait for theirs. Then one who has
+    /// finished sending counts as gone: most of those have closed their connection, and no place is
+    /// to be kept for them.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.waits.get()

@@ -175,7 +175,7 @@ impl Gateway {
 
     /// From caller to answer, on a way that is known.
     async fn pass(
-        &self,
+        self: &Rc<Self>,
         visit: &Visit<'_>,
         mut headers: HeaderMap,
         body: Body,
@@ -207,7 +207,10 @@ impl Gateway {
         let mut dues = self.dues(live, &checks);
         let decided = self.take_turn(visit, &checks).await.unwrap_or(decided);
         let target = self.mark(visit, &checks, &mut headers);
+        // Whoever holds places gives them back when it leaves, be it without a word.
+        let leaves = dues.as_ref().filter(|dues| dues.holds()).map(|_| peer.wait());
         let forwarded = self.forward(visit, &caller, target, headers, body, decided).await;
+        drop(leaves);
         let mut response = forwarded.unwrap_or_else(Fault::into_response);
         if let Some(mut dues) = dues.take() {
             let charged = dues.settle(response.status(), response.headers()).await;
@@ -222,9 +225,8 @@ impl Gateway {
     }
 
     /// What an admitted request leaves to be done, if it is anything.
-    fn dues(&self, live: &Rc<Live>, checks: &Checks<'_>) -> Option<Dues> {
-        let dues = checks.dues()?;
-        Some(Dues::new((self.store.clone(), self.queues.clone()), live.clone(), dues))
+    fn dues(self: &Rc<Self>, live: &Rc<Live>, checks: &Checks<'_>) -> Option<Dues> {
+        Some(Dues::new(self.clone(), live.clone(), checks.dues()?))
     }
 
     /// Where an admitted request goes. One that a limit only lets pass in another way is marked.
@@ -280,6 +282,7 @@ impl Gateway {
             counted: &live.shared.counted,
             doubles: &live.shared.doubles,
             by_method: live.shared.table.by_method(),
+            degrades: live.shared.degrades,
             upgrade,
         };
         match target {

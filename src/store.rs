@@ -8,6 +8,7 @@ pub mod memory;
 pub mod names;
 pub mod redis;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::clock::{Clock, Micros};
@@ -19,7 +20,8 @@ pub use bucket_id::{BucketHasher, BucketId, BucketName};
 pub use memory::MemoryStore;
 pub use names::{Name, Names};
 
-/// One bucket to charge with one cost, and what came of it.
+/// One bucket to charge with one cost, and what came of it. All checks of a request on the same
+/// bucket are meant alike: in whether they spend, and whether they are enforced.
 #[derive(Debug, Clone, Copy)]
 pub struct Check<'a> {
     pub policy: &'a Policy,
@@ -102,6 +104,12 @@ impl Lasting {
         Check { on_error, now, shared, ..Check::new(policy, limit, bucket, cost) }
     }
 
+    /// The same under a policy that has changed since.
+    #[must_use]
+    pub fn under(self, policy: Policy) -> Self {
+        Lasting { policy, ..self }
+    }
+
     /// What the bucket is called where many gateways share it.
     #[must_use]
     pub fn name(&self) -> &[u8] {
@@ -175,6 +183,22 @@ pub trait Store {
 pub enum AnyStore {
     Memory(Arc<MemoryStore>),
     Redis(RedisStore),
+}
+
+impl AnyStore {
+    /// Charges costs after the fact, also if whoever waits for that leaves meanwhile.
+    pub async fn owe_surely(self: &Rc<Self>, charges: Vec<Lasting>) -> Vec<Lasting> {
+        if let AnyStore::Memory(store) = &**self {
+            store.owe_unheard(&charges);
+            return charges;
+        }
+        let store = self.clone();
+        let charged = tokio::task::spawn_local(async move {
+            store.owe(&charges).await;
+            charges
+        });
+        charged.await.unwrap_or_default()
+    }
 }
 
 impl Store for AnyStore {

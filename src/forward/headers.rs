@@ -34,6 +34,8 @@ pub struct Outbound<'a> {
     pub doubles: &'a [String],
     /// Whether routes depend on the method, so that no other header may change it.
     pub by_method: bool,
+    /// Whether requests may be marked as degraded: then the mark is the gateway's own.
+    pub degrades: bool,
     pub upgrade: bool,
 }
 
@@ -97,6 +99,7 @@ impl Outbound<'_> {
             // Some upstreams take these for the path itself, which would dodge its route.
             "x-original-url" | "x-rewrite-url" => !self.caller.via_trusted,
             "authorization" | "cookie" => false,
+            "x-weir-degraded" if self.degrades => false,
             // CGI and its heirs cannot tell `_` from `-`: what must not come from a client must
             // not come in disguise either.
             text if text.contains('_') && self.is_disguised(text) => true,
@@ -115,6 +118,7 @@ impl Outbound<'_> {
             "content-length" | "transfer-encoding" | "host" | "connection" => true,
             "via" | "forwarded" | "x-real-ip" | "x-original-url" | "x-rewrite-url" => true,
             "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
+            "x-weir-degraded" => self.degrades,
             _ if meant.starts_with("x-forwarded-") => true,
             // What the route sets or removes is not for the client to say.
             _ if self.edits.remove.iter().any(|name| name.as_str() == meant) => true,

@@ -9,7 +9,7 @@ use super::checks::{Awaited, Checks};
 use super::queues::{Counted, NoPlace, Place, Turn, Wish};
 use super::{Gateway, Visit};
 use crate::clock::{self, Micros};
-use crate::limit::{Mode, Retry};
+use crate::limit::Mode;
 use crate::store::{Decision, Store, StoreError};
 use crate::telemetry::Outcome;
 
@@ -33,12 +33,8 @@ impl Gateway {
             return Ok((nothing, visit.started));
         }
         let decided = self.decide_or_wait(visit, checks).await;
-        count(visit, checks);
-        let (decision, decided) = decided?;
-        let live = visit.live;
-        let seconds = if decision.alone { &live.alone_seconds } else { &live.decision_seconds };
-        seconds.observe((decided - visit.started).as_secs_f64());
-        Ok((decision, decided))
+        count(visit, checks, decided.as_ref().is_ok_and(|(decision, _)| decision.admitted));
+        decided
     }
 
     async fn decide_or_wait(
@@ -52,15 +48,21 @@ impl Gateway {
         {
             return self.wait(visit, checks, awaited, None).await;
         }
+        let freed = self.queues.freed_so_far();
         let (decision, decided) = self.decide(checks).await?;
+        let live = visit.live;
+        // What comes after this is waiting for a limit, not for its store.
+        let seconds = if decision.alone { &live.alone_seconds } else { &live.decision_seconds };
+        seconds.observe((decided - visit.started).as_secs_f64());
         if decision.admitted {
             return Ok((decision, decided));
         }
         match checks.awaited(decision.now) {
             None => Ok((decision, decided)),
             Some((awaited, at)) => {
-                let promise = decided + at.since(decision.now);
-                self.wait(visit, checks, awaited, Some((decision, promise))).await
+                let next = decided + wait_for(checks, awaited, at.since(decision.now));
+                let refusal = Refusal { decision, decided, next, freed };
+                self.wait(visit, checks, awaited, Some(refusal)).await
             }
         }
     }
@@ -71,17 +73,15 @@ impl Gateway {
         visit: &Visit<'_>,
         checks: &mut Checks<'_>,
         awaited: Awaited,
-        known: Option<(Decision, Instant)>,
+        known: Option<Refusal>,
     ) -> Result<(Decision, Instant), StoreError> {
         let deadline = visit.started + awaited.max_wait;
         let (rule, check) = (checks.rules[awaited.check], &checks.checks[awaited.check]);
-        // Nobody knows when places become free.
-        let promise = known.map(|(_, at)| at).filter(|_| !check.policy.is_held());
         let wish = Wish {
             bucket: check.bucket,
             policy: check.policy,
             cost: check.cost,
-            promise,
+            promise: known.map(|refusal| refusal.next),
             deadline,
             max_queue: awaited.max_queue,
             gauge: &rule.waiting,
@@ -89,18 +89,19 @@ impl Gateway {
         let place = match self.queues.join(&wish) {
             Ok(place) => place,
             Err(no_place) => {
-                return match known {
-                    Some((decision, _)) => Ok((decision, clock::recent())),
-                    None => self.turn_away(checks, awaited, no_place).await,
+                let Some(refusal) = known else {
+                    return self.turn_away(checks, awaited, no_place).await;
                 };
+                checks.put_behind(awaited, no_place.wait(refusal.decided));
+                return Ok(refusal.told());
             }
         };
         visit.live.limit_meters[rule.index].count(Outcome::Queued);
         let _waits = visit.peer.wait();
-        let in_line = self.move_up(checks, &place, known, deadline);
+        let in_line = self.move_up(checks, awaited, &place, known, deadline);
         match in_line.await? {
             Some(decided) => Ok(decided),
-            None => self.turn_away(checks, awaited, NoPlace::Draining).await,
+            None => self.turn_away(checks, awaited, NoPlace::Late).await,
         }
     }
 
@@ -109,31 +110,39 @@ impl Gateway {
     async fn move_up(
         &self,
         checks: &mut Checks<'_>,
+        awaited: Awaited,
         place: &Place<'_>,
-        known: Option<(Decision, Instant)>,
+        known: Option<Refusal>,
         deadline: Instant,
     ) -> Result<Option<(Decision, Instant)>, StoreError> {
         match timeout_at(deadline, place.first()).await {
             Ok(Turn::First) => {}
             Ok(Turn::Draining) | Err(_) => return Ok(None),
         }
-        let mut last = known.map(|(decision, promise)| (decision, clock::recent(), promise));
+        let mut last = known;
         loop {
-            if let Some((decision, decided, promise)) = last {
-                if promise > deadline {
-                    return Ok(Some((decision, decided)));
+            if let Some(refusal) = last {
+                if refusal.next > deadline {
+                    return Ok(Some(refusal.told()));
                 }
                 tokio::select! {
-                    () = sleep_until(promise) => {}
-                    turn = place.freed(promise) => if turn == Turn::Draining {
-                        return Ok(Some((decision, decided)));
+                    () = sleep_until(refusal.next) => {}
+                    turn = place.freed(refusal.next, refusal.freed) => if turn == Turn::Draining {
+                        return Ok(Some(refusal.told()));
                     }
                 }
             }
-            // Since it came it has been there for whatever became free: what refilled while it
-            // woke up is its own.
+            // Since it came it has been there for whatever became free in this bucket: what refilled
+            // while it woke up is its own. Of its other limits it knows nothing of the kind.
             let late = place.waited().min(MOST_LATE).as_micros() as u64;
-            checks.checks.iter_mut().for_each(|check| check.late = late);
+            checks.checks[awaited.check].late = late;
+            // A store that foretells refusals goes by the last look, which was before the wait.
+            let freed = self.queues.freed_so_far();
+            if clock::look() >= deadline
+                && let Some(refusal) = last
+            {
+                return Ok(Some(refusal.told()));
+            }
             let (decision, decided) = self.decide(checks).await?;
             if decision.admitted {
                 return Ok(Some((decision, decided)));
@@ -141,14 +150,8 @@ impl Gateway {
             let Some((awaited, at)) = checks.awaited(decision.now) else {
                 return Ok(Some((decision, decided)));
             };
-            let wait = match checks.checks[awaited.check].policy.is_held() {
-                true => LOOK.min(deadline.saturating_duration_since(decided)),
-                false => at.since(decision.now),
-            };
-            if decided >= deadline {
-                return Ok(Some((decision, decided)));
-            }
-            last = Some((decision, decided, decided + wait));
+            let next = decided + wait_for(checks, awaited, at.since(decision.now));
+            last = Some(Refusal { decision, decided, next, freed });
         }
     }
 
@@ -165,15 +168,8 @@ impl Gateway {
         for (check, spends) in checks.checks.iter_mut().zip(spends) {
             check.spends = spends;
         }
-        let check = &mut checks.checks[awaited.check];
-        if check.refused.is_none() {
-            // What is left is for those who wait.
-            let wait = match why {
-                NoPlace::TooLong(passes) => passes.saturating_duration_since(decided),
-                NoPlace::Full | NoPlace::Draining => Duration::ZERO,
-            };
-            check.refused = Some(Retry::At(Micros(check.now.0 + wait.as_micros() as u64)));
-        }
+        // What is left, if anything is, is for those who wait.
+        checks.put_behind(awaited, why.wait(decided));
         Ok((Decision { admitted: false, ..decision }, decided))
     }
 
@@ -199,15 +195,38 @@ impl Gateway {
     }
 }
 
+/// How long to wait before a limit is asked again that would pass after `promised`. Nobody knows when
+/// places become free, so they are looked for.
+fn wait_for(checks: &Checks<'_>, awaited: Awaited, promised: Duration) -> Duration {
+    if checks.checks[awaited.check].policy.is_held() { LOOK } else { promised }
+}
+
+/// The last word on a request that waits.
+#[derive(Debug, Clone, Copy)]
+struct Refusal {
+    decision: Decision,
+    decided: Instant,
+    /// When it is to be asked again.
+    next: Instant,
+    /// How often places had become free before it was asked.
+    freed: u64,
+}
+
+impl Refusal {
+    fn told(self) -> (Decision, Instant) {
+        (self.decision, self.decided)
+    }
+}
+
 /// Counts for each limit what it said.
-fn count(visit: &Visit<'_>, checks: &Checks<'_>) {
+fn count(visit: &Visit<'_>, checks: &Checks<'_>, admitted: bool) {
     for (rule, check) in checks.rules.iter().zip(&checks.checks) {
         let outcome = match (check.refused, rule.limit.mode) {
             _ if !check.decided => Outcome::Unchecked,
             (None, Mode::Shadow) => Outcome::ShadowAllowed,
             (Some(_), Mode::Shadow) => Outcome::ShadowRefused,
             (None, Mode::Enforce) => Outcome::Allowed,
-            (Some(_), Mode::Enforce) if rule.degrades() => Outcome::Degraded,
+            (Some(_), Mode::Enforce) if admitted && rule.degrades() => Outcome::Degraded,
             (Some(_), Mode::Enforce) => Outcome::Refused,
         };
         visit.live.limit_meters[rule.index].count(outcome);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, request};
+use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
 use super::compiled::{Compiled, RouteLimit, Rule};
@@ -12,7 +13,7 @@ use super::way::Way;
 use crate::caller::Caller;
 use crate::clock::Micros;
 use crate::limit::key::{KeyError, Subject};
-use crate::limit::{Retry, Strategy};
+use crate::limit::{Mode, Retry, Strategy};
 use crate::respond::rate_headers::retry_at;
 use crate::respond::refusal::Refusal;
 use crate::respond::{Answer, Applied, Fault, RateHeaders};
@@ -160,7 +161,11 @@ impl<'a> Checks<'a> {
     fn stretch(&self, at: Micros, now: Micros, jitter: u16) -> Micros {
         let Some((_, check)) = self.pairs().find(refuses).filter(|_| jitter > 0) else { return at };
         let wait = u128::from(at.0.saturating_sub(now.0));
-        let share = u128::from(check.bucket.0 as u32);
+        // Gateways that share a bucket know it by one name, and have each their own hash of it.
+        let share = match self.names.get(check.name) {
+            [] => u128::from(check.bucket.0 as u32),
+            name => u128::from(SipHasher13::new().hash(name) as u32),
+        };
         Micros(at.0 + (wait * u128::from(jitter) * share / (1_000 << 32)) as u64)
     }
 
@@ -185,8 +190,12 @@ impl<'a> Checks<'a> {
         longest
     }
 
-    /// The first of its limits of the strategy `queue` for which somebody waits already.
+    /// The first of its limits of the strategy `queue` for which somebody waits already. Who could
+    /// never pass need not wait.
     pub fn behind(&self, waits: impl Fn(BucketId) -> bool) -> Option<Awaited> {
+        if self.checks.iter().any(|it| it.enforced && it.cost > it.policy.quota()) {
+            return None;
+        }
         self.pairs().enumerate().find_map(|(check, (rule, it))| match rule.limit.strategy {
             Strategy::Queue { max_wait, max_queue } if it.enforced && waits(it.bucket) => {
                 Some(Awaited { check, max_wait, max_queue })
@@ -195,10 +204,23 @@ impl<'a> Checks<'a> {
         })
     }
 
+    /// What a refused request is told that could not pass before others who wait.
+    pub fn put_behind(&mut self, awaited: Awaited, wait: Duration) {
+        let check = &mut self.checks[awaited.check];
+        let passes = Micros(check.now.0 + wait.as_micros() as u64);
+        let passes = passes.max(check.policy.report(check.state, check.now).grows_at);
+        check.refused = match check.refused {
+            Some(Retry::At(at)) => Some(Retry::At(at.max(passes))),
+            Some(Retry::Never) => Some(Retry::Never),
+            None => Some(Retry::At(passes)),
+        };
+    }
+
     /// How long an admitted request waits its turn, and because of which limit.
     #[must_use]
     pub fn turn(&self) -> Option<(&'a Rule, Duration)> {
-        let turns = self.pairs().filter(|(_, check)| check.enforced && check.refused.is_none());
+        let enforced = |rule: &Rule| rule.limit.mode == Mode::Enforce;
+        let turns = self.pairs().filter(|(rule, it)| enforced(rule) && it.refused.is_none());
         let turns = turns.map(|(rule, it)| (rule, it.policy.turn(it.state, it.now, it.cost)));
         turns.max_by_key(|(_, turn)| *turn).filter(|(_, turn)| !turn.is_zero())
     }

@@ -6,20 +6,19 @@
 
 use std::mem;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 
+use super::Gateway;
 use super::live::Live;
-use super::queues::Queues;
 use crate::limit::Cost;
 use crate::store::{AnyStore, Lasting, Store};
 use crate::telemetry::CLIENT_GONE;
 
 #[derive(Debug)]
 pub struct Dues {
-    store: Rc<AnyStore>,
-    queues: Arc<Queues>,
+    gateway: Rc<Gateway>,
+    /// The configuration that the request was admitted by.
     live: Rc<Live>,
     held: Vec<Lasting>,
     later: Vec<Due>,
@@ -52,11 +51,11 @@ impl Due {
 impl Dues {
     #[must_use]
     pub fn new(
-        (store, queues): (Rc<AnyStore>, Arc<Queues>),
+        gateway: Rc<Gateway>,
         live: Rc<Live>,
         (held, later): (Vec<Lasting>, Vec<Due>),
     ) -> Self {
-        Dues { store, queues, live, held, later }
+        Dues { gateway, live, held, later }
     }
 
     /// Whether places are held until the request has ended.
@@ -68,16 +67,23 @@ impl Dues {
     /// Makes the charges that waited for the response, and says which they were.
     pub async fn settle(&mut self, status: StatusCode, headers: &HeaderMap) -> Vec<Lasting> {
         let charges = self.charges(status, headers);
-        if !charges.is_empty() {
-            // If the client leaves while this waits, the charges are on their way.
-            self.store.owe(&charges).await;
+        if charges.is_empty() {
+            return charges;
         }
-        charges
+        AnyStore::owe_surely(&self.gateway.store, charges).await
     }
 
     fn charges(&mut self, status: StatusCode, headers: &HeaderMap) -> Vec<Lasting> {
         let (live, later) = (&self.live, mem::take(&mut self.later));
-        later.into_iter().filter_map(|due| due.charge(live, status, headers)).collect()
+        // The limit may have other numbers by now, and its buckets with it.
+        let now = self.gateway.live.borrow().clone();
+        let charge = |due: Due| {
+            let prefix = live.shared.limits[due.rule].prefix;
+            let rule = now.shared.limits.iter().find(|rule| rule.prefix == prefix)?;
+            let charge = due.charge(live, status, headers)?;
+            Some(charge.under(rule.limit.policy))
+        };
+        later.into_iter().filter_map(charge).collect()
     }
 }
 
@@ -86,11 +92,11 @@ impl Drop for Dues {
         if !self.later.is_empty() {
             let gone = StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST);
             let charges = self.charges(gone, &HeaderMap::new());
-            self.store.owe_unheard(&charges);
+            self.gateway.store.owe_unheard(&charges);
         }
         if !self.held.is_empty() {
-            self.store.release(&self.held);
-            self.queues.freed(self.held.iter().map(Lasting::bucket));
+            self.gateway.store.release(&self.held);
+            self.gateway.queues.freed(self.held.iter().map(Lasting::bucket));
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub struct Queues {
     lines: Mutex<HashMap<BucketId, Line>>,
     /// Requests in all lines, so that those that need none need no lock.
     waiting: AtomicUsize,
+    /// How often places have become free while somebody waited.
+    freed: AtomicU64,
     draining: AtomicBool,
 }
 
@@ -34,9 +36,11 @@ pub struct Queues {
 struct Line {
     waiters: VecDeque<Waiter>,
     next_id: u64,
+    /// What all of them cost.
+    costs: u64,
     /// When the first may pass, as far as it knows.
     promise: Option<Instant>,
-    /// How often places of this bucket have become free.
+    /// The last time that places of this bucket became free, by [`Queues::freed`].
     freed: u64,
 }
 
@@ -66,9 +70,22 @@ pub struct Wish<'a> {
 pub enum NoPlace {
     /// As many wait as may.
     Full,
+    /// It has waited for as long as it may.
+    Late,
     /// It could not pass in time.
     TooLong(Instant),
     Draining,
+}
+
+impl NoPlace {
+    /// For how long it would have had to wait, as far as that is known.
+    #[must_use]
+    pub fn wait(self, now: Instant) -> Duration {
+        match self {
+            NoPlace::TooLong(passes) => passes.saturating_duration_since(now),
+            NoPlace::Full | NoPlace::Late | NoPlace::Draining => Duration::ZERO,
+        }
+    }
 }
 
 /// A place in a line, given up when it is dropped.
@@ -127,8 +144,8 @@ impl Queues {
         }
         let passes = line.map_or(wish.promise, |line| {
             // The first passes at its promise, and everybody behind it needs time of their own.
-            let costs = line.waiters.iter().skip(1).map(|waiter| waiter.cost);
-            let costs = costs.fold(wish.cost, u64::saturating_add);
+            let first = line.waiters.front().map_or(0, |first| first.cost);
+            let costs = (line.costs - first).saturating_add(wish.cost);
             Some(line.promise.unwrap_or(joined) + wish.policy.span(costs))
         });
         if let Some(passes) = passes.filter(|passes| *passes > wish.deadline) {
@@ -137,6 +154,8 @@ impl Queues {
         let line = lines.entry(wish.bucket).or_default();
         line.next_id += 1;
         let id = line.next_id;
+        // A cost is at most 10^9 here, or it is refused and does not wait.
+        line.costs += wish.cost;
         line.waiters.push_back(Waiter { id, cost: wish.cost, waker: None });
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let _counted = Counted::new(wish.gauge);
@@ -149,12 +168,19 @@ impl Queues {
             return;
         }
         let mut lines = self.lines.lock();
+        let freed = self.freed.fetch_add(1, Ordering::AcqRel) + 1;
         for bucket in buckets {
             if let Some(line) = lines.get_mut(&bucket) {
-                line.freed += 1;
+                line.freed = freed;
                 line.wake_first();
             }
         }
+    }
+
+    /// A mark of this moment: places that become free after it are told from those before.
+    #[must_use]
+    pub fn freed_so_far(&self) -> u64 {
+        self.freed.load(Ordering::Acquire)
     }
 
     /// Nobody waits from now on.
@@ -194,12 +220,12 @@ impl Place<'_> {
         self.watch(|line| line.waiters.front().is_some_and(|first| first.id == self.id)).await
     }
 
-    /// Says when the first will ask again, and resolves early if places become free.
-    pub async fn freed(&self, next: Instant) -> Turn {
-        let mut seen = None;
+    /// Says when the first will ask again, and resolves early if places have become free since a
+    /// [mark](Queues::freed_so_far).
+    pub async fn freed(&self, next: Instant, since: u64) -> Turn {
         self.watch(|line| {
             line.promise = Some(next);
-            *seen.get_or_insert(line.freed) != line.freed
+            line.freed > since
         })
         .await
     }
@@ -234,7 +260,8 @@ impl Drop for Place<'_> {
         let mut lines = self.queues.lines.lock();
         let Some(line) = lines.get_mut(&self.bucket) else { return };
         if let Ok(place) = line.waiters.binary_search_by_key(&self.id, |waiter| waiter.id) {
-            line.waiters.remove(place);
+            let left = line.waiters.remove(place);
+            line.costs -= left.map_or(0, |waiter| waiter.cost);
         }
         if line.waiters.is_empty() {
             lines.remove(&self.bucket);

@@ -77,6 +77,17 @@ impl Wire {
     /// # Errors
     /// Those of the socket, and `TimedOut` past the deadline.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, large: bool) -> Poll<io::Result<usize>> {
+        match self.poll_news(cx, large) {
+            Poll::Pending => self.deadline.poll(cx),
+            ready => ready,
+        }
+    }
+
+    /// The same, whatever the deadline: for what need not come.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn poll_news(&mut self, cx: &mut Context<'_>, large: bool) -> Poll<io::Result<usize>> {
         if self.eof {
             return Poll::Ready(Ok(0));
         }
@@ -93,7 +104,7 @@ impl Wire {
                 self.deadline.moved();
                 Poll::Ready(read)
             }
-            Poll::Pending => self.deadline.poll(cx),
+            Poll::Pending => Poll::Pending,
         }
     }
 

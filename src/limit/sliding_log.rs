@@ -15,7 +15,7 @@ use super::policy::{Report, Retry, State, Verdict};
 use super::rate::Rate;
 use crate::clock::Micros;
 
-/// The most a log counts. It takes up to 16 bytes for each.
+/// The most a log counts. It takes 16 bytes for each, and up to as much again for room to grow.
 pub const MAX_COUNT: u64 = 100_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

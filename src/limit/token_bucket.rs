@@ -134,7 +134,9 @@ impl TokenBucket {
     }
 
     /// Decides a cost that could have passed as early as `late` microseconds ago, had it been asked
-    /// for then: what has refilled since is not lost to a bucket that ran full.
+    /// for then: what has refilled since is not lost to a bucket that ran full. Its state may then
+    /// end before `now`, and says since when it is full. Of a bucket that is absent nobody knows
+    /// that: nothing is counted for it.
     #[must_use]
     pub fn evaluate_late(&self, state: State, now: Micros, cost: u64, late: u64) -> Verdict {
         if cost > self.burst {
@@ -146,8 +148,8 @@ impl TokenBucket {
         if owed == 0 {
             return Verdict::Admit(state);
         }
-        if late > 0 && owed == cost {
-            return Verdict::Admit(owing(cost.saturating_sub(idle(state, now, late)), now));
+        if late > 0 && owed == cost && state != State::default() {
+            return Verdict::Admit(charged_late(state, now, cost, late));
         }
         if owed <= self.empty {
             Verdict::Admit(owing(owed, now))
@@ -215,13 +217,15 @@ fn owed(state: State, now: Micros) -> u128 {
     }
 }
 
-/// For how long a bucket has been full, up to `late` microseconds.
-fn idle(state: State, now: Micros, late: u64) -> u128 {
-    let full_for = now.0.saturating_sub(state.until.0);
-    if full_for >= late {
-        return u128::from(late) << FRACTION_BITS;
+/// A full bucket once a cost is charged, full since `late` microseconds ago at the most.
+fn charged_late(state: State, now: Micros, cost: u128, late: u64) -> State {
+    let earliest = Micros(now.0.saturating_sub(late));
+    if state.until <= earliest {
+        return owing(cost, earliest);
     }
-    (u128::from(full_for) << FRACTION_BITS) + u128::from(state.rest)
+    // One microsecond back, so that the part that is taken off leaves something.
+    let part = (1 << FRACTION_BITS) - u128::from(state.rest);
+    owing(cost + part, Micros(state.until.0 - 1))
 }
 
 /// The state that owes this much: `until` is rounded up and `rest` is what that added, so that a

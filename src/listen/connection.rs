@@ -332,11 +332,15 @@ impl From<Fault> for Unreadable {
     }
 }
 
-/// Notices a client that resets its connection while its answer is being made. One that has only
-/// finished sending still wants the answer, unless its request is still waiting for its turn.
-fn notice_leaving(inbound: &mut Inbound, waits: bool, cx: &mut Context<'_>) -> io::Result<()> {
+/// Notices a client that resets its connection while its answer is being made or sent. One that has
+/// only finished sending still wants the answer, unless its request is still waiting for its turn.
+pub(super) fn notice_leaving(
+    inbound: &mut Inbound,
+    waits: bool,
+    cx: &mut Context<'_>,
+) -> io::Result<()> {
     while (waits || inbound.decoder.is_done()) && inbound.wire.inbox.len() < AHEAD {
-        match inbound.wire.poll_fill(cx, false) {
+        match inbound.wire.poll_news(cx, false) {
             Poll::Ready(Ok(0)) if waits => return Err(io::ErrorKind::UnexpectedEof.into()),
             Poll::Pending | Poll::Ready(Ok(0)) => break,
             Poll::Ready(Ok(_)) => {}

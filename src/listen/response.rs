@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, StatusCode};
 
+use super::connection::notice_leaving;
 use super::request::Terms;
 use tokio::time::Instant;
 
@@ -120,7 +121,8 @@ async fn stream(
                 ready!(inbound.borrow_mut().wire.poll_flush(cx))?;
             }
             let next = body.poll_data(cx);
-            let wire = &mut inbound.borrow_mut().wire;
+            let inbound = &mut *inbound.borrow_mut();
+            let wire = &mut inbound.wire;
             if chunk_open && !matches!(next, Poll::Pending) {
                 wire.outbox().extend_from_slice(encode::CHUNK_END);
                 chunk_open = false;
@@ -145,7 +147,10 @@ async fn stream(
                         wire.outbox().extend_from_slice(encode::CHUNK_END);
                         chunk_open = false;
                     }
-                    let _ = wire.poll_flush(cx)?;
+                    // Whoever waits for the upstream may leave meanwhile.
+                    if wire.poll_flush(cx)?.is_ready() {
+                        notice_leaving(inbound, false, cx)?;
+                    }
                     return Poll::Pending;
                 }
             }

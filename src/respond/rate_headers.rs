@@ -181,7 +181,7 @@ struct Closest<'a> {
 
 impl<'a> Closest<'a> {
     fn consider(nearest: &mut Option<Closest<'a>>, applied: &Applied<'a>, report: Report) {
-        let refused = applied.check.refused.is_some();
+        let refused = applied.check.enforced && applied.check.refused.is_some();
         let candidate = Closest { report, text: applied.text, refused };
         if nearest.as_ref().is_none_or(|best| candidate.is_closer_than(best)) {
             *nearest = Some(candidate);

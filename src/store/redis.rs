@@ -50,7 +50,7 @@ use self::adjustment::{Adjustment, Op};
 use self::failure::{Failure, Reason};
 use self::lane::Lane;
 use self::link::Link;
-use self::queue::Fate;
+use self::queue::{Abandoned, Fate, Ticket};
 use self::refusals::Refusals;
 pub use self::shared::Shared;
 use self::slot::slot;
@@ -126,23 +126,28 @@ impl RedisStore {
         if let Some(decision) = self.refuse(checks) {
             return Ok(decision);
         }
-        let ticket = self.link.queue.join(checks, names);
-        let mut on_its_way = OnItsWay { link: &self.link, checks, names, decided: false };
-        let done = ticket.wait().await;
-        on_its_way.decided = true;
+        let ticket = Some(self.link.queue.join(checks, names));
+        let mut on_its_way = OnItsWay { link: &self.link, ticket, checks, names };
+        let done = match &on_its_way.ticket {
+            Some(ticket) => ticket.wait().await,
+            None => return Err(StoreError::Unavailable),
+        };
+        let Some(ticket) = on_its_way.ticket.take() else { return Err(StoreError::Unavailable) };
         let checks = &mut *on_its_way.checks;
         let decided = match self.read(&ticket, done, checks, names) {
             Ok(decision) => Ok(decision),
-            Err(notes) if done.fate != Fate::Sent && notes.contains(&Note::Charged) => {
-                Ok(self.admit_unheard(checks))
-            }
             Err(notes) => {
+                // Whatever Redis has been told of its places meanwhile did not have this one in it.
                 doubt(&self.link, checks, names);
-                let decided = stand_in::decide_after_all(&self.shared, checks, names, &notes);
-                if done.fate == Fate::Sent && !decided.as_ref().is_ok_and(|it| it.admitted) {
-                    self.give_back(&ticket, checks, names);
+                if done.fate != Fate::Sent && notes.contains(&Note::Charged) {
+                    Ok(self.admit_unheard(checks))
+                } else {
+                    let decided = stand_in::decide_after_all(&self.shared, checks, names, &notes);
+                    if done.fate == Fate::Sent && !decided.as_ref().is_ok_and(|it| it.admitted) {
+                        self.give_back(&ticket, checks, names);
+                    }
+                    decided
                 }
-                decided
             }
         };
         drop(on_its_way);
@@ -173,26 +178,39 @@ fn owed(charge: &Lasting) -> Adjustment<'_> {
     Adjustment { op: Op::Owe, name, policy, cost }
 }
 
-/// What a request asks for whose decision is on its way. If it leaves before that has come, what
-/// Redis then believes of its places is wrong.
+/// What a request asks for whose decision is on its way. If it leaves before that has come, Redis may
+/// give it places all the same: they are told again once that is over.
 struct OnItsWay<'a, 'c> {
     link: &'a Link,
+    ticket: Option<Ticket>,
     checks: &'a mut [Check<'c>],
     names: &'a Names,
-    decided: bool,
 }
 
 impl Drop for OnItsWay<'_, '_> {
     fn drop(&mut self) {
-        if !self.decided {
-            doubt(self.link, self.checks, self.names);
+        let Some(ticket) = &self.ticket else { return };
+        let places = held(self.checks).map(|check| Abandoned {
+            bucket: check.bucket,
+            name: self.names.get(check.name).to_vec(),
+            policy: *check.policy,
+        });
+        if let Err(places) = ticket.abandon(places.collect()) {
+            for it in places {
+                self.link.holdings.doubt(it.bucket, &it.name, &it.policy);
+            }
         }
     }
 }
 
+/// The checks that ask for places.
+fn held<'a, 'c>(checks: &'a [Check<'c>]) -> impl Iterator<Item = &'a Check<'c>> {
+    checks.iter().filter(|check| check.policy.is_held() && check.spends)
+}
+
 /// Redis may have other counts of these places than are held.
 fn doubt(link: &Link, checks: &[Check<'_>], names: &Names) {
-    for check in checks.iter().filter(|check| check.policy.is_held() && check.spends) {
+    for check in held(checks) {
         link.holdings.doubt(check.bucket, names.get(check.name), check.policy);
     }
 }
@@ -256,7 +274,7 @@ impl Store for RedisStore {
     }
 
     async fn settle(&self) {
-        while self.link.holdings.is_doubted() && !self.shared.health.is_open() {
+        while !self.link.holdings.is_settled() && !self.shared.health.is_open() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -104,8 +104,7 @@ impl Outcome {
     fn is_of(self, limit: &Limit) -> bool {
         let shadow = limit.mode == Mode::Shadow;
         match self {
-            Outcome::Allowed => !shadow,
-            Outcome::Refused => !shadow && limit.strategy != Strategy::Degrade,
+            Outcome::Allowed | Outcome::Refused => !shadow,
             Outcome::Queued => !shadow && matches!(limit.strategy, Strategy::Queue { .. }),
             Outcome::Degraded => !shadow && limit.strategy == Strategy::Degrade,
             Outcome::ShadowAllowed | Outcome::ShadowRefused => shadow,

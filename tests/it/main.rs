@@ -22,6 +22,15 @@ mod limits;
 mod proxy_protocol;
 mod routing;
 
+// What a limit can do: how it counts, what it charges, what becomes of those it does not admit.
+mod algorithms;
+mod concurrency;
+mod costs;
+mod degrade;
+mod queue;
+mod shadow;
+mod switches;
+
 // On to upstream and back.
 mod bodies;
 mod forwarding;
@@ -49,6 +58,7 @@ mod redis_faults;
 mod redis_keys;
 mod redis_on_error;
 mod redis_operation;
+mod redis_places;
 mod redis_refusals;
 mod redis_regression;
 mod redis_sentinel;

@@ -183,12 +183,16 @@ fn sixty_four_requests_in_flight_share_script_calls() {
     assert_eq!(all.integer("r"), 100_000 - requests as i64 - 2, "each was charged once");
 }
 
-const ALGORITHMS: [&str; 5] = [
+const ALGORITHMS: [&str; 9] = [
     "algorithm = \"token_bucket\"\nrate = \"1/hour\"\nburst = 5",
     "algorithm = \"token_bucket\"\nrate = \"7/hour\"",
     "algorithm = \"token_bucket\"\nrate = \"1/hour\"\nburst = 10\ncost = 3",
     "algorithm = \"sliding_window\"\nrate = \"4/day\"",
     "algorithm = \"fixed_window\"\nrate = \"6/day\"",
+    "algorithm = \"fixed_window\"\nrate = \"6/month\"\ntimezone = \"Europe/Berlin\"",
+    "algorithm = \"sliding_log\"\nrate = \"5/hour\"",
+    "algorithm = \"sliding_log\"\nrate = \"10/hour\"\ncost = 3",
+    "burst = 5\nrefill = { every = \"1h\", amount = 2 }",
 ];
 
 #[test]

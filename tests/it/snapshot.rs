@@ -202,9 +202,11 @@ fn a_snapshot_that_cannot_be_read_is_left_alone() {
 #[test]
 fn a_place_that_cannot_be_written_to_is_told_of_once() {
     let place = Place::new();
-    let path = place.scratch.path().join("missing/weir.snapshot");
+    let path = place.scratch.path().join("folder/weir.snapshot");
+    std::fs::create_dir(path.parent().unwrap()).unwrap();
     let lines = format!("snapshot = {path:?}\nsnapshot_interval = \"1s\"");
     let weir = Weir::start(&Config::echo().store(&lines));
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
     wait_until("it complains", || weir.said().contains("cannot write"));
     assert_eq!(passed(&weir, 1), 1);
     std::fs::create_dir(path.parent().unwrap()).unwrap();

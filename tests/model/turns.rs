@@ -14,8 +14,7 @@ use weir::limit::{Policy, Rate};
 
 use crate::changes::change;
 use crate::decider::{Ask, Manner};
-use crate::reference::calendar_of;
-use crate::reference::pace_of;
+use crate::reference::{calendar_of, pace_of};
 use crate::strategies::{magnitude, once_a_log, policy, share, span};
 
 /// Far before any start, and no step back leads further.

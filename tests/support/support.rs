@@ -11,15 +11,18 @@ pub(crate) mod config;
 pub(crate) mod fault_proxy;
 pub(crate) mod fields;
 pub(crate) mod gateway;
+pub(crate) mod held;
 pub(crate) mod load;
 pub(crate) mod metrics;
 pub(crate) mod monitor;
+pub(crate) mod places;
 pub(crate) mod ports;
 pub(crate) mod redis;
 pub(crate) mod resp;
 pub(crate) mod response;
 pub(crate) mod scratch;
 pub(crate) mod sentinel;
+pub(crate) mod stores;
 pub(crate) mod upstream;
 pub(crate) mod wire;
 
@@ -30,11 +33,13 @@ pub(crate) use cluster::Cluster;
 pub(crate) use config::Config;
 pub(crate) use fault_proxy::FaultProxy;
 pub(crate) use gateway::Weir;
+pub(crate) use held::Held;
 pub(crate) use load::Load;
 pub(crate) use redis::Redis;
 pub(crate) use response::Response;
 pub(crate) use scratch::Scratch;
 pub(crate) use sentinel::Sentinel;
+pub(crate) use stores::{Home, on_each_store};
 pub(crate) use upstream::{After, Exchange, Upstream};
 
 /// How long anything may take before a test gives up. Far above what is ever needed, so that a

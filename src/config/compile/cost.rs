@@ -48,8 +48,9 @@ pub(super) fn cost<'a>(section: &mut Section<'a>, most: u64) -> Option<Written<'
 
 impl Written<'_> {
     /// Notes what does not go with a limit that is charged so. `whose` is how messages call it.
-    pub(super) fn check(&self, policy: &Policy, whose: &str) {
-        if !self.goes_with(policy, whose) {
+    pub(super) fn check(&self, policy: &Policy, counts: bool, whose: &str) {
+        // What is charged later only has to find something there.
+        if !self.goes_with(policy, whose) || counts || self.cost.is_of_response() {
             return;
         }
         let (value, cost, so) = match &self.cost {

@@ -57,7 +57,7 @@ fn limit(name: &str, mut section: Section<'_>, home: Home) -> Option<Limit> {
     let later = count.is_some() || cost.as_ref().is_some_and(|it| it.cost.is_of_response());
     let candidate = other.candidate(tried, (&terms, &policy), (buckets, later));
     if let Some(cost) = &cost {
-        cost.check(&policy, "the limit");
+        cost.check(&policy, count.is_some(), "the limit");
     }
     Some(Limit {
         description,

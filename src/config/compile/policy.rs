@@ -37,8 +37,8 @@ const ALGORITHMS: [(&str, Algorithm); 6] = [
     ("concurrency", Algorithm::Concurrency),
 ];
 
-/// What one entry of a log takes.
-const ENTRY: u64 = 16;
+/// What one entry of a log takes, with its part of the room to grow.
+const ENTRY: u64 = 32;
 /// Logs that may take more are warned of.
 const MUCH: u64 = 4 << 30;
 

@@ -73,7 +73,7 @@ fn route(
     let cost = cost::cost(&mut section, MAX_COUNT);
     if let Some(cost) = &cost {
         for limit in applied.clone().into_iter().flatten() {
-            cost.check(&limit.policy, &format!("limit `{}`", limit.name));
+            cost.check(&limit.policy, limit.count.is_some(), &format!("limit `{}`", limit.name));
             if let Some(candidate) = &limit.candidate {
                 cost.goes_with(candidate, &format!("the candidate of limit `{}`", limit.name));
             }

@@ -254,7 +254,7 @@ fn logs_that_may_fill_the_memory_are_warned_of() {
     let log = |keys: &str| format!("algorithm = \"sliding_log\"\nrate = \"1_000/hour\"\n{keys}");
     doubtful(&[(
         limit(&log("key = \"ip\"")),
-        "8:8: warning: `rate` may take 15GiB of memory: 16 bytes for each request of 1000000 keys; \
+        "8:8: warning: `rate` may take 30GiB of memory: 32 bytes for each request of 1000000 keys; \
          lower `max_keys` in `[store]`, or write `algorithm = \"sliding_window\"`",
     )]);
     let quiet = |text: &str| {

@@ -33,6 +33,7 @@ fn visit_by(address_header: Option<&HeaderName>, case: &Case) -> Vec<String> {
         counted: &[HeaderName::from_static("x-api-key")],
         doubles: &["x-tenant-id".to_owned()],
         by_method: case.by_method,
+        degrades: true,
         upgrade: wants_upgrade(&headers),
     };
     let mut lines = Vec::new();

@@ -67,7 +67,7 @@ async fn nobody_waits_who_could_not_pass_in_time() {
     let alone = Wish { promise: Some(soon), ..wish(&policy, &gauge, 1) };
     let first = queues.join(&alone).expect("it passes in time");
     // The first says when it will pass.
-    let waiting = pin!(first.freed(soon));
+    let waiting = pin!(first.freed(soon, 0));
     assert_eq!(waiting.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
     let second = queues.join(&wish(&policy, &gauge, 1));
     assert!(second.is_ok(), "a tenth of a second later");
@@ -82,7 +82,7 @@ async fn nobody_waits_who_could_not_pass_in_time() {
 fn the_first_is_told_of_places_that_become_free() {
     let (queues, policy, gauge) = (Queues::default(), ten_a_second(), gauge());
     let place = queues.join(&wish(&policy, &gauge, 10)).expect("a place");
-    let mut freed = pin!(place.freed(Instant::now()));
+    let mut freed = pin!(place.freed(Instant::now(), queues.freed_so_far()));
     let mut cx = Context::from_waker(Waker::noop());
     assert_eq!(freed.as_mut().poll(&mut cx), Poll::Pending);
     queues.freed([BucketId(2)].into_iter());

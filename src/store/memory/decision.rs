@@ -8,8 +8,8 @@
 //! it; since locks are only released once all are held, "came before" has no cycles (two-phase
 //! locking). So what concurrent decisions do together is what they would do one after another.
 //!
-//! **Why it is all or nothing.** Every check is evaluated on copies. Only if all of them admit are
-//! the copies written.
+//! **Why it is all or nothing.** Every check is evaluated on copies. Only if all that are enforced
+//! admit are the copies written.
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -53,6 +53,8 @@ struct Plan<'p> {
     after: State,
     /// The sum of all checks on this bucket: they count as one.
     cost: u64,
+    /// Whether its caller comes late.
+    late: bool,
     /// The entries that a new log starts with.
     seed: Option<Log>,
 }
@@ -197,7 +199,8 @@ impl<'a> Held<'a> {
             return Ok(same);
         }
         let (policy, after) = (check.policy, before);
-        plans.push(Plan { place, policy, reserved, before, after, cost: 0, seed });
+        let late = check.late > 0;
+        plans.push(Plan { place, policy, reserved, before, after, cost: 0, late, seed });
         Ok(plans.len() - 1)
     }
 
@@ -205,9 +208,10 @@ impl<'a> Held<'a> {
     fn finish(mut self, plans: &mut [Plan<'_>], admitted: bool) {
         let now = self.now;
         for plan in plans {
-            // What has ended before says no more than its absence. What ends now says that a
-            // late caller has had what refilled before: the next one is not to have it again.
-            let write = admitted && plan.after != plan.before && plan.after.until >= now;
+            // What has ended says no more than its absence, unless a late caller has been charged:
+            // then it says since when the bucket is full, and what refilled is not counted twice.
+            let says = plan.after.until > now || plan.late;
+            let write = admitted && plan.after != plan.before && says;
             let mut is_new = false;
             match plan.place {
                 Place::Own(at, tag) if write => is_new = plan.write(&mut self.shards[at], tag, now),

@@ -18,7 +18,28 @@ use crate::store::BucketId;
 pub(super) struct Holdings {
     held: RefCell<HashMap<BucketId, Held>>,
     doubted: Cell<bool>,
+    /// Some of it is being told.
+    telling: Cell<bool>,
     changed: Notify,
+}
+
+/// What is being told to Redis, until it has been.
+#[derive(Debug)]
+pub(super) struct Telling<'a> {
+    held: Vec<Held>,
+    telling: &'a Cell<bool>,
+}
+
+impl Telling<'_> {
+    pub(super) fn held(&self) -> &[Held] {
+        &self.held
+    }
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        self.telling.set(false);
+    }
 }
 
 /// The places in one bucket.
@@ -73,6 +94,11 @@ impl Holdings {
         self.doubted.get()
     }
 
+    /// Whether Redis knows of all that is held, and of no more.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.doubted.get() && !self.telling.get()
+    }
+
     /// Resolves when there is something to tell.
     pub(super) async fn changed(&self) {
         while !self.doubted.get() {
@@ -81,15 +107,16 @@ impl Holdings {
     }
 
     /// What is to be told. Buckets without a place are forgotten with it.
-    pub(super) fn take_doubted(&self) -> Vec<Held> {
+    pub(super) fn take_doubted(&self) -> Telling<'_> {
         self.doubted.set(false);
+        self.telling.set(true);
         let mut held = self.held.borrow_mut();
         let doubted: Vec<_> = held.values().filter(|it| it.doubted).cloned().collect();
         held.retain(|_, it| {
             it.doubted = false;
             it.count > 0
         });
-        doubted
+        Telling { held: doubted, telling: &self.telling }
     }
 
     fn with(&self, bucket: BucketId, name: &[u8], policy: &Policy, change: impl FnOnce(&mut Held)) {
@@ -118,7 +145,7 @@ mod tests {
 
     fn told(holdings: &Holdings) -> Vec<(u128, u64)> {
         let mut told: Vec<_> =
-            holdings.take_doubted().iter().map(|it| (it.bucket.0, it.count)).collect();
+            holdings.take_doubted().held().iter().map(|it| (it.bucket.0, it.count)).collect();
         told.sort_unstable();
         told
     }

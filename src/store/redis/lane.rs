@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
-use tokio::time::{Instant, interval, timeout, timeout_at};
+use tokio::time::{Instant, interval, sleep_until, timeout, timeout_at};
 
 use super::batch::{Batch, Fence};
 use super::failure::{Failure, Reason};
@@ -23,8 +23,8 @@ use crate::clock;
 /// same.
 const STRIKES: u32 = 3;
 
-/// How long a word about places may take when nobody waits for it.
-const RESTATE: Duration = Duration::from_secs(1);
+/// How long after one that was not heard it is said again.
+const SAY_AGAIN: Duration = Duration::from_millis(100);
 
 /// How long a reply that missed its deadline is still waited for. Nobody waits with it.
 const LATE: Duration = Duration::from_secs(10);
@@ -46,12 +46,21 @@ impl Lane {
     async fn drive(mut self) {
         let link = self.link.clone();
         let mut renewal = interval(LEASE / 3);
+        let mut next_word = Instant::now();
         loop {
+            let restating = async {
+                link.has_to_restate().await;
+                sleep_until(next_word).await;
+            };
             let call = tokio::select! {
                 biased;
                 call = link.queue.next() => call,
-                () = link.holdings.changed() => {
-                    link.restate(Instant::now() + RESTATE).await;
+                () = restating => {
+                    // Calls that come meanwhile wait for it, and for no longer than they may.
+                    if let Err(failure) = link.restate(Instant::now() + link.shared.timeout).await {
+                        next_word = Instant::now() + SAY_AGAIN;
+                        self.strike(&failure);
+                    }
                     continue;
                 }
                 _ = renewal.tick() => {
@@ -66,6 +75,10 @@ impl Lane {
             self.judge(&groups);
             let done = Done { sent, received: clock::look(), fate: self.fate };
             call.finish(groups, done);
+            // Redis may have given places to those who did not wait for them.
+            for it in call.abandoned() {
+                link.holdings.doubt(it.bucket, &it.name, &it.policy);
+            }
         }
     }
 
@@ -82,7 +95,10 @@ impl Lane {
             if Instant::now() >= call.deadline {
                 return fill(groups, &Failure::not_asked());
             }
-            link.restate(call.deadline).await;
+            if let Err(failure) = link.restate(call.deadline).await {
+                self.strike(&failure);
+                return fill(groups, &Failure::not_asked());
+            }
             if let Fate::Unknown(number) = self.fate
                 && link.verdicts.borrow().was_told(number)
             {
@@ -190,14 +206,25 @@ impl Lane {
                 _ => health.trip(failure),
             }
         }
-        let Some(failure) = last else {
-            self.strikes = 0;
-            return;
-        };
+        match last {
+            Some(failure) => self.blame(failure),
+            None => self.strikes = 0,
+        }
+    }
+
+    /// A word that Redis has not heard.
+    fn strike(&mut self, failure: &Failure) {
+        if failure.reason != Reason::NotAsked {
+            self.link.shared.health.count(failure);
+            self.blame(failure);
+        }
+    }
+
+    fn blame(&mut self, failure: &Failure) {
         self.strikes += 1;
         if self.strikes >= STRIKES {
             self.strikes = 0;
-            health.trip(failure);
+            self.link.shared.health.trip(failure);
         }
     }
 }

@@ -168,32 +168,51 @@ impl Link {
         self.shared.asker(self.worker)
     }
 
+    /// Resolves when there is something to tell of places, and somebody to tell it to.
+    pub(super) async fn has_to_restate(&self) {
+        self.holdings.changed().await;
+        let mut live = self.live.subscribe();
+        // The sender is this link's own, and lives as long as it does.
+        let _ = live.wait_for(Option::is_some).await;
+    }
+
     /// Tells Redis which places this worker holds, where that may not be what it knows. Between
     /// two calls nothing is on its way that could take or give back others; only requests whose
     /// decision has just come have to run first, and count what they hold.
-    pub(super) async fn restate(&self, deadline: Instant) {
+    ///
+    /// # Errors
+    /// If Redis has not heard all of it.
+    pub(super) async fn restate(&self, deadline: Instant) -> Result<(), Failure> {
         if !self.holdings.is_doubted() {
-            return;
+            return Ok(());
         }
         tokio::task::yield_now().await;
-        let Some(session) = self.live.borrow().clone() else { return };
-        let held = self.holdings.take_doubted();
+        let Some(session) = self.live.borrow().clone() else { return Err(Failure::not_asked()) };
+        let telling = self.holdings.take_doubted();
+        let held = telling.held();
         let cluster = session.is_cluster();
         let place = |it: &Held| if cluster { slot(&it.name) } else { 0 };
         let mut slots: Vec<u16> = held.iter().map(place).collect();
         slots.sort_unstable();
         slots.dedup();
+        let mut heard = Ok(());
         for slot in slots {
             let here: Vec<&Held> = held.iter().filter(|it| place(it) == slot).collect();
             for some in here.chunks(RESTATED) {
                 let adjustments: Vec<_> = some.iter().map(|it| it.adjustment()).collect();
                 let told = adjust(&session, slot, &adjustments, None, self.asker(), deadline);
-                if let Err(failure) = told.await {
-                    self.shared.health.count(&failure);
+                let told = timeout_at(deadline, told).await.unwrap_or(Err(Failure::timeout()));
+                if let Err(failure) = told {
                     some.iter().for_each(|it| self.holdings.doubt(it.bucket, &it.name, &it.policy));
+                    // Without traffic nobody else finds out, and Redis may have lost all it knew.
+                    if failure.reason == Reason::Connection {
+                        self.lose();
+                    }
+                    heard = Err(failure);
                 }
             }
         }
+        heard
     }
 
     /// Charges costs to one slot, whether they pass or not, and waits until that is done.
@@ -206,8 +225,10 @@ impl Link {
         adjustments: &[Adjustment<'_>],
         deadline: Instant,
     ) -> Result<(), Failure> {
-        let session = self.live(deadline).await?;
-        adjust(&session, slot, adjustments, None, self.asker(), deadline).await
+        // Without a session nothing is sent.
+        let session = self.live(deadline).await.map_err(|_| Failure::not_asked())?;
+        let owed = adjust(&session, slot, adjustments, None, self.asker(), deadline);
+        timeout_at(deadline, owed).await.unwrap_or(Err(Failure::timeout()))
     }
 
     /// Sends adjustments to one slot, in the background. If they get lost, callers are left with

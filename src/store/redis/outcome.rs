@@ -8,7 +8,7 @@ use super::queue::{Done, Fate, Ticket};
 use super::refusals::Refusal;
 use super::stand_in::Note;
 use super::terms::Told;
-use super::{RedisStore, Shared};
+use super::{RedisStore, Shared, doubt};
 use crate::clock::Micros;
 use crate::limit::{Retry, Verdict};
 use crate::store::{Check, Decision, Names};
@@ -115,7 +115,11 @@ impl RedisStore {
                 return;
             }
             let now = reply.now();
-            let charged = |check: &Check<'_>| check.spends && check.refused.is_none();
+            // Places are told as they are held, and never as a difference.
+            doubt(&self.link, checks, names);
+            let charged = |check: &Check<'_>| {
+                check.spends && check.refused.is_none() && !check.policy.is_held()
+            };
             let here = checks.iter().enumerate().filter(|(index, _)| part.has(*index));
             let taken = here.filter(|(_, check)| charged(check)).map(|(_, check)| Adjustment {
                 op: Op::GiveBack { charged_at: now },

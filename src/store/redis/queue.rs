@@ -19,7 +19,8 @@ use super::failure::Failure;
 use super::reply::Reply;
 use super::slot::slot;
 use crate::clock;
-use crate::store::{Check, Names};
+use crate::limit::Policy;
+use crate::store::{BucketId, Check, Names};
 
 /// Redis does nothing else while it decides a call, so none is to take it long.
 const MOST_REQUESTS: usize = 128;
@@ -50,6 +51,16 @@ struct State {
     wakers: Vec<Option<Waker>>,
     checks: usize,
     done: Option<Done>,
+    /// Places that requests asked for which have left since.
+    abandoned: Vec<Abandoned>,
+}
+
+/// A place that nobody waits for any more, and that Redis may give all the same.
+#[derive(Debug)]
+pub(super) struct Abandoned {
+    pub(super) bucket: BucketId,
+    pub(super) name: Vec<u8>,
+    pub(super) policy: Policy,
 }
 
 /// What of a call goes to one slot, and what came back.
@@ -222,7 +233,25 @@ impl Call {
     }
 }
 
+impl Call {
+    /// The places to be told again, now that the call is done.
+    pub(super) fn abandoned(&self) -> Vec<Abandoned> {
+        std::mem::take(&mut self.state.borrow_mut().abandoned)
+    }
+}
+
 impl Ticket {
+    /// Notes places that nobody waits for any more. `Err` if the call is done: then it is too late
+    /// for the lane to see to it.
+    pub(super) fn abandon(&self, places: Vec<Abandoned>) -> Result<(), Vec<Abandoned>> {
+        let mut state = self.call.state.borrow_mut();
+        if state.done.is_some() {
+            return Err(places);
+        }
+        state.abandoned.extend(places);
+        Ok(())
+    }
+
     /// Waits until the call is back, or has failed.
     pub(super) async fn wait(&self) -> Done {
         std::future::poll_fn(|context| {

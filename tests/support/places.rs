@@ -1,0 +1,145 @@
+//! Requests in flight under a `concurrency` limit: how to hold some, and how many there can be.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::client::Client;
+use super::gateway::Weir;
+use super::held::{Held, UPGRADE};
+use super::stores::Home;
+use super::{fields, get, wait_until};
+
+/// The lines of a limit of so many.
+pub(crate) fn places(count: usize) -> String {
+    format!("key = \"global\"\nalgorithm = \"concurrency\"\nlimit = {count}")
+}
+
+/// A gateway that lets so many through at a time.
+pub(crate) fn start(home: &Home, held: &Held, count: usize) -> Weir {
+    let config = held.config().limit(&places(count)).upstream("retries = 0");
+    Weir::start(&home.of(config))
+}
+
+/// A request that stays in flight. A place that has just come back may still be on its way to the
+/// store, so it asks again while it is refused.
+#[track_caller]
+pub(crate) fn hold(weir: &Weir, held: &Held, target: &str) -> Client {
+    let request = if target == "/tunnel" { UPGRADE.to_owned() } else { get(target) };
+    let before = held.inside();
+    let mut client = weir.connect();
+    client.send(&request);
+    wait_until("it is in flight", || {
+        if held.inside() == before && is_answered(&client) {
+            assert_eq!(client.response().status, 429);
+            client.send(&request);
+        }
+        held.inside() > before
+    });
+    client
+}
+
+/// Whether there is something to read.
+pub(crate) fn is_answered(client: &Client) -> bool {
+    let stream = client.wire.stream();
+    stream.set_nonblocking(true).unwrap();
+    let peeked = stream.peek(&mut [0]);
+    stream.set_nonblocking(false).unwrap();
+    peeked.is_ok()
+}
+
+/// How many places are free, this request's own not counted.
+pub(crate) fn free(weir: &Weir) -> Option<i64> {
+    let response = weir.get("/");
+    (response.status == 200).then(|| fields::list(&response.all("ratelimit"))[0].integer("r") + 1)
+}
+
+/// Clients that behave, fail and leave in every way, and how many passed.
+pub(crate) fn crowd(weirs: &[&Weir], rounds: usize) -> usize {
+    let passed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for number in 0..16 {
+            let (weir, passed) = (weirs[number % weirs.len()], &passed);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let mut client = weir.connect();
+                    match (number + round) % 8 {
+                        0 => {
+                            client.send(get("/left"));
+                            client.wire.reset();
+                        }
+                        1 => {
+                            client.send(get("/left"));
+                            drop(client);
+                        }
+                        2 => {
+                            // Half a request is none.
+                            client.send("GET /half HTTP/1.1\r\n");
+                            client.wire.reset();
+                        }
+                        3 => {
+                            client.send(get("/begun"));
+                            thread::sleep(Duration::from_millis((round % 5) as u64));
+                            client.wire.reset();
+                        }
+                        4 => drop(client.try_ask(get("/broken"))),
+                        5 => drop(client.try_ask(get("/cut"))),
+                        6 => {
+                            client.send(get("/a").repeat(5));
+                            let _ = client.response();
+                            client.wire.reset();
+                        }
+                        _ => {
+                            let status = client.ask(get("/")).status;
+                            assert!(matches!(status, 200 | 429), "{status}");
+                            passed.fetch_add(usize::from(status == 200), Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    passed.into_inner()
+}
+
+/// Exactly so many can be in flight, however they are spread.
+#[track_caller]
+pub(crate) fn exactly(weirs: &[&Weir], held: &Held, count: usize) {
+    for weir in weirs {
+        wait_until("all places are free", || free(weir) == Some(count as i64));
+    }
+    let mut clients: Vec<Client> =
+        (0..count).map(|n| hold(weirs[n % weirs.len()], held, "/held/last")).collect();
+    for weir in weirs {
+        assert_eq!(weir.get("/").status, 429, "{count} are in flight");
+    }
+    held.let_go("/held/last");
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    for weir in weirs {
+        wait_until("all places are free again", || free(weir) == Some(count as i64));
+    }
+}
+
+/// Asks from many sides at once, and lets every answer come.
+pub(crate) fn polite_crowd(weirs: &[&Weir]) {
+    let (passed, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for number in 0..16 {
+            let (weir, passed, refused) = (weirs[number % weirs.len()], &passed, &refused);
+            scope.spawn(move || {
+                let mut client = weir.connect();
+                for _ in 0..100 {
+                    match client.ask(get("/slow")).status {
+                        200 => passed.fetch_add(1, Ordering::Relaxed),
+                        429 => refused.fetch_add(1, Ordering::Relaxed),
+                        status => panic!("{status}"),
+                    };
+                }
+            });
+        }
+    });
+    let (passed, refused) = (passed.into_inner(), refused.into_inner());
+    assert!(passed > 50 && refused > 50, "{passed} passed and {refused} were refused");
+}
