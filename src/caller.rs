@@ -1,7 +1,9 @@
 //! Who sent the request.
 
+pub mod access;
 pub mod address;
 
+pub use access::{Access, AccessList};
 pub use address::Addresses;
 
 use std::cell::Cell;
