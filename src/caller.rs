@@ -1,10 +1,12 @@
 //! Who sent the request.
 
+pub mod access;
 pub mod address;
 pub mod clients;
 pub mod identity;
 pub mod jwt;
 
+pub use access::{Access, AccessList};
 pub use address::Addresses;
 pub use identity::Identity;
 

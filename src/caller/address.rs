@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, header};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::{Caller, Peer};
 use crate::config::settings::Identity;
@@ -93,6 +93,15 @@ impl Addresses {
     pub fn is_trusted(&self, ip: IpAddr) -> bool {
         self.trusted.iter().any(|net| net.contains(&ip))
     }
+}
+
+/// A network of IPv4-mapped addresses as one of IPv4, which is what callers' addresses are compared as.
+#[must_use]
+pub fn unmapped(network: IpNet) -> IpNet {
+    let IpNet::V6(v6) = network else { return network };
+    let mapped = v6.prefix_len().checked_sub(96).zip(v6.network().to_ipv4_mapped());
+    let v4 = mapped.and_then(|(prefix, ip)| Ipv4Net::new(ip, prefix).ok());
+    v4.map_or(network, IpNet::V4)
 }
 
 /// The elements of a list header, last first, without empty ones.

@@ -171,6 +171,22 @@ pub struct Identity {
     pub clients: Option<Vec<Client>>,
 }
 
+/// `[access]`: who is never limited, and who never gets in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Access {
+    pub allow: AccessEntries,
+    pub deny: AccessEntries,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AccessEntries {
+    pub ip: Vec<IpNet>,
+    pub user: Vec<String>,
+    pub client: Vec<String>,
+    /// Files with more of all three, one a line.
+    pub files: Vec<PathBuf>,
+}
+
 /// `[telemetry]`: logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Telemetry {
