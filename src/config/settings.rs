@@ -3,6 +3,8 @@
 //! Everything past `config/` works on these types. A route points at its limits and its upstream
 //! by index, a duration is a [`Duration`], and whatever the file left out has its default.
 
+mod credentials;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,6 +12,8 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
+
+pub use credentials::{Client, JwksUrl, Jwt, JwtAlgorithm, JwtKeys};
 
 use crate::limit::{Cost, Limit, OnError};
 
