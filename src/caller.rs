@@ -1,6 +1,7 @@
 //! Who sent the request.
 
 pub mod address;
+pub mod clients;
 
 pub use address::Addresses;
 
