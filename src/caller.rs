@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod clients;
+pub mod jwt;
 
 pub use address::Addresses;
 
