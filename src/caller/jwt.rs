@@ -5,9 +5,11 @@
 //! token says of its algorithm chooses among these and never adds to them. So a token without a
 //! signature, or one whose HMAC was made with a public key, verifies with nothing.
 //!
-//! A [`Verifier`] is shared by all workers. Keys that stand in a file or behind a URL change while
-//! requests are served: [`Verifier::keep`] sees to it.
+//! A [`Verifier`] is shared by all workers. Each has a [`TokenCache`] in front of it, so that the
+//! second request with a token costs a hash and a look-up in place of a signature. Keys that stand
+//! in a file or behind a URL change while requests are served: [`Verifier::keep`] sees to it.
 
+mod cache;
 mod claims;
 mod fetch;
 mod keeper;
@@ -28,6 +30,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::sync::Notify;
 
+pub use cache::TokenCache;
 pub use claims::Claims;
 pub use key_set::KeyError;
 

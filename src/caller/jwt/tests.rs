@@ -3,6 +3,7 @@
 mod forgeries;
 mod issuer;
 mod keys;
+mod memory;
 mod rotation;
 
 use std::time::Duration;
