@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::{Caller, Peer};
 use crate::config::settings::Identity;
-use crate::limit::key;
+use crate::limit::source;
 
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -85,7 +85,7 @@ impl Addresses {
     /// The part of an address that limits count by.
     #[must_use]
     pub fn counted(&self, ip: IpAddr) -> IpAddr {
-        key::cut(ip, self.ipv6_prefix)
+        source::cut(ip, self.ipv6_prefix)
     }
 
     /// Whether a peer's word on whom it speaks for is believed.

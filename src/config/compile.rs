@@ -6,6 +6,7 @@
 mod address;
 mod burst;
 mod calendar;
+mod clients;
 mod cost;
 mod debt;
 mod file;
@@ -27,6 +28,7 @@ mod upstreams;
 
 use super::file::{File, Notes};
 use super::settings::Settings;
+pub(super) use clients::clients;
 pub(super) use limits::always_there;
 use routes::Defined;
 

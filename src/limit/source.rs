@@ -83,7 +83,7 @@ impl Source {
     ///
     /// # Errors
     /// If it has several.
-    pub fn value<'a>(&self, subject: &Subject<'a>) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
+    pub fn value<'a>(&'a self, subject: &Subject<'a>) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
         let borrowed = |value: &'a Option<Cow<'a, [u8]>>| value.as_deref().map(Cow::Borrowed);
         Ok(match self {
             Source::Ip | Source::IpPrefix(_) | Source::Global => None,
@@ -100,7 +100,7 @@ impl Source {
     ///
     /// # Errors
     /// If it says several things: gateway and upstream might each believe another one.
-    pub fn said<'a>(&self, evidence: &Evidence<'a>) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
+    pub fn said<'a>(&'a self, evidence: &Evidence<'a>) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
         match self {
             // One host has many spellings, and a route takes them all.
             Source::Header(name) if *name == header::HOST => {
