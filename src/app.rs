@@ -1,6 +1,7 @@
 //! Assembly: from a checked configuration to a running gateway, through its reloads, to its end.
 
 pub mod logs;
+pub mod outside;
 pub mod reload;
 pub mod snapshots;
 
@@ -24,11 +25,14 @@ use crate::shutdown::{Signal, Signals};
 use crate::store::{self, BucketHasher};
 use crate::telemetry::{Audit, Metrics};
 use logs::{LogError, Logs};
+use outside::{OutsideError, Surroundings};
 use reload::Reloader;
 use snapshots::Snapshots;
 
 /// File descriptors kept for everything that is not a connection.
 const RESERVED_FILES: u64 = 64;
+/// How often lists in files of their own are looked at.
+const LOOK_AT_LISTS: Duration = Duration::from_secs(2);
 /// Less room than this is worth a warning.
 const FEW_CONNECTIONS: usize = 512;
 
@@ -38,6 +42,8 @@ pub enum AppError {
     Bind { address: SocketAddr, key: &'static str, source: io::Error },
     #[error(transparent)]
     Log(#[from] LogError),
+    #[error(transparent)]
+    Outside(#[from] OutsideError),
     #[error("the system gives no randomness: {0}")]
     Randomness(getrandom::Error),
     #[error("cannot start: {0}")]
@@ -80,7 +86,10 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
     let logs = Logs::open(&settings.telemetry)?;
     let (store, hasher, snapshots) =
         open_store(&settings.store, count, &node, &metrics, &logs.audit)?;
-    let compiled = Compiled::new(settings.clone(), &hasher, &metrics, logs.access.clone());
+    let mut surroundings = Surroundings::of(&settings)?;
+    let outside = surroundings.outside();
+    let access_log = logs.access.clone();
+    let compiled = Compiled::new(settings.clone(), &hasher, &metrics, access_log, outside);
     let compiled = Arc::new(compiled);
     let workers = Arc::new(start_workers(count, &store, &hasher, &node, &compiled)?);
 
@@ -94,6 +103,7 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         // Before the first request comes: it is to find the store in use, if there is one.
         store.begin().await;
         let snapshots = snapshots.map(Snapshots::start);
+        surroundings.keep();
         let mut acceptors = tokio::task::JoinSet::new();
         for listener in data {
             tracing::info!("listening on http://{}", listener.local_addr()?);
@@ -116,7 +126,7 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
             workers.clone(),
             hasher,
             metrics,
-            (store.clone(), logs),
+            (store.clone(), logs, surroundings),
         );
         serve(&mut signals, &mut reloader, watch).await;
 
@@ -149,6 +159,7 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
 async fn serve(signals: &mut Signals, reloader: &mut Reloader, mut watch: Option<Watch>) {
     // The file may have changed between its first reading and the start of the watch.
     reloader.reload_if_changed();
+    let mut look = tokio::time::interval(LOOK_AT_LISTS);
     loop {
         let changed = async {
             match &mut watch {
@@ -162,6 +173,7 @@ async fn serve(signals: &mut Signals, reloader: &mut Reloader, mut watch: Option
                 Signal::Reload => reloader.reload(),
             },
             () = changed => reloader.reload_if_changed(),
+            _ = look.tick() => reloader.reload_if_lists_changed(),
         }
     }
 }
@@ -203,9 +215,11 @@ fn start_workers(
 ) -> Result<Vec<Worker>, AppError> {
     let via: Arc<str> = node.into();
     let queues = Arc::new(Queues::default());
+    let mut tokens = [0; 16];
+    getrandom::fill(&mut tokens).map_err(AppError::Randomness)?;
     let start = |index| {
         let (store, hasher) = (store.clone(), hasher.clone());
-        let (shared, for_gateway) = ((queues.clone(), via.clone()), compiled.clone());
+        let (shared, for_gateway) = ((queues.clone(), via.clone(), tokens), compiled.clone());
         let gateway = move || Gateway::new(&store, hasher, shared, for_gateway);
         Ok(Worker::start(index, gateway, compiled.clone())?)
     };

@@ -9,6 +9,7 @@ pub mod admission;
 pub mod checks;
 pub mod compiled;
 pub mod dues;
+pub mod identify;
 pub mod live;
 pub mod queues;
 pub mod way;
@@ -27,6 +28,7 @@ use http::{
 use tokio::time::Instant;
 
 use crate::body::Body;
+use crate::caller::jwt::TokenCache;
 use crate::caller::{Caller, Peer};
 use crate::clock::{self, Clock};
 use crate::forward::headers::{self, Outbound};
@@ -37,7 +39,7 @@ use crate::store::{self, AnyStore, BucketHasher, Store};
 use crate::telemetry::{Entry, Meter};
 use crate::upstream::Servers;
 use checks::Checks;
-pub use compiled::Compiled;
+pub use compiled::{Compiled, Outside};
 use dues::Dues;
 use live::{Live, LiveTarget};
 pub use queues::Queues;
@@ -53,6 +55,8 @@ pub struct Gateway {
     via: Arc<str>,
     servers: Servers,
     live: RefCell<Rc<Live>>,
+    /// The tokens of callers that were seen before.
+    tokens: TokenCache,
     clock: Clock,
     wall: Cell<(Option<Instant>, i64)>,
 }
@@ -77,13 +81,15 @@ impl Gateway {
     pub fn new(
         store: &store::Shared,
         hasher: BucketHasher,
-        (queues, via): (Arc<Queues>, Arc<str>),
+        (queues, via, tokens): (Arc<Queues>, Arc<str>, [u8; 16]),
         compiled: Arc<Compiled>,
     ) -> Self {
         let servers = Servers::default();
         let live = RefCell::new(Rc::new(Live::new(compiled, &servers)));
         let (clock, store) = (store.clock(), Rc::new(store.for_worker()));
-        Gateway { store, queues, hasher, via, servers, live, clock, wall: Cell::new((None, 0)) }
+        let tokens = TokenCache::new(&tokens);
+        let wall = Cell::new((None, 0));
+        Gateway { store, queues, hasher, via, servers, live, tokens, clock, wall }
     }
 
     /// Serves another configuration from the next request on.
@@ -178,17 +184,16 @@ impl Gateway {
         self: &Rc<Self>,
         visit: &Visit<'_>,
         mut headers: HeaderMap,
-        body: Body,
+        mut body: Body,
         meter: &mut Meter,
     ) -> Result<Answer, Fault> {
-        let Visit { live, way, peer, parts, .. } = *visit;
+        let Visit { live, peer, .. } = *visit;
         let shared = &*live.shared;
         let caller = shared.addresses.caller(peer, &headers);
         if let Some(entry) = meter.entry() {
             entry.client = caller.ip.to_string();
         }
-        let mut checks = Checks::default();
-        checks.collect(&self.hasher, shared, way, &caller, parts, &headers)?;
+        let mut checks = self.identify(visit, &caller, &headers, &mut body).await?;
         let (decision, decided) = self.admit(visit, &mut checks).await?;
         let respond = shared.settings.respond;
         let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided));

@@ -11,5 +11,5 @@ pub mod metrics;
 pub use access_log::Entry;
 pub use audit::{Audit, Event};
 pub use lines::Lines;
-pub use meter::{CLIENT_GONE, LimitMeter, Meter, Outcome, RouteMeter};
+pub use meter::{AccessMeter, Admittance, CLIENT_GONE, LimitMeter, Meter, Outcome, RouteMeter};
 pub use metrics::Metrics;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::logs::Logs;
+use super::outside::Surroundings;
 use crate::config::settings::{Settings, StoreKind};
 use crate::config::{Loaded, Source};
 use crate::gateway::Compiled;
@@ -23,6 +24,7 @@ pub struct Reloader {
     hasher: BucketHasher,
     metrics: Metrics,
     logs: Logs,
+    surroundings: Surroundings,
 }
 
 impl Reloader {
@@ -33,7 +35,7 @@ impl Reloader {
         workers: Arc<Vec<Worker>>,
         hasher: BucketHasher,
         metrics: Metrics,
-        (store, logs): (store::Shared, Logs),
+        (store, logs, surroundings): (store::Shared, Logs, Surroundings),
     ) -> Self {
         let store_kind = current.settings.store.kind.clone();
         Reloader {
@@ -46,6 +48,7 @@ impl Reloader {
             hasher,
             metrics,
             logs,
+            surroundings,
         }
     }
 
@@ -58,6 +61,13 @@ impl Reloader {
     /// Loads the file if it says something else than before.
     pub fn reload_if_changed(&mut self) {
         self.attempt(false);
+    }
+
+    /// Loads the file again if a list that it names has changed.
+    pub fn reload_if_lists_changed(&mut self) {
+        if self.surroundings.have_changed() {
+            self.attempt(true);
+        }
     }
 
     fn attempt(&mut self, always: bool) {
@@ -93,13 +103,19 @@ impl Reloader {
         if let Err(error) = self.logs.renew(telemetry, &settings.telemetry) {
             return self.fail(&error.to_string());
         }
+        if let Err(error) = self.surroundings.renew(&settings) {
+            self.surroundings.give_up_on_lists();
+            return self.fail(&error.to_string());
+        }
         for key in fixed_changes(&self.current.settings, &settings) {
             tracing::warn!("{key} has changed; that takes a restart");
         }
         settings.store.kind = self.store_kind.clone();
         self.store.configure(&settings.store);
         let access_log = self.logs.access.clone();
-        let compiled = Compiled::new(Arc::new(settings), &self.hasher, &self.metrics, access_log);
+        let outside = self.surroundings.outside();
+        let settings = Arc::new(settings);
+        let compiled = Compiled::new(settings, &self.hasher, &self.metrics, access_log, outside);
         let compiled = Arc::new(compiled);
         self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
         self.current = loaded;

@@ -105,6 +105,17 @@ impl Access {
         Ok(Access { allow, deny })
     }
 
+    /// Whether it matters who the user is.
+    #[must_use]
+    pub fn names_users(&self) -> bool {
+        !self.allow.users.is_empty() || !self.deny.users.is_empty()
+    }
+
+    #[must_use]
+    pub fn names_clients(&self) -> bool {
+        !self.allow.clients.is_empty() || !self.deny.clients.is_empty()
+    }
+
     /// Whoever is denied by anything is denied: an entry that allows a caller, however narrow, does
     /// not take back one that keeps it out.
     #[must_use]

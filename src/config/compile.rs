@@ -27,7 +27,7 @@ mod told;
 mod upstreams;
 
 use super::file::{File, Notes};
-use super::settings::Settings;
+use super::settings::{Access, Settings};
 pub(super) use clients::clients;
 pub(super) use limits::always_there;
 use routes::Defined;
@@ -46,5 +46,17 @@ pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
         Defined { upstreams: &upstream_names, limit_names: &limit_names, limits: &limits };
     let routes = routes::routes(&mut root, defined);
     debt::leave_room(&mut limits, &routes);
-    Settings { server, admin, store, respond, identity, telemetry, upstreams, limits, routes }
+    let access = Access::default();
+    Settings {
+        server,
+        admin,
+        store,
+        respond,
+        identity,
+        access,
+        telemetry,
+        upstreams,
+        limits,
+        routes,
+    }
 }

@@ -25,6 +25,7 @@ pub struct Settings {
     pub store: Store,
     pub respond: Respond,
     pub identity: Identity,
+    pub access: Access,
     pub telemetry: Telemetry,
     pub upstreams: Vec<Upstream>,
     pub limits: Vec<Limit>,
@@ -169,6 +170,22 @@ pub struct Identity {
     pub jwt: Option<Jwt>,
     /// Clients by their API keys; `None`: whatever a request brings is the client.
     pub clients: Option<Vec<Client>>,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Identity {
+            trusted_proxies: Vec::new(),
+            address_header: None,
+            ipv6_prefix: 64,
+            user: Vec::new(),
+            client: Vec::new(),
+            tenant: Vec::new(),
+            plan: Vec::new(),
+            jwt: None,
+            clients: None,
+        }
+    }
 }
 
 /// `[access]`: who is never limited, and who never gets in.

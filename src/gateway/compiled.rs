@@ -5,10 +5,11 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue, header};
 use prometheus::IntGauge;
 
-use crate::caller::Addresses;
+use crate::caller::jwt::Verifier;
+use crate::caller::{Access, Addresses, Identity};
 use crate::config::Settings;
 use crate::config::settings::{Route, StoreKind};
-use crate::limit::{Cost, Limit, Mode, Policy, Source, Strategy};
+use crate::limit::{Cost, Limit, Mode, Policy, Source, Strategy, What};
 use crate::respond::rate_headers::PolicyText;
 use crate::respond::refusal::RefusalText;
 use crate::route::Table;
@@ -24,8 +25,16 @@ pub struct Compiled {
     pub addresses: Addresses,
     /// Those of the configuration, in its order, and then their candidates.
     pub limits: Vec<Rule>,
-    /// For each route what applies to it.
+    /// For each route what applies to it, and what has to be known of its callers.
     pub applied: Vec<Vec<RouteLimit>>,
+    pub needs: Vec<Needs>,
+    pub identity: Identity,
+    /// Who can tell which tokens are to be believed.
+    pub verifier: Option<Arc<Verifier>>,
+    /// Whether a request without such a token gets no further.
+    pub token_required: bool,
+    /// Who is never limited, and who never gets in; `None` if that is nobody.
+    pub access: Option<Arc<Access>>,
     /// Whether requests may be marked as degraded, which is not for a client to do.
     pub degrades: bool,
     /// The headers that callers are told apart by.
@@ -36,6 +45,41 @@ pub struct Compiled {
     pub counts_host: bool,
     pub metrics: Metrics,
     pub access_log: Option<Lines>,
+}
+
+/// What has to be found out about a request before its limits are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// User, client, tenant or plan.
+    pub who: bool,
+    /// A token, if it has one.
+    pub token: bool,
+    /// The beginning of its body, if that is a form.
+    pub form: bool,
+}
+
+impl Needs {
+    fn add(&mut self, source: &Source, identity: &Identity) {
+        self.who |= matches!(source, Source::User | Source::Client | Source::Tenant | Source::Plan);
+        for source in identity.sources(source) {
+            self.token |= matches!(source, Source::Jwt(_));
+            self.form |= matches!(source, Source::Form(_));
+        }
+    }
+
+    /// A plan or tenant may be that of a client.
+    fn add_plan(&mut self, identity: &Identity) {
+        for source in [Source::Plan, Source::Client] {
+            self.add(&source, identity);
+        }
+    }
+}
+
+/// What a configuration is served with besides its settings.
+#[derive(Debug, Clone, Default)]
+pub struct Outside {
+    pub verifier: Option<Arc<Verifier>>,
+    pub access: Option<Arc<Access>>,
 }
 
 /// A limit on a route.
@@ -62,10 +106,20 @@ pub struct Rule {
     pub enforced: bool,
     pub policy_text: PolicyText,
     pub refusal_text: RefusalText,
+    /// For callers of a plan.
+    pub plans: Vec<Plan>,
     /// Requests that wait because of it.
     pub waiting: IntGauge,
     /// Its name as a header's value.
     pub mark: HeaderValue,
+}
+
+/// Other numbers of a limit.
+#[derive(Debug)]
+pub struct Plan {
+    pub name: Vec<u8>,
+    pub policy: Policy,
+    pub policy_text: PolicyText,
 }
 
 impl Compiled {
@@ -75,7 +129,9 @@ impl Compiled {
         hasher: &BucketHasher,
         metrics: &Metrics,
         access_log: Option<Lines>,
+        outside: Outside,
     ) -> Self {
+        let identity = Identity::new(&settings.identity);
         let shared = match &settings.store.kind {
             StoreKind::Memory => None,
             StoreKind::Redis(redis) => Some(redis.prefix.as_str()),
@@ -96,7 +152,14 @@ impl Compiled {
             enabled.flat_map(|index| rules_of(*index)).map(|rule| limits[rule].on(route)).collect()
         };
         let applied: Vec<Vec<RouteLimit>> = settings.routes.iter().map(applied).collect();
+        let needs = applied.iter().map(|applied| {
+            let rules = applied.iter().map(|it| &limits[it.rule].limit);
+            needs_of(rules, &identity, outside.access.as_deref())
+        });
+        let needs: Vec<Needs> = needs.collect();
         let keys = settings.limits.iter().flat_map(|limit| &limit.key.0);
+        let keys = keys.chain(settings.limits.iter().flat_map(asked));
+        let keys = keys.flat_map(|source| identity.sources(source));
         let keys = keys.filter_map(|source| match source {
             Source::Header(name) => Some(name.clone()),
             _ => None,
@@ -115,6 +178,10 @@ impl Compiled {
             degrades: limits.iter().any(Rule::degrades),
             limits,
             applied,
+            needs,
+            verifier: outside.verifier,
+            token_required: settings.identity.jwt.as_ref().is_some_and(|jwt| jwt.required),
+            access: outside.access,
             doubles: counted
                 .iter()
                 .filter(|name| name.as_str().contains('_'))
@@ -122,6 +189,7 @@ impl Compiled {
                 .collect(),
             counts_host: counted.contains(&header::HOST),
             counted,
+            identity,
             metrics: metrics.clone(),
             access_log,
             settings,
@@ -146,10 +214,21 @@ impl Rule {
             enforced: limit.mode == Mode::Enforce && limit.strategy != Strategy::Degrade,
             policy_text: PolicyText::new(limit),
             refusal_text: RefusalText::new(limit),
+            plans: limit.plans.iter().map(|plan| Plan::new(limit, plan)).collect(),
             waiting: waiting(limit, metrics),
             mark: HeaderValue::from_str(&limit.name)
                 .unwrap_or_else(|_| HeaderValue::from_static("yes")),
             limit: limit.clone(),
+        }
+    }
+
+    /// The numbers that hold for a caller, and how answers tell them.
+    #[must_use]
+    pub fn numbers(&self, plan: Option<&[u8]>) -> (&Policy, &PolicyText) {
+        let of_plan = plan.and_then(|name| self.plans.iter().find(|plan| plan.name == name));
+        match of_plan {
+            Some(plan) => (&plan.policy, &plan.policy_text),
+            None => (&self.limit.policy, &self.policy_text),
         }
     }
 
@@ -164,6 +243,51 @@ impl Rule {
         let cost = route.cost.as_ref().unwrap_or(&self.limit.cost).clone();
         RouteLimit { rule: self.index, later: self.limit.charges_later(&cost), cost }
     }
+}
+
+impl Plan {
+    fn new(limit: &Limit, (name, policy): &(String, Policy)) -> Self {
+        let limit = Limit { policy: *policy, ..limit.clone() };
+        let policy_text = PolicyText::new(&limit);
+        Plan { name: name.clone().into_bytes(), policy: *policy, policy_text }
+    }
+}
+
+/// What a limit asks for besides its key.
+fn asked(limit: &Limit) -> impl Iterator<Item = &Source> {
+    limit.when.iter().filter_map(|condition| match &condition.what {
+        What::Source(source) => Some(source),
+        What::Method => None,
+    })
+}
+
+fn needs_of<'a>(
+    limits: impl Iterator<Item = &'a Limit>,
+    identity: &Identity,
+    access: Option<&Access>,
+) -> Needs {
+    let mut needs = Needs::default();
+    for limit in limits {
+        let sources = limit.key.0.iter().chain(asked(limit));
+        for source in sources {
+            needs.add(source, identity);
+            if matches!(source, Source::Tenant | Source::Plan) {
+                needs.add_plan(identity);
+            }
+        }
+        if !limit.plans.is_empty() {
+            needs.add_plan(identity);
+        }
+    }
+    if let Some(access) = access {
+        if access.names_users() {
+            needs.add(&Source::User, identity);
+        }
+        if access.names_clients() {
+            needs.add(&Source::Client, identity);
+        }
+    }
+    needs
 }
 
 /// Only limits that have requests wait are a series.

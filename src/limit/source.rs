@@ -111,7 +111,9 @@ impl Source {
                 let values = query_values(evidence.query, name);
                 Ok(self.only(values)?.map(|value| Cow::Owned(value.to_vec())))
             }
-            Source::Cookie(name) => Ok(self.only(cookies(evidence.headers, name))?.map(Cow::Borrowed)),
+            Source::Cookie(name) => {
+                Ok(self.only(cookies(evidence.headers, name))?.map(Cow::Borrowed))
+            }
             Source::Jwt(name) => {
                 let claim = evidence.claims.and_then(|claims| claims.claim(name));
                 let claim = claim.filter(|claim| !claim.is_empty());
@@ -266,7 +268,9 @@ mod tests {
         let encoded = |text: &str| format!("Basic {}", STANDARD.encode(text));
         assert_eq!(user(&encoded("ann:secret:x")), Some(Ok("ann".into())));
         assert_eq!(user(&encoded("ann:").replace("Basic", "bAsIc")), Some(Ok("ann".into())));
-        for none in ["", "Basic", "Basic ", "Basic !!!", "Bearer YTpi", &encoded(":x"), &encoded("ann")] {
+        for none in
+            ["", "Basic", "Basic ", "Basic !!!", "Bearer YTpi", &encoded(":x"), &encoded("ann")]
+        {
             assert_eq!(user(none), None, "{none}");
         }
     }

@@ -14,6 +14,7 @@ pub struct Metrics {
     registry: Registry,
     pub requests: IntCounterVec,
     pub decisions: IntCounterVec,
+    pub access: IntCounterVec,
     pub decision_seconds: HistogramVec,
     pub request_seconds: HistogramVec,
     pub upstream_seconds: HistogramVec,
@@ -72,6 +73,12 @@ impl Metrics {
                 "weir_decisions_total",
                 "What each limit said of the requests it applied to.",
                 &["limit", "outcome"],
+            ),
+            access: counters(
+                &registry,
+                "weir_access_total",
+                "Requests of callers that are never limited, or never get in.",
+                &["action"],
             ),
             decision_seconds: histograms(
                 &registry,

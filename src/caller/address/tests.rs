@@ -10,7 +10,7 @@ fn caller(peer: &str, forwarded: &[&str]) -> String {
 
 fn addresses(address_header: Option<HeaderName>) -> Addresses {
     let trusted_proxies = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
-    Addresses::new(&Identity { trusted_proxies, address_header, ipv6_prefix: 64 })
+    Addresses::new(&Identity { trusted_proxies, address_header, ..Identity::default() })
 }
 
 fn caller_by(name: HeaderName, peer: &str, forwarded: &[&str]) -> String {

@@ -43,17 +43,15 @@ struct Bad {
 }
 
 impl TokenCache {
-    /// # Errors
-    /// If the system has no randomness to give.
-    pub fn new() -> Result<Self, getrandom::Error> {
-        Self::with_room(MOST_GOOD, MOST_BAD)
+    /// A memory whose hashes nobody can foresee who does not know the secret.
+    #[must_use]
+    pub fn new(secret: &[u8; 16]) -> Self {
+        Self::with_room(secret, MOST_GOOD, MOST_BAD)
     }
 
-    fn with_room(good: usize, bad: usize) -> Result<Self, getrandom::Error> {
-        let mut secret = [0; 16];
-        getrandom::fill(&mut secret)?;
+    fn with_room(secret: &[u8; 16], good: usize, bad: usize) -> Self {
         let memory = Memory { generation: 0, good: Recent::new(good), bad: Recent::new(bad) };
-        Ok(TokenCache { keyed: SipHasher24::new_with_key(&secret), memory: RefCell::new(memory) })
+        TokenCache { keyed: SipHasher24::new_with_key(secret), memory: RefCell::new(memory) }
     }
 
     /// What [`Verifier::verify`] says, or has said.
@@ -180,7 +178,7 @@ mod tests {
 
     #[test]
     fn each_worker_knows_tokens_by_names_of_its_own() {
-        let [one, other] = [TokenCache::new().unwrap(), TokenCache::new().unwrap()];
+        let [one, other] = [TokenCache::new(&[1; 16]), TokenCache::new(&[2; 16])];
         assert_eq!(one.id(b"token"), one.id(b"token"));
         assert_ne!(one.id(b"token"), other.id(b"token"));
         assert_ne!(one.id(b"token"), one.id(b"token."));

@@ -110,12 +110,7 @@ pub(super) fn identity(mut section: Section<'_>) -> Identity {
         trusted_proxies,
         address_header: header.and_then(|value| address_header(&value)),
         ipv6_prefix: read(&mut section, "ipv6_prefix", 64, |it| it.integer(1..=128)) as u8,
-        user: Vec::new(),
-        client: Vec::new(),
-        tenant: Vec::new(),
-        plan: Vec::new(),
-        jwt: None,
-        clients: None,
+        ..Identity::default()
     }
 }
 

@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn a_token_costs_one_signature_however_often_it_comes() {
     let issuer = Issuer::p256("k");
-    let (verifier, cache) = (knows(&[&issuer]), TokenCache::new().unwrap());
+    let (verifier, cache) = (knows(&[&issuer]), TokenCache::new(&[7; 16]));
     let token = issuer.token(&claims());
     for second in 0..100 {
         let verified = cache.verify(&verifier, token.as_bytes(), NOW + second);
@@ -22,7 +22,7 @@ fn a_token_costs_one_signature_however_often_it_comes() {
 #[test]
 fn a_remembered_token_ends_with_its_expiry() {
     let issuer = Issuer::p256("k");
-    let (verifier, cache) = (knows(&[&issuer]), TokenCache::new().unwrap());
+    let (verifier, cache) = (knows(&[&issuer]), TokenCache::new(&[7; 16]));
     let token = issuer.token(&json!({ "exp": NOW + 10, "nbf": NOW }));
     let at = |now| cache.verify(&verifier, token.as_bytes(), now).map(|_| ());
     assert_eq!(at(NOW), Ok(()));
@@ -35,7 +35,7 @@ fn a_remembered_token_ends_with_its_expiry() {
 #[test]
 fn a_bad_token_costs_one_signature_in_ten_seconds() {
     let issuer = Issuer::p256("k");
-    let (verifier, cache) = (knows(&[&issuer]), TokenCache::new().unwrap());
+    let (verifier, cache) = (knows(&[&issuer]), TokenCache::new(&[7; 16]));
     let token = Issuer::p256("k").token(&claims());
     let at = |now| cache.verify(&verifier, token.as_bytes(), now).map(|_| ());
     for second in 0..10 {
@@ -49,7 +49,7 @@ fn a_bad_token_costs_one_signature_in_ten_seconds() {
 #[test]
 fn an_early_token_is_believed_from_its_first_second_on() {
     let issuer = Issuer::p256("k");
-    let (verifier, cache) = (knows(&[&issuer]), TokenCache::new().unwrap());
+    let (verifier, cache) = (knows(&[&issuer]), TokenCache::new(&[7; 16]));
     let token = issuer.token(&json!({ "exp": NOW + 99, "nbf": NOW + 3 }));
     let at = |now| cache.verify(&verifier, token.as_bytes(), now).map(|_| ());
     assert_eq!(at(NOW), Err(Rejection::Early { from: NOW + 3 }));
@@ -62,7 +62,7 @@ fn other_keys_end_all_that_is_remembered() {
     let [one, two] = [Issuer::p256("one"), Issuer::p256("two")];
     let file = Scratch::new(&issuer::jwks(&[&one]).to_string());
     let verifier = Verifier::new(&settings(JwtKeys::JwksFile(file.0.clone()))).unwrap();
-    let cache = TokenCache::new().unwrap();
+    let cache = TokenCache::new(&[7; 16]);
     let [first, second] = [one.token(&claims()), two.token(&claims())];
     let check = |token: &String| cache.verify(&verifier, token.as_bytes(), NOW).map(|_| ());
     assert_eq!((check(&first), check(&second)), (Ok(()), Err(Rejection::UnknownKey)));
@@ -82,7 +82,7 @@ fn another_verifier_has_to_see_a_token_itself() {
     let audience = Some(vec!["api".to_owned()]);
     let verifiers =
         [Verifier::new(&keys()).unwrap(), Verifier::new(&Jwt { audience, ..keys() }).unwrap()];
-    let cache = TokenCache::new().unwrap();
+    let cache = TokenCache::new(&[7; 16]);
     let token = issuer.token(&claims());
     let check = |it: &Verifier| cache.verify(it, token.as_bytes(), NOW).map(|_| ());
     let checked = verifiers.each_ref().map(check);
@@ -92,7 +92,7 @@ fn another_verifier_has_to_see_a_token_itself() {
 #[test]
 fn bad_tokens_push_out_no_good_one() {
     let issuer = Issuer::ed25519("k");
-    let (verifier, cache) = (knows(&[&issuer]), TokenCache::new().unwrap());
+    let (verifier, cache) = (knows(&[&issuer]), TokenCache::new(&[7; 16]));
     let token = issuer.token(&claims());
     assert!(cache.verify(&verifier, token.as_bytes(), NOW).is_ok());
     for number in 0..50_000 {

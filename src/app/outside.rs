@@ -1,0 +1,112 @@
+//! What is served with a configuration and lies outside its file: the keys that tokens are verified
+//! with, and the lists of who is allowed and who is denied.
+
+use std::sync::Arc;
+
+use tokio::task::AbortHandle;
+
+use crate::caller::Access;
+use crate::caller::access::{self, FileError, Stamp};
+use crate::caller::jwt::{KeyError, Verifier};
+use crate::config::settings::{self, Settings};
+use crate::gateway::Outside;
+
+#[derive(Debug, thiserror::Error)]
+pub enum OutsideError {
+    #[error("tokens cannot be verified: {0}")]
+    Keys(#[from] KeyError),
+    #[error(transparent)]
+    List(#[from] FileError),
+}
+
+/// What is in use, and what it was made from.
+#[derive(Debug)]
+pub struct Surroundings {
+    tokens: Option<Tokens>,
+    access: Option<Arc<Access>>,
+    lists: Vec<Option<Stamp>>,
+    settings: settings::Access,
+}
+
+#[derive(Debug)]
+struct Tokens {
+    settings: settings::Jwt,
+    verifier: Arc<Verifier>,
+    /// Keeps its keys up to date.
+    keeper: Option<AbortHandle>,
+}
+
+impl Drop for Tokens {
+    fn drop(&mut self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.abort();
+        }
+    }
+}
+
+impl Surroundings {
+    /// # Errors
+    /// If there are no keys to verify tokens with, or a list cannot be read.
+    pub fn of(settings: &Settings) -> Result<Self, OutsideError> {
+        let lists = access::stamps(&settings.access);
+        let access = Access::load(&settings.access)?;
+        let access = Some(access).filter(|it| !it.allow.is_empty() || !it.deny.is_empty());
+        let tokens = settings.identity.jwt.as_ref().map(Tokens::of).transpose()?;
+        let settings = settings.access.clone();
+        Ok(Surroundings { tokens, access: access.map(Arc::new), lists, settings })
+    }
+
+    /// The same for another configuration. Tokens are verified as before if nothing was said about
+    /// them: keys behind a URL would have to be fetched anew.
+    ///
+    /// # Errors
+    /// As [`Surroundings::of`]; then everything stays as it was.
+    pub fn renew(&mut self, settings: &Settings) -> Result<(), OutsideError> {
+        let jwt = settings.identity.jwt.as_ref();
+        let same = self.tokens.as_ref().map(|tokens| &tokens.settings) == jwt;
+        let mut bare = settings.clone();
+        if same {
+            bare.identity.jwt = None;
+        }
+        let mut next = Self::of(&bare)?;
+        if same {
+            next.tokens = self.tokens.take();
+        }
+        *self = next;
+        self.keep();
+        Ok(())
+    }
+
+    /// Sees to it that keys stay up to date, on the current runtime.
+    pub fn keep(&mut self) {
+        if let Some(tokens) = self.tokens.as_mut().filter(|tokens| tokens.keeper.is_none()) {
+            let kept = tokio::spawn(tokens.verifier.clone().keep());
+            tokens.keeper = Some(kept.abort_handle());
+        }
+    }
+
+    /// Whether a list says something else than when it was read.
+    #[must_use]
+    pub fn have_changed(&self) -> bool {
+        access::stamps(&self.settings) != self.lists
+    }
+
+    /// Takes the lists for read as they are now, whatever they say: it has been complained about.
+    pub fn give_up_on_lists(&mut self) {
+        self.lists = access::stamps(&self.settings);
+    }
+
+    /// What the gateway needs of it.
+    #[must_use]
+    pub fn outside(&self) -> Outside {
+        let verifier = self.tokens.as_ref().map(|tokens| tokens.verifier.clone());
+        Outside { verifier, access: self.access.clone() }
+    }
+}
+
+impl Tokens {
+    fn of(settings: &settings::Jwt) -> Result<Self, KeyError> {
+        let verifier = Arc::new(Verifier::new(settings)?);
+        Ok(Tokens { settings: settings.clone(), verifier, keeper: None })
+    }
+}
