@@ -7,7 +7,7 @@ use super::jwt;
 use crate::config::settings;
 use crate::limit::Source;
 use crate::limit::key::KeyError;
-use crate::limit::source::{Claims, Evidence, Identities};
+use crate::limit::source::{Claims, Evidence, Identities, Said};
 
 /// Where identities are found, and the clients that are known by their keys.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Identity {
     pub fn of<'a>(&'a self, evidence: &Evidence<'a>) -> Result<Identities<'a>, KeyError> {
         let (client, known) = self.client(evidence)?;
         // What is known of a client holds where the request itself says nothing.
-        let or = |said: Option<Cow<'a, [u8]>>, text: Option<&'a str>| {
+        let or = |said: Said<'a>, text: Option<&'a str>| {
             said.or_else(|| text.map(|text| Cow::Borrowed(text.as_bytes())))
         };
         Ok(Identities {
@@ -65,7 +65,7 @@ impl Identity {
     fn client<'a>(
         &'a self,
         evidence: &Evidence<'a>,
-    ) -> Result<(Option<Cow<'a, [u8]>>, Option<&'a Client>), KeyError> {
+    ) -> Result<(Said<'a>, Option<&'a Client>), KeyError> {
         let said = first(&self.client, evidence)?;
         let Some(clients) = &self.clients else { return Ok((said, None)) };
         let known = said.and_then(|key| clients.find(&key));
@@ -73,10 +73,7 @@ impl Identity {
     }
 }
 
-fn first<'a>(
-    sources: &'a [Source],
-    evidence: &Evidence<'a>,
-) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
+fn first<'a>(sources: &'a [Source], evidence: &Evidence<'a>) -> Result<Said<'a>, KeyError> {
     for source in sources {
         if let Some(value) = source.said(evidence)? {
             return Ok(Some(value));

@@ -57,13 +57,16 @@ pub trait Claims: fmt::Debug {
     fn claim(&self, name: &str) -> Option<Cow<'_, str>>;
 }
 
+/// Something that a request says of itself, if it does.
+pub type Said<'a> = Option<Cow<'a, [u8]>>;
+
 /// Who the caller is, as far as that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Identities<'a> {
-    pub user: Option<Cow<'a, [u8]>>,
-    pub client: Option<Cow<'a, [u8]>>,
-    pub tenant: Option<Cow<'a, [u8]>>,
-    pub plan: Option<Cow<'a, [u8]>>,
+    pub user: Said<'a>,
+    pub client: Said<'a>,
+    pub tenant: Said<'a>,
+    pub plan: Said<'a>,
 }
 
 /// A request and its caller.
@@ -83,8 +86,8 @@ impl Source {
     ///
     /// # Errors
     /// If it has several.
-    pub fn value<'a>(&'a self, subject: &Subject<'a>) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
-        let borrowed = |value: &'a Option<Cow<'a, [u8]>>| value.as_deref().map(Cow::Borrowed);
+    pub fn value<'a>(&'a self, subject: &Subject<'a>) -> Result<Said<'a>, KeyError> {
+        let borrowed = |value: &'a Said<'a>| value.as_deref().map(Cow::Borrowed);
         Ok(match self {
             Source::Ip | Source::IpPrefix(_) | Source::Global => None,
             Source::Route => Some(Cow::Borrowed(subject.route.as_bytes())),
@@ -100,7 +103,7 @@ impl Source {
     ///
     /// # Errors
     /// If it says several things: gateway and upstream might each believe another one.
-    pub fn said<'a>(&'a self, evidence: &Evidence<'a>) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
+    pub fn said<'a>(&'a self, evidence: &Evidence<'a>) -> Result<Said<'a>, KeyError> {
         match self {
             // One host has many spellings, and a route takes them all.
             Source::Header(name) if *name == header::HOST => {
@@ -135,11 +138,7 @@ impl Source {
         }
     }
 
-    fn header<'a>(
-        &self,
-        headers: &'a HeaderMap,
-        name: &HeaderName,
-    ) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
+    fn header<'a>(&self, headers: &'a HeaderMap, name: &HeaderName) -> Result<Said<'a>, KeyError> {
         let mut values = headers.get_all(name).iter();
         let (first, second) = (values.next(), values.next());
         if second.is_some() {
