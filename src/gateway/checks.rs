@@ -13,7 +13,7 @@ use super::way::Way;
 use crate::caller::Caller;
 use crate::clock::Micros;
 use crate::limit::key::{KeyError, Subject};
-use crate::limit::{Mode, Retry, Strategy};
+use crate::limit::{Mode, Policy, Retry, Strategy};
 use crate::respond::rate_headers::retry_at;
 use crate::respond::refusal::Refusal;
 use crate::respond::{Answer, Applied, Fault, RateHeaders};
@@ -31,6 +31,8 @@ pub struct Checks<'a> {
     later: SmallVec<[Later<'a>; 1]>,
     /// Whether some are charged for as long as the request is under way.
     holds: bool,
+    /// Whether some let requests go one by one.
+    paces: bool,
 }
 
 #[derive(Debug)]
@@ -85,6 +87,7 @@ impl<'a> Checks<'a> {
             }
             let policy = &rule.limit.policy;
             self.holds |= policy.is_held();
+            self.paces |= matches!(policy, Policy::LeakyBucket(_));
             self.rules.push(rule);
             self.checks.push(Check {
                 name,
@@ -158,7 +161,10 @@ impl<'a> Checks<'a> {
     /// An instant later by up to so many thousandths of the wait, by the key and nothing else: those
     /// who were refused together do not come back together.
     fn stretch(&self, at: Micros, now: Micros, jitter: u16) -> Micros {
-        let Some((_, check)) = self.pairs().find(refuses).filter(|_| jitter > 0) else { return at };
+        if jitter == 0 {
+            return at;
+        }
+        let Some((_, check)) = self.pairs().find(refuses) else { return at };
         let wait = u128::from(at.0.saturating_sub(now.0));
         // Gateways that share a bucket know it by one name, and have each their own hash of it.
         let share = match self.names.get(check.name) {
@@ -218,6 +224,9 @@ impl<'a> Checks<'a> {
     /// How long an admitted request waits its turn, and because of which limit.
     #[must_use]
     pub fn turn(&self) -> Option<(&'a Rule, Duration)> {
+        if !self.paces {
+            return None;
+        }
         let enforced = |rule: &Rule| rule.limit.mode == Mode::Enforce;
         let turns = self.pairs().filter(|(rule, it)| enforced(rule) && it.refused.is_none());
         let turns = turns.map(|(rule, it)| (rule, it.policy.turn(it.state, it.now, it.cost)));
