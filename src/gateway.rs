@@ -193,7 +193,8 @@ impl Gateway {
         if let Some(entry) = meter.entry() {
             entry.client = caller.ip.to_string();
         }
-        let mut checks = self.identify(visit, &caller, &headers, &mut body).await?;
+        let mut checks = Checks::default();
+        self.identify(visit, &caller, &headers, &mut body, &mut checks).await?;
         let (decision, decided) = self.admit(visit, &mut checks).await?;
         let respond = shared.settings.respond;
         let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided));

@@ -12,7 +12,7 @@ use super::way::Way;
 use crate::clock::Micros;
 use crate::limit::key::KeyError;
 use crate::limit::source::Subject;
-use crate::limit::{Mode, Retry, Strategy};
+use crate::limit::{Mode, Policy, Retry, Strategy};
 use crate::respond::rate_headers::{PolicyText, retry_at};
 use crate::respond::refusal::Refusal;
 use crate::respond::{Answer, Applied, Fault, RateHeaders};
@@ -31,6 +31,8 @@ pub struct Checks<'a> {
     later: SmallVec<[Later<'a>; 1]>,
     /// Whether some are charged for as long as the request is under way.
     holds: bool,
+    /// Whether some let requests go one by one.
+    paces: bool,
 }
 
 #[derive(Debug)]
@@ -38,6 +40,7 @@ struct Later<'a> {
     /// Which of the checks.
     check: usize,
     cost: u64,
+    plan: Option<Vec<u8>>,
     limit: &'a RouteLimit,
 }
 
@@ -76,10 +79,14 @@ impl<'a> Checks<'a> {
             let evidence = &subject.evidence;
             let cost = applied.cost.of_request(evidence.headers, evidence.query);
             if applied.later {
-                self.later.push(Later { check: self.checks.len(), cost, limit: applied });
+                // Only where it matters: a limit may have other numbers by then.
+                let plan = subject.who.plan.as_ref().filter(|_| !rule.plans.is_empty());
+                let plan = plan.map(|plan| plan.to_vec());
+                self.later.push(Later { check: self.checks.len(), cost, plan, limit: applied });
             }
             let (policy, text) = rule.numbers(subject.who.plan.as_deref());
             self.holds |= policy.is_held();
+            self.paces |= matches!(policy, Policy::LeakyBucket(_));
             self.rules.push(rule);
             self.texts.push(text);
             self.checks.push(Check {
@@ -154,7 +161,10 @@ impl<'a> Checks<'a> {
     /// An instant later by up to so many thousandths of the wait, by the key and nothing else: those
     /// who were refused together do not come back together.
     fn stretch(&self, at: Micros, now: Micros, jitter: u16) -> Micros {
-        let Some((_, check)) = self.pairs().find(refuses).filter(|_| jitter > 0) else { return at };
+        if jitter == 0 {
+            return at;
+        }
+        let Some((_, check)) = self.pairs().find(refuses) else { return at };
         let wait = u128::from(at.0.saturating_sub(now.0));
         // Gateways that share a bucket know it by one name, and have each their own hash of it.
         let share = match self.names.get(check.name) {
@@ -214,6 +224,9 @@ impl<'a> Checks<'a> {
     /// How long an admitted request waits its turn, and because of which limit.
     #[must_use]
     pub fn turn(&self) -> Option<(&'a Rule, Duration)> {
+        if !self.paces {
+            return None;
+        }
         let enforced = |rule: &Rule| rule.limit.mode == Mode::Enforce;
         let turns = self.pairs().filter(|(rule, it)| enforced(rule) && it.refused.is_none());
         let turns = turns.map(|(rule, it)| (rule, it.policy.turn(it.state, it.now, it.cost)));
@@ -249,7 +262,8 @@ impl<'a> Checks<'a> {
         let later = self.later.iter().filter(admitted).map(|later| {
             let check = Check { cost: later.cost, ..self.checks[later.check] };
             let charge = Lasting::of(&check, &self.names);
-            Due { charge, cost: later.limit.cost.clone(), rule: later.limit.rule }
+            let (cost, plan) = (later.limit.cost.clone(), later.plan.clone());
+            Due { charge, cost, plan, rule: later.limit.rule }
         });
         Some((held.map(|check| Lasting::of(check, &self.names)).collect(), later.collect()))
     }

@@ -22,7 +22,8 @@ use crate::telemetry::Admittance;
 const FORM: usize = 64 * 1024;
 
 impl Gateway {
-    /// The checks of a request, once it is known who sent it. None for those who are never limited.
+    /// Collects the checks of a request, once it is known who sent it. None for those who are never
+    /// limited.
     ///
     /// # Errors
     /// If the caller is not let in, or has to say more of itself.
@@ -32,7 +33,8 @@ impl Gateway {
         caller: &Caller,
         headers: &HeaderMap,
         body: &mut Body,
-    ) -> Result<Checks<'a>, Fault> {
+        checks: &mut Checks<'a>,
+    ) -> Result<(), Fault> {
         let Visit { live, way, parts, .. } = *visit;
         let shared = &*live.shared;
         let claims = self.token(visit, headers)?;
@@ -50,7 +52,6 @@ impl Gateway {
             true => shared.identity.of(&evidence)?,
             false => Identities::default(),
         };
-        let mut checks = Checks::default();
         if let Some(access) = &shared.access {
             let text = |value: &Option<Cow<'_, [u8]>>| {
                 value
@@ -65,7 +66,7 @@ impl Gateway {
                 }
                 Verdict::Allowed => {
                     live.access_meter.count(Admittance::Allowed);
-                    return Ok(checks);
+                    return Ok(());
                 }
                 Verdict::Neither => {}
             }
@@ -77,8 +78,7 @@ impl Gateway {
             evidence,
             who: &who,
         };
-        checks.collect(&self.hasher, shared, way, &parts.method, &subject)?;
-        Ok(checks)
+        checks.collect(&self.hasher, shared, way, &parts.method, &subject)
     }
 
     /// What the caller's token says, if there is one that can be believed.
