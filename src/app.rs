@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::admin::{self, Status};
+use crate::admin::{self, Api, Status};
 use crate::clock::Clock;
 use crate::config::settings::{self, StoreKind};
 use crate::config::watch::Watch;
@@ -21,6 +21,7 @@ use crate::config::{Loaded, Source, store_summary};
 use crate::gateway::{Compiled, Gateway, Queues};
 use crate::listen::acceptor::{self, Room};
 use crate::listen::worker::Worker;
+use crate::rulings::Book;
 use crate::shutdown::{Signal, Signals};
 use crate::store::{self, BucketHasher};
 use crate::telemetry::{Audit, Metrics};
@@ -84,9 +85,10 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         count => count,
     };
     let logs = Logs::open(&settings.telemetry)?;
-    let (store, hasher, snapshots) =
+    let Opened { store, hasher, book, snapshots } =
         open_store(&settings.store, count, &node, &metrics, &logs.audit)?;
-    let mut surroundings = Surroundings::of(&settings)?;
+    store.share(&book);
+    let mut surroundings = Surroundings::of(&settings, book.clone())?;
     let outside = surroundings.outside();
     let access_log = logs.access.clone();
     let compiled = Compiled::new(settings.clone(), &hasher, &metrics, access_log, outside);
@@ -98,7 +100,10 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         let mut signals = Signals::listen()?;
         let watch = source.path().and_then(watch_file);
         let (stop, stopping) = watch::channel(false);
-        let status = Arc::new(Status::new(metrics.clone(), store.clone(), workers.clone()));
+        let api = (book.clone(), store.clone());
+        let api = Arc::new(Api::new(api, logs.audit.clone(), settings.clone()));
+        let status = Status::new(metrics.clone(), store.clone(), workers.clone(), api.clone());
+        let status = Arc::new(status);
         let max_connections = connection_limit(settings.server.max_connections);
         // Before the first request comes: it is to find the store in use, if there is one.
         store.begin().await;
@@ -126,9 +131,9 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
             workers.clone(),
             hasher,
             metrics,
-            (store.clone(), logs, surroundings),
+            (store.clone(), logs, surroundings, api),
         );
-        serve(&mut signals, &mut reloader, watch).await;
+        serve(&mut signals, &mut reloader, watch, &book).await;
 
         status.drain();
         let until = Instant::now() + settings.server.drain;
@@ -156,7 +161,12 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
 }
 
 /// Serves until told to stop, reloading on SIGHUP and when the file changes.
-async fn serve(signals: &mut Signals, reloader: &mut Reloader, mut watch: Option<Watch>) {
+async fn serve(
+    signals: &mut Signals,
+    reloader: &mut Reloader,
+    mut watch: Option<Watch>,
+    book: &Book,
+) {
     // The file may have changed between its first reading and the start of the watch.
     reloader.reload_if_changed();
     let mut look = tokio::time::interval(LOOK_AT_LISTS);
@@ -174,6 +184,7 @@ async fn serve(signals: &mut Signals, reloader: &mut Reloader, mut watch: Option
             },
             () = changed => reloader.reload_if_changed(),
             _ = look.tick() => reloader.reload_if_lists_changed(),
+            () = book.changed() => reloader.serve_again(),
         }
     }
 }
@@ -182,18 +193,27 @@ fn bind(address: SocketAddr, key: &'static str) -> Result<TcpListener, AppError>
     acceptor::bind(address).map_err(|source| AppError::Bind { address, key, source })
 }
 
+/// The store as a start finds it, and what goes with it.
+struct Opened {
+    store: store::Shared,
+    hasher: BucketHasher,
+    book: Arc<Book>,
+    snapshots: Option<Snapshots>,
+}
+
 fn open_store(
     settings: &settings::Store,
     workers: usize,
     node: &str,
     metrics: &Metrics,
     audit: &Audit,
-) -> Result<(store::Shared, BucketHasher, Option<Snapshots>), AppError> {
+) -> Result<Opened, AppError> {
     match &settings.kind {
         StoreKind::Memory => {
-            let opened =
-                snapshots::open(settings, Clock::system()).map_err(AppError::Randomness)?;
-            Ok((store::Shared::Memory(opened.store), opened.hasher, opened.snapshots))
+            let opened = snapshots::open(settings, Clock::system());
+            let snapshots::Opened { store, hasher, book, snapshots } =
+                opened.map_err(AppError::Randomness)?;
+            Ok(Opened { store: store::Shared::Memory(store), hasher, book, snapshots })
         }
         StoreKind::Redis(redis) => {
             // Fails if somebody has chosen already, which is as good.
@@ -201,7 +221,8 @@ fn open_store(
             let (node, audit) = (node.to_owned(), audit.clone());
             let shared = store::redis::Shared::new(redis, settings, workers, node, metrics, audit);
             let hasher = BucketHasher::random().map_err(AppError::Randomness)?;
-            Ok((store::Shared::Redis(Arc::new(shared)), hasher, None))
+            let (store, book) = (store::Shared::Redis(Arc::new(shared)), Arc::default());
+            Ok(Opened { store, hasher, book, snapshots: None })
         }
     }
 }

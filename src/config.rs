@@ -114,3 +114,15 @@ pub fn parse_clients(name: &str, text: &str) -> Result<Vec<settings::Client>, Co
     let diagnostics = Diagnostics::new(name, Arc::from(text), faults);
     if diagnostics.has_errors() { Err(ConfigError::Invalid(diagnostics)) } else { Ok(clients) }
 }
+
+/// The rate that a text is, as in a configuration: `600/minute`.
+#[must_use]
+pub fn rate(text: &str) -> Option<crate::limit::Rate> {
+    units::rate(text).ok()
+}
+
+/// The length of time that a text is, as in a configuration: `1h30m`.
+#[must_use]
+pub fn duration(text: &str) -> Option<std::time::Duration> {
+    units::duration(text)
+}

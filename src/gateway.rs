@@ -191,7 +191,7 @@ impl Gateway {
         let shared = &*live.shared;
         let caller = shared.addresses.caller(peer, &headers);
         if let Some(entry) = meter.entry() {
-            entry.client = caller.ip.to_string();
+            entry.client = shared.names.of(&caller.ip.to_string());
         }
         let mut checks = Checks::default();
         self.identify(visit, &caller, &headers, &mut body, &mut checks).await?;

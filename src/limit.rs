@@ -4,6 +4,7 @@
 //! business. A [`Check`] is one bucket to charge with one cost; a request has one for each limit
 //! that applies to it, and a store decides them together.
 
+pub mod adjust;
 pub mod calendar;
 pub mod concurrency;
 pub mod condition;

@@ -10,6 +10,7 @@ use crate::caller::access::{self, FileError, Stamp};
 use crate::caller::jwt::{KeyError, Verifier};
 use crate::config::settings::{self, Settings};
 use crate::gateway::Outside;
+use crate::rulings::Book;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OutsideError {
@@ -26,6 +27,8 @@ pub struct Surroundings {
     access: Option<Arc<Access>>,
     lists: Vec<Option<Stamp>>,
     settings: settings::Access,
+    /// What operators have decided.
+    book: Arc<Book>,
 }
 
 #[derive(Debug)]
@@ -47,13 +50,13 @@ impl Drop for Tokens {
 impl Surroundings {
     /// # Errors
     /// If there are no keys to verify tokens with, or a list cannot be read.
-    pub fn of(settings: &Settings) -> Result<Self, OutsideError> {
+    pub fn of(settings: &Settings, book: Arc<Book>) -> Result<Self, OutsideError> {
         let lists = access::stamps(&settings.access);
         let access = Access::load(&settings.access)?;
         let access = Some(access).filter(|it| !it.allow.is_empty() || !it.deny.is_empty());
         let tokens = settings.identity.jwt.as_ref().map(Tokens::of).transpose()?;
         let settings = settings.access.clone();
-        Ok(Surroundings { tokens, access: access.map(Arc::new), lists, settings })
+        Ok(Surroundings { tokens, access: access.map(Arc::new), lists, settings, book })
     }
 
     /// The same for another configuration. Tokens are verified as before if nothing was said about
@@ -68,7 +71,7 @@ impl Surroundings {
         if same {
             bare.identity.jwt = None;
         }
-        let mut next = Self::of(&bare)?;
+        let mut next = Self::of(&bare, self.book.clone())?;
         if same {
             next.tokens = self.tokens.take();
         }
@@ -100,7 +103,7 @@ impl Surroundings {
     #[must_use]
     pub fn outside(&self) -> Outside {
         let verifier = self.tokens.as_ref().map(|tokens| tokens.verifier.clone());
-        Outside { verifier, access: self.access.clone() }
+        Outside { verifier, access: self.access.clone(), rulings: self.book.rulings() }
     }
 }
 

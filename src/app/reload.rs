@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::logs::Logs;
 use super::outside::Surroundings;
+use crate::admin::Api;
 use crate::config::settings::{Settings, StoreKind};
 use crate::config::{Loaded, Source};
 use crate::gateway::Compiled;
@@ -25,6 +26,9 @@ pub struct Reloader {
     metrics: Metrics,
     logs: Logs,
     surroundings: Surroundings,
+    api: Arc<Api>,
+    /// What is served.
+    served: Arc<Settings>,
 }
 
 impl Reloader {
@@ -35,9 +39,10 @@ impl Reloader {
         workers: Arc<Vec<Worker>>,
         hasher: BucketHasher,
         metrics: Metrics,
-        (store, logs, surroundings): (store::Shared, Logs, Surroundings),
+        (store, logs, surroundings, api): (store::Shared, Logs, Surroundings, Arc<Api>),
     ) -> Self {
         let store_kind = current.settings.store.kind.clone();
+        let served = Arc::new(current.settings.clone());
         Reloader {
             source,
             current,
@@ -49,6 +54,8 @@ impl Reloader {
             metrics,
             logs,
             surroundings,
+            api,
+            served,
         }
     }
 
@@ -112,18 +119,29 @@ impl Reloader {
         }
         settings.store.kind = self.store_kind.clone();
         self.store.configure(&settings.store);
-        let access_log = self.logs.access.clone();
-        let outside = self.surroundings.outside();
-        let settings = Arc::new(settings);
-        let compiled = Compiled::new(settings, &self.hasher, &self.metrics, access_log, outside);
-        let compiled = Arc::new(compiled);
-        self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
+        self.served = Arc::new(settings);
+        self.api.configure(self.served.clone());
+        let compiled = self.compile();
         self.current = loaded;
         self.refused = None;
         self.metrics.reloads.with_label_values(&["ok"]).inc();
         let (routes, limits) = (compiled.settings.routes.len(), compiled.settings.limits.len());
         self.logs.audit.record(Event::ConfigUpdated { routes, limits });
         tracing::info!(routes, limits, "configuration reloaded");
+    }
+
+    /// Serves the same with what has changed outside of it.
+    pub fn serve_again(&self) {
+        self.compile();
+    }
+
+    fn compile(&self) -> Arc<Compiled> {
+        let (settings, access_log) = (self.served.clone(), self.logs.access.clone());
+        let outside = self.surroundings.outside();
+        let compiled = Compiled::new(settings, &self.hasher, &self.metrics, access_log, outside);
+        let compiled = Arc::new(compiled);
+        self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
+        compiled
     }
 
     fn fail(&self, why: &str) {

@@ -7,10 +7,9 @@
 pub(super) const HELP: &str = "not in this version: leave it out";
 
 /// By section, as [`super::file`] lists known keys.
-const KEYS: [(&str, &[&str]); 8] = [
+const KEYS: [(&str, &[&str]); 7] = [
     ("", &["access", "guards", "tenants", "trust"]),
     ("server", &["http2", "tls"]),
-    ("admin", &["token_env"]),
     ("store", &["sync_interval"]),
     ("identity", &["client", "jwt", "plan", "tenant", "user"]),
     ("upstreams.NAME", &["health", "http2", "tls", "weights"]),

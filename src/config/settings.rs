@@ -54,10 +54,12 @@ pub struct Server {
     pub proxy_protocol: bool,
 }
 
-/// `[admin]`: where metrics and health are served.
+/// `[admin]`: where metrics and health are served, and what operators decide is heard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     pub listen: SocketAddr,
+    /// What whoever changes something has to know.
+    pub token: Option<Secret>,
 }
 
 /// `[store]`: where buckets live.
@@ -211,6 +213,8 @@ pub struct Telemetry {
     pub access_log: LogTarget,
     /// A line for each event that an operator may have to account for.
     pub audit_log: LogTarget,
+    /// Whether logs name callers by a hash only.
+    pub hash_keys: bool,
 }
 
 /// Where the lines of a log go.

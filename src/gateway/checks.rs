@@ -84,7 +84,7 @@ impl<'a> Checks<'a> {
                 let plan = plan.map(|plan| plan.to_vec());
                 self.later.push(Later { check: self.checks.len(), cost, plan, limit: applied });
             }
-            let (policy, text) = rule.numbers(subject.who.plan.as_deref());
+            let (policy, text) = rule.numbers(bucket, subject.who.plan.as_deref());
             self.holds |= policy.is_held();
             self.paces |= matches!(policy, Policy::LeakyBucket(_));
             self.rules.push(rule);

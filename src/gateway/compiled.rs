@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use http::{HeaderName, HeaderValue, header};
 use prometheus::IntGauge;
 
@@ -13,9 +14,10 @@ use crate::limit::{Cost, Limit, Mode, Policy, Source, Strategy, What};
 use crate::respond::rate_headers::PolicyText;
 use crate::respond::refusal::RefusalText;
 use crate::route::Table;
-use crate::store::BucketHasher;
+use crate::rulings::Rulings;
 use crate::store::redis::name;
-use crate::telemetry::{Lines, Metrics};
+use crate::store::{BucketHasher, BucketId};
+use crate::telemetry::{CallerNames, Lines, Metrics};
 
 /// What all workers share of one configuration.
 #[derive(Debug)]
@@ -33,8 +35,9 @@ pub struct Compiled {
     pub verifier: Option<Arc<Verifier>>,
     /// Whether a request without such a token gets no further.
     pub token_required: bool,
-    /// Who is never limited, and who never gets in; `None` if that is nobody.
-    pub access: Option<Arc<Access>>,
+    /// Who is never limited, and who never gets in: as the configuration says, and as operators have
+    /// decided. Empty if that is nobody.
+    pub access: Vec<Arc<Access>>,
     /// Whether requests may be marked as degraded, which is not for a client to do.
     pub degrades: bool,
     /// The headers that callers are told apart by.
@@ -43,6 +46,8 @@ pub struct Compiled {
     pub doubles: Vec<String>,
     /// Whether the host is one of them.
     pub counts_host: bool,
+    /// How logs name callers.
+    pub names: CallerNames,
     pub metrics: Metrics,
     pub access_log: Option<Lines>,
 }
@@ -80,6 +85,7 @@ impl Needs {
 pub struct Outside {
     pub verifier: Option<Arc<Verifier>>,
     pub access: Option<Arc<Access>>,
+    pub rulings: Rulings,
 }
 
 /// A limit on a route.
@@ -108,6 +114,8 @@ pub struct Rule {
     pub refusal_text: RefusalText,
     /// For callers of a plan.
     pub plans: Vec<Plan>,
+    /// For single callers, as operators have decided.
+    pub overrides: HashMap<BucketId, Plan>,
     /// Requests that wait because of it.
     pub waiting: IntGauge,
     /// Its name as a header's value.
@@ -132,6 +140,9 @@ impl Compiled {
         outside: Outside,
     ) -> Self {
         let identity = Identity::new(&settings.identity);
+        let addresses = Addresses::new(&settings.identity);
+        let decided = outside.rulings.access().map(Arc::new);
+        let access: Vec<Arc<Access>> = outside.access.into_iter().chain(decided).collect();
         let shared = match &settings.store.kind {
             StoreKind::Memory => None,
             StoreKind::Redis(redis) => Some(redis.prefix.as_str()),
@@ -141,7 +152,11 @@ impl Compiled {
         let limits = settings.limits.iter().chain(candidates.iter().map(|(_, limit)| limit));
         let limits: Vec<Rule> = limits
             .enumerate()
-            .map(|(index, limit)| Rule::new(index, limit, hasher, shared, metrics))
+            .map(|(index, limit)| {
+                let mut rule = Rule::new(index, limit, hasher, shared, metrics);
+                rule.overrides = overrides(&rule, hasher, &addresses, &outside.rulings);
+                rule
+            })
             .collect();
         let rules_of = |index: usize| {
             let beside = candidates.iter().position(|(of, _)| *of == index);
@@ -154,7 +169,7 @@ impl Compiled {
         let applied: Vec<Vec<RouteLimit>> = settings.routes.iter().map(applied).collect();
         let needs = applied.iter().map(|applied| {
             let rules = applied.iter().map(|it| &limits[it.rule].limit);
-            needs_of(rules, &identity, outside.access.as_deref())
+            needs_of(rules, &identity, &access)
         });
         let needs: Vec<Needs> = needs.collect();
         let keys = settings.limits.iter().flat_map(|limit| &limit.key.0);
@@ -174,14 +189,14 @@ impl Compiled {
         }
         Compiled {
             table: Table::new(&settings.routes),
-            addresses: Addresses::new(&settings.identity),
+            addresses,
             degrades: limits.iter().any(Rule::degrades),
             limits,
             applied,
             needs,
             verifier: outside.verifier,
             token_required: settings.identity.jwt.as_ref().is_some_and(|jwt| jwt.required),
-            access: outside.access,
+            access,
             doubles: counted
                 .iter()
                 .filter(|name| name.as_str().contains('_'))
@@ -190,6 +205,7 @@ impl Compiled {
             counts_host: counted.contains(&header::HOST),
             counted,
             identity,
+            names: CallerNames { hashed: settings.telemetry.hash_keys },
             metrics: metrics.clone(),
             access_log,
             settings,
@@ -215,6 +231,7 @@ impl Rule {
             policy_text: PolicyText::new(limit),
             refusal_text: RefusalText::new(limit),
             plans: limit.plans.iter().map(|plan| Plan::new(limit, plan)).collect(),
+            overrides: HashMap::new(),
             waiting: waiting(limit, metrics),
             mark: HeaderValue::from_str(&limit.name)
                 .unwrap_or_else(|_| HeaderValue::from_static("yes")),
@@ -224,7 +241,12 @@ impl Rule {
 
     /// The numbers that hold for a caller, and how answers tell them.
     #[must_use]
-    pub fn numbers(&self, plan: Option<&[u8]>) -> (&Policy, &PolicyText) {
+    pub fn numbers(&self, bucket: BucketId, plan: Option<&[u8]>) -> (&Policy, &PolicyText) {
+        if !self.overrides.is_empty()
+            && let Some(decided) = self.overrides.get(&bucket)
+        {
+            return (&decided.policy, &decided.policy_text);
+        }
         let of_plan = plan.and_then(|name| self.plans.iter().find(|plan| plan.name == name));
         match of_plan {
             Some(plan) => (&plan.policy, &plan.policy_text),
@@ -253,6 +275,25 @@ impl Plan {
     }
 }
 
+/// The buckets of a limit that have numbers of their own.
+fn overrides(
+    rule: &Rule,
+    hasher: &BucketHasher,
+    addresses: &Addresses,
+    rulings: &Rulings,
+) -> HashMap<BucketId, Plan> {
+    let mut overrides = HashMap::new();
+    for (key, policy) in rulings.overrides(&rule.limit) {
+        let mut bucket = hasher.start(rule.prefix);
+        let part = |kind, bytes: &[u8]| bucket.part(kind as u8, bytes);
+        if rule.limit.key.spelled(key, |ip| addresses.counted(ip), part) {
+            let plan = Plan::new(&rule.limit, &(key.to_owned(), policy));
+            overrides.insert(bucket.finish(), plan);
+        }
+    }
+    overrides
+}
+
 /// What a limit asks for besides its key.
 fn asked(limit: &Limit) -> impl Iterator<Item = &Source> {
     limit.when.iter().filter_map(|condition| match &condition.what {
@@ -264,7 +305,7 @@ fn asked(limit: &Limit) -> impl Iterator<Item = &Source> {
 fn needs_of<'a>(
     limits: impl Iterator<Item = &'a Limit>,
     identity: &Identity,
-    access: Option<&Access>,
+    access: &[Arc<Access>],
 ) -> Needs {
     let mut needs = Needs::default();
     for limit in limits {
@@ -279,7 +320,7 @@ fn needs_of<'a>(
             needs.add_plan(identity);
         }
     }
-    if let Some(access) = access {
+    for access in access {
         if access.names_users() {
             needs.add(&Source::User, identity);
         }

@@ -82,7 +82,7 @@ impl Dues {
         let charge = |due: Due| {
             let prefix = live.shared.limits[due.rule].prefix;
             let rule = now.shared.limits.iter().find(|rule| rule.prefix == prefix)?;
-            let (policy, _) = rule.numbers(due.plan.as_deref());
+            let (policy, _) = rule.numbers(due.charge.bucket(), due.plan.as_deref());
             Some(due.charge(live, status, headers)?.under(*policy))
         };
         later.into_iter().filter_map(charge).collect()

@@ -13,7 +13,7 @@ use crate::body::Body;
 use crate::caller::Caller;
 use crate::caller::access::Verdict;
 use crate::caller::jwt::Claims;
-use crate::limit::source::{self, Evidence, Identities, Subject};
+use crate::limit::source::{self, Evidence, Identities, Said, Subject};
 use crate::respond::Fault;
 use crate::route::bare_host;
 use crate::telemetry::Admittance;
@@ -52,23 +52,25 @@ impl Gateway {
             true => shared.identity.of(&evidence)?,
             false => Identities::default(),
         };
-        if let Some(access) = &shared.access {
-            let text = |value: &Option<Cow<'_, [u8]>>| {
-                value
-                    .as_deref()
-                    .and_then(|value| std::str::from_utf8(value).ok().map(str::to_owned))
+        if !shared.access.is_empty() {
+            let text = |said: &Said<'_>| {
+                said.as_deref().and_then(|said| std::str::from_utf8(said).ok()).map(str::to_owned)
             };
             let (user, client) = (text(&who.user), text(&who.client));
-            match access.judge(caller.ip, user.as_deref(), client.as_deref()) {
-                Verdict::Denied => {
-                    live.access_meter.count(Admittance::Denied);
-                    return Err(Fault::Denied);
+            let mut allowed = false;
+            for access in &shared.access {
+                match access.judge(caller.ip, user.as_deref(), client.as_deref()) {
+                    Verdict::Denied => {
+                        live.access_meter.count(Admittance::Denied);
+                        return Err(Fault::Denied);
+                    }
+                    Verdict::Allowed => allowed = true,
+                    Verdict::Neither => {}
                 }
-                Verdict::Allowed => {
-                    live.access_meter.count(Admittance::Allowed);
-                    return Ok(());
-                }
-                Verdict::Neither => {}
+            }
+            if allowed {
+                live.access_meter.count(Admittance::Allowed);
+                return Ok(());
             }
         }
         let subject = Subject {

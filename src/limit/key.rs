@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::source::{Source, Subject, cut};
+use super::source::{Source, Subject, cut, unescape};
 
 /// The sources of a key, in the order written. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,27 +81,51 @@ impl Key {
     }
 }
 
-impl Source {
-    /// Whether the subject has this part.
-    fn feed(
+impl Key {
+    /// Hands the parts of a key to `sink` that somebody has written down: the values of its
+    /// sources, with commas between them; `%2c` is a comma in one of them. False if there are not
+    /// as many as the key has sources, or one is no address that has to be. `cut` is what counts of
+    /// an address.
+    pub fn spelled(
         &self,
-        subject: &Subject<'_>,
-        sink: &mut impl FnMut(Part, &[u8]),
-    ) -> Result<bool, KeyError> {
-        let part = match self {
-            Source::Ip => {
-                feed_ip(subject.ip, sink);
-                return Ok(true);
+        text: &str,
+        cut_ip: impl Fn(IpAddr) -> IpAddr,
+        mut sink: impl FnMut(Part, &[u8]),
+    ) -> bool {
+        let sources = self.0.iter().filter(|source| **source != Source::Global);
+        let texts: Vec<&str> = text.split(',').collect();
+        if self.0.contains(&Source::Global) {
+            return text == "global";
+        }
+        if texts.len() != sources.clone().count() {
+            return false;
+        }
+        for (source, text) in sources.zip(texts) {
+            let value = unescape(text);
+            let Some(part) = source.part() else { return false };
+            if part != Part::Ip {
+                sink(part, &value);
+                continue;
             }
-            Source::IpPrefix(bits) => {
-                feed_ip(cut(subject.whole_ip, *bits), sink);
-                return Ok(true);
-            }
-            Source::Route => {
-                sink(Part::Route, subject.route.as_bytes());
-                return Ok(true);
-            }
-            Source::Global => return Ok(true),
+            let ip = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
+            let Some(ip) = ip.map(|ip: IpAddr| ip.to_canonical()) else { return false };
+            let ip = match source {
+                Source::IpPrefix(bits) => cut(ip, *bits),
+                _ => cut_ip(ip),
+            };
+            feed_ip(ip, &mut sink);
+        }
+        true
+    }
+}
+
+impl Source {
+    /// What its part of a key is called.
+    fn part(&self) -> Option<Part> {
+        Some(match self {
+            Source::Ip | Source::IpPrefix(_) => Part::Ip,
+            Source::Route => Part::Route,
+            Source::Global => return None,
             Source::User => Part::User,
             Source::Client => Part::Client,
             Source::Tenant => Part::Tenant,
@@ -112,9 +136,31 @@ impl Source {
             Source::Jwt(_) => Part::Jwt,
             Source::BasicUser => Part::Basic,
             Source::Form(_) => Part::Form,
-        };
+        })
+    }
+
+    /// Whether the subject has this part.
+    fn feed(
+        &self,
+        subject: &Subject<'_>,
+        sink: &mut impl FnMut(Part, &[u8]),
+    ) -> Result<bool, KeyError> {
+        match self {
+            Source::Ip => feed_ip(subject.ip, sink),
+            Source::IpPrefix(bits) => feed_ip(cut(subject.whole_ip, *bits), sink),
+            Source::Global => {}
+            _ => return self.feed_text(subject, sink),
+        }
+        Ok(true)
+    }
+
+    fn feed_text(
+        &self,
+        subject: &Subject<'_>,
+        sink: &mut impl FnMut(Part, &[u8]),
+    ) -> Result<bool, KeyError> {
         let value = self.value(subject)?;
-        if let Some(value) = &value {
+        if let (Some(part), Some(value)) = (self.part(), &value) {
             sink(part, value);
         }
         Ok(value.is_some())

@@ -215,7 +215,8 @@ pub(super) fn query_values<'a>(
 
 /// Undoes percent-escapes and plus signs, so that every spelling of a value is one key. What is
 /// no escape stays as it is.
-fn unescape(text: &str) -> SmallVec<[u8; 64]> {
+#[must_use]
+pub fn unescape(text: &str) -> SmallVec<[u8; 64]> {
     let bytes = text.as_bytes();
     let mut plain = SmallVec::with_capacity(bytes.len());
     let mut at = 0;

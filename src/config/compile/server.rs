@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
+use super::store::secret;
 use super::{address, file, key};
 use crate::config::file::{Section, Unique, Value};
 use crate::config::settings::{Admin, Identity, LogTarget, Respond, Server, Telemetry};
@@ -62,7 +63,8 @@ pub(super) fn listeners(
     };
     let listen =
         admin_listen.unwrap_or_else(|| taken.claim_default("admin.listen", ADMIN, admin.notes()));
-    (data, Admin { listen })
+    let token = admin.get("token_env").and_then(|value| secret::variable(&value));
+    (data, Admin { listen, token })
 }
 
 fn proxy_protocol(value: &Value<'_>, identity: &Identity) -> Option<bool> {
@@ -138,6 +140,7 @@ pub(super) fn telemetry(mut section: Section<'_>) -> Telemetry {
     Telemetry {
         access_log: read(&mut section, "access_log", LogTarget::Off, log_target),
         audit_log: read(&mut section, "audit_log", LogTarget::Stderr, log_target),
+        hash_keys: read(&mut section, "hash_keys", false, Value::boolean),
     }
 }
 

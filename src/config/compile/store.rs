@@ -1,7 +1,7 @@
 //! `[store]`: in memory, or in a Redis or Valkey that several gateways share.
 
 mod redis;
-mod secret;
+pub(super) mod secret;
 mod sentinel;
 mod tls;
 mod url;

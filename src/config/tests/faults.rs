@@ -195,7 +195,6 @@ fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
     each(&[
         (with_route("[server]\ntls = { cert = \"a\", key = \"b\" }"), later),
         (with_route("[server]\nhttp2 = true"), later),
-        (with_route("[admin]\ntoken_env = \"T\""), later),
         (with_route("[store]\nsync_interval = \"1s\""), later),
         (with_route("[guards.flood]\nkey = \"ip\""), later),
         (with_route("[tenants.a]\nrate = \"1/second\""), later),

@@ -92,7 +92,8 @@ fn examples_within_the_reference_are_good() {
             .replace("trusted_proxies = []", "trusted_proxies = [\"10.0.0.0/8\"]")
             // One that every run of the tests has.
             .replace("WEIR_REDIS_PASSWORD", "CARGO_PKG_NAME")
-            .replace("WEIR_SENTINEL_PASSWORD", "CARGO_PKG_NAME");
+            .replace("WEIR_SENTINEL_PASSWORD", "CARGO_PKG_NAME")
+            .replace("WEIR_ADMIN_TOKEN", "CARGO_PKG_NAME");
         let text = choices.iter().fold(text, |text, (from, to)| text.replace(from, to));
         let loaded = good(&text);
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);

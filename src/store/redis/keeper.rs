@@ -16,6 +16,7 @@ use super::failure::{Failure, Reason};
 use super::ledger::Debt;
 use super::link::adjust;
 use super::reply::Reply;
+use super::rulings;
 use super::script;
 use super::session::Session;
 use super::slot::slot;
@@ -62,6 +63,8 @@ pub struct Keeper {
     restored: Instant,
     /// What was last warned of, so that it is not said at every reconnect.
     warned: Vec<String>,
+    /// The last change of rulings that was heard of.
+    rulings_seen: Option<String>,
 }
 
 impl Keeper {
@@ -74,6 +77,7 @@ impl Keeper {
             payment: None,
             restored: Instant::now(),
             warned: Vec::new(),
+            rulings_seen: None,
             shared,
         }
     }
@@ -164,6 +168,7 @@ impl Keeper {
     /// What is done once a second.
     async fn look_after(&mut self) -> Result<(), Failure> {
         self.beat().await?;
+        self.hear_rulings().await?;
         // Mostly there is nothing to pay: whoever owes says so at once.
         self.pay().await
     }
@@ -180,6 +185,14 @@ impl Keeper {
         let gone = self.restored.elapsed() > census::LIFETIME;
         self.shared.set_nodes(if gone { heard } else { heard.max(self.shared.nodes()) });
         Ok(())
+    }
+
+    /// What operators have decided elsewhere.
+    async fn hear_rulings(&mut self) -> Result<(), Failure> {
+        let (Some(session), Some(book)) = (&self.session, self.shared.book.get()) else {
+            return Ok(());
+        };
+        within(rulings::hear(&self.shared, session, &mut self.rulings_seen, book)).await
     }
 
     /// One decision on a bucket of its own: whether the script runs, writes, and makes sense.

@@ -14,8 +14,8 @@ use crate::config::suggest::{quote, shown};
 const LARGEST: u64 = 1 << 20;
 
 /// What an environment variable holds.
-pub(super) fn variable(value: &Value<'_>) -> Option<Secret> {
-    let name = value.text("REDIS_PASSWORD")?;
+pub(in crate::config::compile) fn variable(value: &Value<'_>) -> Option<Secret> {
+    let name = value.text("WEIR_TOKEN")?;
     let fault = match std::env::var(name) {
         Ok(secret) if !secret.is_empty() => return Some(Secret(secret)),
         Ok(_) => "is empty",

@@ -1,0 +1,98 @@
+//! What operators have decided, as gateways that share a Redis share it: a hash of rulings, and a mark
+//! in it that is another one after every change, so that nothing else has to be read.
+//!
+//! The hash ends with the last of its rulings.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::time::{Instant, timeout};
+
+use super::Shared;
+use super::failure::{Failure, Reason};
+use super::session::Session;
+use super::slot::slot;
+use crate::rulings::{Book, Ruling};
+
+/// No ruling is called so: their names have a slash in them.
+const MARK: &str = "mark";
+/// How long a change may take. An operator waits for it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Takes over what has changed since the mark that was last seen.
+pub(super) async fn hear(
+    shared: &Shared,
+    session: &Session,
+    seen: &mut Option<String>,
+    book: &Book,
+) -> Result<(), Failure> {
+    let name = shared.name("rulings");
+    let mark: Option<String> = read(ask(session, &name, |cmd| cmd.arg(MARK), "HGET").await?)?;
+    if mark == *seen {
+        return Ok(());
+    }
+    let all: HashMap<String, String> = read(ask(session, &name, |cmd| cmd, "HGETALL").await?)?;
+    let rulings = all.iter().filter(|(id, _)| *id != MARK);
+    // One that this version cannot read is another version's.
+    let rulings = rulings.filter_map(|(_, text)| serde_json::from_str::<Ruling>(text).ok());
+    book.replace(rulings);
+    *seen = mark;
+    Ok(())
+}
+
+/// Makes a ruling known to all. `until` is when the last of all rulings ends.
+///
+/// # Errors
+/// If Redis does not take it.
+pub(super) async fn put(shared: &Shared, ruling: &Ruling, until: u64) -> Result<(), Failure> {
+    let text = serde_json::to_string(ruling)
+        .map_err(|error| Failure::new(Reason::Other, error.to_string()))?;
+    change(shared, until, |cmd| cmd.arg(ruling.id()).arg(text.as_str()), "HSET").await
+}
+
+/// Takes one back.
+///
+/// # Errors
+/// If Redis does not take it.
+pub(super) async fn remove(shared: &Shared, id: &str, until: u64) -> Result<(), Failure> {
+    change(shared, until, |cmd| cmd.arg(id), "HDEL").await
+}
+
+async fn change(
+    shared: &Shared,
+    until: u64,
+    arguments: impl Fn(&mut Cmd) -> &mut Cmd,
+    command: &str,
+) -> Result<(), Failure> {
+    let changed = async {
+        let session = Session::open(&shared.dialer).await?;
+        let name = shared.name("rulings");
+        ask(&session, &name, arguments, command).await?;
+        // After the change: whoever sees it sees the change.
+        let mark = format!("{} {}", shared.node, shared.clock.now().0);
+        ask(&session, &name, |cmd| cmd.arg(MARK).arg(mark.as_str()), "HSET").await?;
+        ask(&session, &name, |cmd| cmd.arg(until + 60), "EXPIREAT").await?;
+        Ok(())
+    };
+    timeout(PATIENCE, changed).await.unwrap_or_else(|_| Err(Failure::timeout()))
+}
+
+async fn ask(
+    session: &Session,
+    name: &[u8],
+    arguments: impl Fn(&mut Cmd) -> &mut Cmd,
+    command: &str,
+) -> Result<Value, Failure> {
+    let command = |_| {
+        let mut cmd = redis::cmd(command);
+        cmd.arg(name);
+        arguments(&mut cmd);
+        cmd
+    };
+    session.run(slot(name), Instant::now() + PATIENCE, command).await
+}
+
+fn read<T: redis::FromRedisValue>(value: Value) -> Result<T, Failure> {
+    T::from_redis_value(value).map_err(|error| Failure::new(Reason::Reply, error.to_string()))
+}
