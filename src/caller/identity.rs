@@ -62,16 +62,16 @@ impl Identity {
         })
     }
 
-    fn client<'a>(
-        &'a self,
-        evidence: &Evidence<'a>,
-    ) -> Result<(Option<Cow<'a, [u8]>>, Option<&'a Client>), KeyError> {
+    fn client<'a>(&'a self, evidence: &Evidence<'a>) -> Result<Named<'a>, KeyError> {
         let said = first(&self.client, evidence)?;
         let Some(clients) = &self.clients else { return Ok((said, None)) };
         let known = said.and_then(|key| clients.find(&key));
         Ok((known.map(|client| Cow::Borrowed(client.id.as_bytes())), known))
     }
 }
+
+/// What a client is called, and what is known of it.
+type Named<'a> = (Option<Cow<'a, [u8]>>, Option<&'a Client>);
 
 fn first<'a>(
     sources: &'a [Source],

@@ -157,6 +157,9 @@ impl<'a> Terms<'a> {
         (terms, policy): (&Terms<'a>, &Policy),
         buckets: u64,
     ) -> Option<Policy> {
+        if !section.is_there() {
+            return None;
+        }
         if let Some(value) = &self.algorithm.value
             && self.algorithm()? != terms.algorithm()?
         {

@@ -184,6 +184,7 @@ fn shipped_files_are_good() {
         include_str!("../../../config/examples/windows.toml"),
         include_str!("../../../config/examples/algorithms.toml"),
         include_str!("../../../config/examples/strategies.toml"),
+        include_str!("../../../config/examples/oauth.toml"),
     ] {
         let loaded = good(text);
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
