@@ -109,7 +109,7 @@ pub fn parse(name: &str, text: &str) -> Result<Loaded, ConfigError> {
 pub fn parse_clients(name: &str, text: &str) -> Result<Vec<settings::Client>, ConfigError> {
     let file = file::File::parse(text);
     let notes = Notes::default();
-    let clients = compile::clients(&mut file.root(&notes));
+    let clients = compile::clients(&mut file.root(&notes)).unwrap_or_default();
     let faults = file.merge(notes.into_faults());
     let diagnostics = Diagnostics::new(name, Arc::from(text), faults);
     if diagnostics.has_errors() { Err(ConfigError::Invalid(diagnostics)) } else { Ok(clients) }

@@ -1,6 +1,7 @@
 //! What is served with a configuration and lies outside its file: the keys that tokens are verified
-//! with, and the lists of who is allowed and who is denied.
+//! with, the lists of who is allowed and who is denied, and files of clients.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::task::AbortHandle;
@@ -29,6 +30,8 @@ pub struct Surroundings {
     settings: settings::Access,
     /// What operators have decided.
     book: Arc<Book>,
+    /// These have become part of the settings; they are only watched here.
+    clients: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -51,12 +54,14 @@ impl Surroundings {
     /// # Errors
     /// If there are no keys to verify tokens with, or a list cannot be read.
     pub fn of(settings: &Settings, book: Arc<Book>) -> Result<Self, OutsideError> {
-        let lists = access::stamps(&settings.access);
+        let clients = settings.identity.clients_files.clone();
+        let lists = stamps(&settings.access, &clients);
         let access = Access::load(&settings.access)?;
         let access = Some(access).filter(|it| !it.allow.is_empty() || !it.deny.is_empty());
         let tokens = settings.identity.jwt.as_ref().map(Tokens::of).transpose()?;
         let settings = settings.access.clone();
-        Ok(Surroundings { tokens, access: access.map(Arc::new), lists, settings, book })
+        let access = access.map(Arc::new);
+        Ok(Surroundings { tokens, access, lists, settings, book, clients })
     }
 
     /// The same for another configuration. Tokens are verified as before if nothing was said about
@@ -91,12 +96,12 @@ impl Surroundings {
     /// Whether a list says something else than when it was read.
     #[must_use]
     pub fn have_changed(&self) -> bool {
-        access::stamps(&self.settings) != self.lists
+        stamps(&self.settings, &self.clients) != self.lists
     }
 
     /// Takes the lists for read as they are now, whatever they say: it has been complained about.
     pub fn give_up_on_lists(&mut self) {
-        self.lists = access::stamps(&self.settings);
+        self.lists = stamps(&self.settings, &self.clients);
     }
 
     /// What the gateway needs of it.
@@ -105,6 +110,12 @@ impl Surroundings {
         let verifier = self.tokens.as_ref().map(|tokens| tokens.verifier.clone());
         Outside { verifier, access: self.access.clone(), rulings: self.book.rulings() }
     }
+}
+
+/// The state of all files that are watched.
+fn stamps(access: &settings::Access, clients: &[PathBuf]) -> Vec<Option<Stamp>> {
+    let clients = clients.iter().map(|path| Stamp::of(path));
+    access::stamps(access).into_iter().chain(clients).collect()
 }
 
 impl Tokens {

@@ -103,10 +103,11 @@ fn in_line(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
     }
 }
 
-/// What follows `password =`, or `key_hash =` unless it is a hash, up to the end of the line.
+/// What follows `password =` or `secret =`, or `key_hash =` unless it is a hash, up to the end of the line.
 fn assigned(line: &str) -> Option<Range<usize>> {
     let quotes = [' ', '\t', '"', '\''];
-    let words = ["password", "key_hash"].into_iter().flat_map(|word| line.match_indices(word));
+    let words =
+        ["password", "secret", "key_hash"].into_iter().flat_map(|word| line.match_indices(word));
     let values = words.filter_map(|(at, word)| {
         let rest = line[at + word.len()..].trim_start_matches(quotes).strip_prefix('=')?;
         let value = rest.trim_start_matches(quotes);
@@ -191,6 +192,7 @@ mod tests {
             (r#"{ url = "x://a:secret@b", "password"='secret' }"#, {
                 r#"{ url = "x://a:***@b", "password"='***"#
             }),
+            (r#"secret = "secret""#, r#"secret = "***""#),
             (r#"key_hash = "secret""#, r#"key_hash = "***""#),
             (r#"key_hash = "sha256:secret""#, r#"key_hash = "***""#),
             (r#"{ key_hash = "sha256:0a", password = "secret" }"#, {
@@ -200,13 +202,14 @@ mod tests {
             ("http://a:weir_a-secret_0123456789@b", "http://a:***@b"),
         ] {
             assert_eq!(mask(written), shown);
-            assert!(!mask(written).contains("secret"));
+            assert!(!mask(written).replace("secret =", "").contains("secret"));
         }
         for same in [
             "",
             r#"url = "redis://host:6379/0""#,
             r#"path = "/@me/*""#,
             r#"password_env = "NAME""#,
+            r#"secret_env = "NAME""#,
             r#"password = """#,
             "# the password",
             r#"key_hash = "sha256:0aF9" # mine"#,

@@ -172,6 +172,8 @@ pub struct Identity {
     pub jwt: Option<Jwt>,
     /// Clients by their API keys; `None`: whatever a request brings is the client.
     pub clients: Option<Vec<Client>>,
+    /// The files that some of them are from.
+    pub clients_files: Vec<PathBuf>,
 }
 
 impl Default for Identity {
@@ -186,6 +188,7 @@ impl Default for Identity {
             plan: Vec::new(),
             jwt: None,
             clients: None,
+            clients_files: Vec::new(),
         }
     }
 }

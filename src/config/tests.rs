@@ -1,6 +1,7 @@
 //! What a configuration must be refused for and what it must mean, file by file.
 
 mod calendar;
+mod callers;
 mod clients;
 mod faults;
 mod identity;

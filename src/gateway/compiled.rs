@@ -352,6 +352,8 @@ fn candidate((index, limit): (usize, &Limit)) -> Option<(usize, Limit)> {
         strategy: Strategy::Reject,
         response_headers: false,
         candidate: None,
+        // They have the limit's algorithm, which need not be the candidate's.
+        plans: Vec::new(),
         ..limit.clone()
     };
     Some((index, candidate))

@@ -13,7 +13,7 @@ pub struct Condition {
     pub values: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum What {
     Method,
     Source(Source),

@@ -100,9 +100,15 @@ pub(super) fn network(value: &Value<'_>) -> Option<IpNet> {
             format!("write `\"{network}\"`, which is what it means"),
         );
     }
+    Some(network)
+}
+
+/// A network of proxies.
+pub(super) fn trusted(value: &Value<'_>) -> Option<IpNet> {
+    let network = network(value)?;
     if network.prefix_len() == 0 {
         value.doubtful(
-            &format!("trusts everyone: {}", quote(text)),
+            &format!("trusts everyone: `{network}`"),
             "any caller can choose its own address; list your proxies only",
         );
     }

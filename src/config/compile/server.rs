@@ -1,14 +1,10 @@
-//! The sections of which there is one each: `[server]`, `[admin]`, `[respond]`, `[identity]` and
-//! `[telemetry]`.
+//! The sections that stand for themselves: `[server]`, `[admin]`, `[respond]` and `[telemetry]`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use http::HeaderName;
-
-use super::store::secret;
-use super::{address, file, key};
+use super::{address, file, secret};
 use crate::config::file::{Section, Unique, Value};
 use crate::config::settings::{Admin, Identity, LogTarget, Respond, Server, Telemetry};
 use crate::config::suggest::quote;
@@ -63,7 +59,8 @@ pub(super) fn listeners(
     };
     let listen =
         admin_listen.unwrap_or_else(|| taken.claim_default("admin.listen", ADMIN, admin.notes()));
-    let token = admin.get("token_env").and_then(|value| secret::variable(&value));
+    let token =
+        admin.get("token_env").and_then(|value| secret::variable(&value, "WEIR_ADMIN_TOKEN"));
     (data, Admin { listen, token })
 }
 
@@ -93,48 +90,6 @@ pub(super) fn respond(mut section: Section<'_>) -> Respond {
     }
     respond
 }
-
-pub(super) fn identity(mut section: Section<'_>) -> Identity {
-    let mut seen = Unique::new();
-    let proxies = section.get("trusted_proxies").and_then(|it| it.list("[\"10.0.0.0/8\"]"));
-    let mut trusted_proxies = Vec::new();
-    for entry in proxies.unwrap_or_default() {
-        let Some(network) = address::network(&entry) else { continue };
-        if seen.insert(network, &entry) {
-            trusted_proxies.push(network);
-        }
-    }
-    let header = section.get("address_header");
-    if let Some(header) = header.as_ref().filter(|_| trusted_proxies.is_empty()) {
-        header.doubtful("is never read: there are no `trusted_proxies`", "list your proxies there");
-    }
-    Identity {
-        trusted_proxies,
-        address_header: header.and_then(|value| address_header(&value)),
-        ipv6_prefix: read(&mut section, "ipv6_prefix", 64, |it| it.integer(1..=128)) as u8,
-        ..Identity::default()
-    }
-}
-
-fn address_header(value: &Value<'_>) -> Option<HeaderName> {
-    const FORM: &str = "write the header your proxies set, such as `\"x-forwarded-for\"`, \
-                        `\"forwarded\"` or `\"x-real-ip\"`";
-    let text = value.text("x-forwarded-for")?;
-    match HeaderName::from_bytes(text.as_bytes()) {
-        Ok(name) if key::of_the_connection(name.as_str()) || UNFIT.contains(&name.as_str()) => {
-            value.wrong(&format!("cannot be {}: it never names an address", quote(text)), FORM);
-            None
-        }
-        Ok(name) => Some(name),
-        Err(_) => {
-            value.wrong(&format!("is not the name of a header: {}", quote(text)), FORM);
-            None
-        }
-    }
-}
-
-/// Headers that mean something else to every server.
-const UNFIT: [&str; 4] = ["authorization", "cookie", "host", "via"];
 
 pub(super) fn telemetry(mut section: Section<'_>) -> Telemetry {
     Telemetry {
