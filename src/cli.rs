@@ -50,7 +50,6 @@ enum Command {
         /// The file; without it, the one that `weir run` would serve
         file: Option<PathBuf>,
     },
-    /// Hash an API key for `key_hash` of `[[clients]]`, or make a new one
     HashKey(hash_key::HashKey),
 }
 

@@ -70,7 +70,7 @@ impl Reloader {
         self.attempt(false);
     }
 
-    /// Loads the file again if a list that it names has changed.
+    /// Loads the file again if a list or a file of clients that it names has changed.
     pub fn reload_if_lists_changed(&mut self) {
         if self.surroundings.have_changed() {
             self.attempt(true);
@@ -82,7 +82,10 @@ impl Reloader {
         let same =
             |path| std::fs::read(path).is_ok_and(|text| text == self.current.text.as_bytes());
         if !always && self.source.path().is_some_and(same) {
-            self.refused = None;
+            // What was refused may be a file that it names.
+            if !self.surroundings.have_changed() {
+                self.refused = None;
+            }
             return;
         }
         match self.source.load() {

@@ -69,6 +69,16 @@ impl Written<'_> {
         }
     }
 
+    /// The same for the plans of a limit, which have its algorithm: what does not go with that is
+    /// noted already.
+    pub(super) fn check_plans(&self, plans: &[(String, Policy)], counts: bool, of: &str) {
+        for (name, policy) in plans {
+            if !matches!(policy, Policy::Concurrency(_)) || !self.cost.is_of_response() {
+                self.check(policy, counts, &format!("plan `{name}`{of}"));
+            }
+        }
+    }
+
     /// Notes a fault if it comes too late for the policy.
     pub(super) fn goes_with(&self, policy: &Policy, whose: &str) -> bool {
         let late = self.cost.is_of_response() && matches!(policy, Policy::Concurrency(_));

@@ -75,6 +75,7 @@ fn limit<'a>(
     let plans = plans.policies((&terms, &policy), buckets);
     if let Some(cost) = &cost {
         cost.check(&policy, count.is_some(), "the limit");
+        cost.check_plans(&plans, count.is_some(), "");
     }
     Some(Limit {
         plans,

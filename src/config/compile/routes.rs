@@ -78,6 +78,8 @@ fn route(
     if let Some(cost) = &cost {
         for limit in applied.clone().into_iter().flatten() {
             cost.check(&limit.policy, limit.count.is_some(), &format!("limit `{}`", limit.name));
+            let of = format!(" of limit `{}`", limit.name);
+            cost.check_plans(&limit.plans, limit.count.is_some(), &of);
             if let Some(candidate) = &limit.candidate {
                 cost.goes_with(candidate, &format!("the candidate of limit `{}`", limit.name));
             }

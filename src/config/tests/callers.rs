@@ -265,6 +265,14 @@ fn faults_of_plans_say_what_to_write() {
         (by_user("plans.\"\".burst = 50"), "`` cannot be the name of a plan; write 1 to 128"),
     ]);
     doubtful(&[
+        (
+            by_user("cost = 9\nplans.slow = { rate = \"5/second\" }"),
+            "`cost` is 9, and plan `slow` never holds more than 5: every request is refused",
+        ),
+        (
+            by_user("cost = { from = \"response:x-cost\", max = 5 }\nplans.pro.burst = 10"),
+            "decides as its limit does",
+        ),
         (by_user("plans.pro.burst = 10"), "`plans.pro` of `[limits.l]` decides as its limit does"),
         (
             limit("key = \"ip\"\nrate = \"10/second\"\nplans.pro.burst = 50"),
