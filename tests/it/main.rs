@@ -28,6 +28,7 @@ mod degrade;
 mod queue;
 mod shadow;
 mod switches;
+mod waiting;
 
 // On to upstream and back.
 mod bodies;
