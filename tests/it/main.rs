@@ -25,6 +25,7 @@ mod algorithms;
 mod concurrency;
 mod costs;
 mod degrade;
+mod later;
 mod queue;
 mod shadow;
 mod switches;
