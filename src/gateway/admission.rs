@@ -119,7 +119,7 @@ impl Gateway {
             Ok(Turn::First) => {}
             Ok(Turn::Draining) | Err(_) => return Ok(None),
         }
-        let mut last = known;
+        let (mut last, mut since) = (known, Some(place.joined()));
         loop {
             if let Some(refusal) = last {
                 if refusal.next > deadline {
@@ -134,8 +134,8 @@ impl Gateway {
             }
             // Since it came it has been there for whatever became free in this bucket: what refilled
             // while it woke up is its own. Of its other limits it knows nothing of the kind.
-            let late = place.waited().min(MOST_LATE).as_micros() as u64;
-            checks.checks[awaited.check].late = late;
+            let late = since.map_or(Duration::ZERO, |since| since.elapsed().min(MOST_LATE));
+            checks.checks[awaited.check].late = late.as_micros() as u64;
             // A store that foretells refusals goes by the last look, which was before the wait.
             let freed = self.queues.freed_so_far();
             if clock::look() >= deadline
@@ -147,6 +147,8 @@ impl Gateway {
             if decision.admitted {
                 return Ok(Some((decision, decided)));
             }
+            // While it waits for another limit, what refills here is everybody's.
+            since = checks.checks[awaited.check].refused.and(since.or(Some(decided)));
             let Some((awaited, at)) = checks.awaited(decision.now) else {
                 return Ok(Some((decision, decided)));
             };
