@@ -206,6 +206,67 @@ fn who_leaves_before_its_call_is_sent_takes_no_place_with_it() {
     assert!(!weir.degraded());
 }
 
+/// A place for each request to `/held`, which waits for another limit first.
+const AFTER_A_WAIT: &str = r#"
+    [limits.line]
+    key = "global"
+    rate = "1/5s"
+    burst = 1
+    strategy = "queue"
+    max_wait = "30s"
+
+    [limits.places]
+    key = "global"
+    algorithm = "concurrency"
+    limit = 1
+    on_error = "allow"
+
+    [[routes]]
+    name = "held"
+    path = "/held"
+    upstream = "api"
+    limits = ["line", "places"]
+
+    [[routes]]
+    name = "line"
+    path = "/line"
+    upstream = "api"
+    limits = ["line"]
+
+    [[routes]]
+    name = "rest"
+    path = "/*"
+    upstream = "api"
+    limits = ["places"]
+"#;
+
+#[test]
+fn a_place_is_counted_for_who_began_to_wait_without_redis() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::to(redis.address());
+    let held = Held::start();
+    let config = held.config().open().routes(AFTER_A_WAIT).store(&proxy.store());
+    let weir = Weir::start(&config.store("timeout = \"1s\""));
+    assert_eq!(weir.get("/line").status, 200);
+    proxy.set(Line::Refusing);
+    proxy.cut();
+    wait_until("it goes by itself", || {
+        let _ = weir.get("/");
+        weir.degraded()
+    });
+    let mut client = weir.connect();
+    client.send(get("/held"));
+    wait_until("it waits", || weir.metrics().value("weir_queue_depth", &[]) == Some(1.0));
+    proxy.set(Line::Good);
+    wait_until("it is in flight", || held.inside() == 1);
+    assert!(!weir.degraded(), "by the word of Redis");
+    assert_eq!(weir.get("/").status, 429);
+    held.let_go("/held");
+    assert_eq!(client.response().status, 200);
+    // Sooner than what nobody knows of would lapse.
+    wait_at_most(LEASE / 2, "the place is free", || free(&weir) == Some(1));
+}
+
 #[test]
 fn a_place_whose_reply_was_lost_is_counted() {
     let redis = Redis::start();
