@@ -22,6 +22,7 @@ mod routing;
 
 // What a limit can do: how it counts, what it charges, what becomes of those it does not admit.
 mod algorithms;
+mod awaited;
 mod concurrency;
 mod costs;
 mod degrade;
