@@ -1,6 +1,6 @@
 //! One client connection: requests in, answers out, in order, until either side has enough.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tower::Service;
 
@@ -42,6 +43,7 @@ pub struct Control {
     pub(super) draining: Cell<bool>,
     pub(super) closing: Cell<bool>,
     waker: RefCell<Option<Waker>>,
+    task: OnceCell<AbortHandle>,
 }
 
 impl Control {
@@ -55,6 +57,18 @@ impl Control {
     pub fn close(&self) {
         self.closing.set(true);
         self.wake();
+    }
+
+    /// What serves the connection.
+    pub fn is_served_by(&self, task: AbortHandle) {
+        let _ = self.task.set(task);
+    }
+
+    /// End now, whatever is under way.
+    pub fn abort(&self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
     }
 
     fn wake(&self) {
