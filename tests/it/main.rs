@@ -27,6 +27,7 @@ mod concurrency;
 mod costs;
 mod degrade;
 mod later;
+mod leaving;
 mod mixture;
 mod queue;
 mod shadow;
