@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, interval};
 use tower::Service;
 
 use super::ending::End;
@@ -34,6 +34,8 @@ const DISCARD: u64 = 64 * 1024;
 const GRACE: Duration = Duration::from_secs(1);
 /// How far a client may pipeline ahead of the answers.
 const AHEAD: usize = 64 * 1024;
+/// How often it is looked whether one has left who has sent so much before.
+const LOOK: Duration = Duration::from_millis(100);
 /// After so many answers the other connections get their turn, however much is pipelined here.
 const TURN: u32 = 32;
 
@@ -253,6 +255,7 @@ impl Connection<'_> {
     where
         F: Future<Output = Result<Answer, Infallible>>,
     {
+        let mut look = None;
         poll_fn(|cx| {
             // A panic costs the request that caused it, and nothing else.
             let polled = std::panic::catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));
@@ -268,6 +271,15 @@ impl Connection<'_> {
             let inbound = &mut *self.inbound.borrow_mut();
             match inbound.wire.poll_flush(cx) {
                 Poll::Ready(Ok(())) if notice_leaving(inbound, self.peer.waits(), cx).is_ok() => {
+                    if self.peer.waits() && inbound.wire.inbox.len() >= AHEAD {
+                        // Nothing more is read, so nobody says that there is an end to it.
+                        let look = look.get_or_insert_with(|| interval(LOOK));
+                        while look.poll_tick(cx).is_ready() {
+                            if inbound.wire.is_finished() {
+                                return Poll::Ready(None);
+                            }
+                        }
+                    }
                     Poll::Pending
                 }
                 Poll::Pending => Poll::Pending,
