@@ -12,6 +12,7 @@ on_each_store!(
     a_place_is_waited_for_however_short_the_wait,
     who_is_turned_away_is_told_when_the_line_allows_it,
     who_comes_again_to_a_full_line_when_told_passes,
+    who_leaves_behind_a_large_body_is_noticed,
 );
 
 fn depth(weir: &Weir, limit: &str) -> f64 {
@@ -136,4 +137,29 @@ fn who_comes_again_to_a_full_line_when_told_passes(home: &Home) {
     std::thread::sleep(Duration::from_secs(told));
     assert_eq!(weir.get("/").status, 200, "told to wait for {told} s");
     assert_eq!(waiting.each_mut().map(|client| client.response().status), [200, 200]);
+}
+
+fn who_leaves_behind_a_large_body_is_noticed(home: &Home) {
+    let limit =
+        "key = \"ip\"\nrate = \"1/hour\"\nburst = 1\nstrategy = \"queue\"\nmax_wait = \"10h\"";
+    let weir = Weir::start(&home.of(Config::echo().limit(limit)));
+    assert_eq!(weir.get("/").status, 200);
+    // What nobody takes any more of holds up a close, but no reset.
+    for (size, ways) in [(1000, 2), (65_536, 2), (100_000, 2), (900_000, 1)] {
+        for resets in [true, false].into_iter().take(ways) {
+            let mut client = weir.connect();
+            let head = "POST / HTTP/1.1\r\nHost: weir.test\r\n";
+            client.send(format!("{head}Content-Length: {size}\r\n\r\n"));
+            // As much of it as is taken.
+            client.wire.stream().set_nonblocking(true).unwrap();
+            client.send(vec![b'a'; size]);
+            wait_until("it waits", || depth(&weir, "per-ip") == 1.0);
+            if resets {
+                client.wire.reset()
+            } else {
+                drop(client)
+            }
+            wait_until("it has left", || depth(&weir, "per-ip") == 0.0);
+        }
+    }
 }
