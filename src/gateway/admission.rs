@@ -44,6 +44,11 @@ impl Gateway {
         visit: &Visit<'_>,
         checks: &mut Checks<'_>,
     ) -> Result<(Decision, Instant), Stop> {
+        for rule in &checks.unkeyed {
+            let shadow = rule.limit.mode == Mode::Shadow;
+            let outcome = if shadow { Outcome::ShadowRefused } else { Outcome::Refused };
+            visit.live.limit_meters[rule.index].count(outcome);
+        }
         if checks.checks.is_empty() {
             let nothing = Decision { now: Micros::default(), admitted: true, alone: false };
             return Ok((nothing, visit.started));
