@@ -109,6 +109,9 @@ impl Body {
     /// # Errors
     /// If it cannot be read.
     pub async fn look(&mut self, most: usize) -> Result<Bytes, BodyError> {
+        if let Kind::Begun(read, _) = &self.kind {
+            return Ok(read.clone());
+        }
         let Kind::Client(inbound) = &self.kind else { return Ok(Bytes::new()) };
         let inbound = inbound.clone();
         let mut read = BytesMut::new();

@@ -25,6 +25,7 @@ use std::time::Duration;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version, header, request,
 };
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::body::Body;
@@ -38,6 +39,7 @@ use crate::respond::{Answer, Fault, Fields, RateHeaders};
 use crate::store::{self, AnyStore, BucketHasher, Store};
 use crate::telemetry::{Entry, Meter};
 use crate::upstream::Servers;
+use admission::Stop;
 use checks::Checks;
 pub use compiled::{Compiled, Outside};
 use dues::Dues;
@@ -57,6 +59,8 @@ pub struct Gateway {
     live: RefCell<Rc<Live>>,
     /// The tokens of callers that were seen before.
     tokens: TokenCache,
+    /// Tells those who wait for a limit that `live` is another one.
+    changed: Notify,
     clock: Clock,
     wall: Cell<(Option<Instant>, i64)>,
 }
@@ -88,16 +92,17 @@ impl Gateway {
         let live = RefCell::new(Rc::new(Live::new(compiled, &servers)));
         let (clock, store) = (store.clock(), Rc::new(store.for_worker()));
         let tokens = TokenCache::new(&tokens);
-        let wall = Cell::new((None, 0));
-        Gateway { store, queues, hasher, via, servers, live, tokens, clock, wall }
+        let (changed, wall) = (Notify::new(), Cell::new((None, 0)));
+        Gateway { store, queues, hasher, via, servers, live, tokens, changed, clock, wall }
     }
 
-    /// Serves another configuration from the next request on.
+    /// Serves another configuration from the next request on, and to those who wait for a limit.
     pub fn configure(&self, compiled: Arc<Compiled>) {
         let live = Live::new(compiled, &self.servers);
         let before = self.live.replace(Rc::new(live));
         // Long answers may keep the old configuration alive; what it has counted is due now.
         before.flush_meters();
+        self.changed.notify_waiters();
         self.servers.tidy();
     }
 
@@ -131,23 +136,30 @@ impl Gateway {
         request: Request<Body>,
     ) -> Result<Answer, Infallible> {
         let (peer, started) = (&*peer, clock::look());
-        let live = self.live.borrow().clone();
-        let (mut parts, body) = request.into_parts();
+        let mut live = self.live.borrow().clone();
+        let (mut parts, mut body) = request.into_parts();
         let log = live.shared.access_log.as_ref();
         let entry = log.map(|log| Entry::begin(log, peer, &mut parts));
         let mut meter = Meter::start(live.unrouted.clone(), started, entry);
-        let headers = mem::take(&mut parts.headers);
+        let mut headers = mem::take(&mut parts.headers);
 
-        let mut answer = match Way::find(&live, &parts, &headers, &self.via) {
-            Err(fault) => fault.into(),
-            Ok(way) => {
-                meter.take_route(&way.route.meter);
-                let visit = Visit { live: &live, way: &way, peer, parts: &parts, started };
-                let passed = self.pass(&visit, headers, body, &mut meter).await;
-                let mut answer = passed.unwrap_or_else(Answer::from);
-                answer.edit(&way.settings.response_headers);
-                answer
-            }
+        let mut answer = loop {
+            let way = match Way::find(&live, &parts, &headers, &self.via) {
+                Ok(way) => way,
+                Err(fault) => break fault.into(),
+            };
+            meter.take_route(&way.route.meter);
+            let visit = Visit { live: &live, way: &way, peer, parts: &parts, started };
+            let mut answer = match self.pass(&visit, (&mut headers, &mut body), &mut meter).await {
+                Ok(answer) => answer,
+                Err(Stop::Fault(fault)) => fault.into(),
+                Err(Stop::Outdated) => {
+                    live = self.live.borrow().clone();
+                    continue;
+                }
+            };
+            answer.edit(&way.settings.response_headers);
+            break answer;
         };
 
         if let Some(entry) = meter.entry() {
@@ -183,19 +195,19 @@ impl Gateway {
     async fn pass(
         self: &Rc<Self>,
         visit: &Visit<'_>,
-        mut headers: HeaderMap,
-        mut body: Body,
+        (headers, body): (&mut HeaderMap, &mut Body),
         meter: &mut Meter,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<Answer, Stop> {
         let Visit { live, peer, .. } = *visit;
         let shared = &*live.shared;
-        let caller = shared.addresses.caller(peer, &headers);
+        let caller = shared.addresses.caller(peer, headers);
         if let Some(entry) = meter.entry() {
             entry.client = shared.names.of(&caller.ip.to_string());
         }
         let mut checks = Checks::default();
-        self.identify(visit, &caller, &headers, &mut body, &mut checks).await?;
+        self.identify(visit, &caller, headers, body, &mut checks).await?;
         let (decision, decided) = self.admit(visit, &mut checks).await?;
+        let (mut headers, body) = (mem::take(headers), mem::replace(body, Body::empty()));
         let respond = shared.settings.respond;
         let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided));
         if !decision.admitted {

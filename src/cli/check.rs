@@ -1,6 +1,6 @@
 //! `weir check`.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
 
 use super::BAD_CONFIGURATION;
@@ -13,7 +13,8 @@ pub(super) fn main(file: Option<PathBuf>) -> u8 {
             if !loaded.warnings.is_empty() {
                 eprintln!("{}", loaded.warnings.render(styled).trim_end());
             }
-            println!("{}", config::summary(&loaded).trim_end());
+            // Whoever closes the pipe has read enough.
+            let _ = writeln!(std::io::stdout(), "{}", config::summary(&loaded).trim_end());
             0
         }
         Err(error) => {

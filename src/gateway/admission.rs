@@ -1,6 +1,7 @@
 //! The decision on a request, and the waiting that a limit may ask for: until it passes (the strategy
 //! `queue`), or until its turn has come (`leaky_bucket`).
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -10,6 +11,7 @@ use super::queues::{Counted, NoPlace, Place, Turn, Wish};
 use super::{Gateway, Visit};
 use crate::clock::{self, Micros};
 use crate::limit::Mode;
+use crate::respond::Fault;
 use crate::store::{Decision, Store, StoreError};
 use crate::telemetry::Outcome;
 
@@ -20,6 +22,20 @@ const LOOK: Duration = Duration::from_millis(20);
 /// stands still is so late.
 const MOST_LATE: Duration = Duration::from_secs(1);
 
+/// Why a request gets no further.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Fault(Fault),
+    /// Another configuration is served by now: the request, which has only waited, is asked anew.
+    Outdated,
+}
+
+impl<F: Into<Fault>> From<F> for Stop {
+    fn from(fault: F) -> Self {
+        Stop::Fault(fault.into())
+    }
+}
+
 impl Gateway {
     /// Decides a request, and has it wait if that is how it may pass. Each limit counts what came
     /// of it, and the instant is when the decision was there.
@@ -27,13 +43,20 @@ impl Gateway {
         &self,
         visit: &Visit<'_>,
         checks: &mut Checks<'_>,
-    ) -> Result<(Decision, Instant), StoreError> {
+    ) -> Result<(Decision, Instant), Stop> {
+        for rule in &checks.unkeyed {
+            let shadow = rule.limit.mode == Mode::Shadow;
+            let outcome = if shadow { Outcome::ShadowRefused } else { Outcome::Refused };
+            visit.live.limit_meters[rule.index].count(outcome);
+        }
         if checks.checks.is_empty() {
             let nothing = Decision { now: Micros::default(), admitted: true, alone: false };
             return Ok((nothing, visit.started));
         }
         let decided = self.decide_or_wait(visit, checks).await;
-        count(visit, checks, decided.as_ref().is_ok_and(|(decision, _)| decision.admitted));
+        if !matches!(decided, Err(Stop::Outdated)) {
+            count(visit, checks, decided.as_ref().is_ok_and(|(decision, _)| decision.admitted));
+        }
         decided
     }
 
@@ -41,7 +64,7 @@ impl Gateway {
         &self,
         visit: &Visit<'_>,
         checks: &mut Checks<'_>,
-    ) -> Result<(Decision, Instant), StoreError> {
+    ) -> Result<(Decision, Instant), Stop> {
         // Whoever waits already came first.
         if self.queues.is_used()
             && let Some(awaited) = checks.behind(|bucket| self.queues.has(bucket))
@@ -74,7 +97,7 @@ impl Gateway {
         checks: &mut Checks<'_>,
         awaited: Awaited,
         known: Option<Refusal>,
-    ) -> Result<(Decision, Instant), StoreError> {
+    ) -> Result<(Decision, Instant), Stop> {
         let deadline = visit.started + awaited.max_wait;
         let (rule, check) = (checks.rules[awaited.check], &checks.checks[awaited.check]);
         let wish = Wish {
@@ -90,7 +113,7 @@ impl Gateway {
             Ok(place) => place,
             Err(no_place) => {
                 let Some(refusal) = known else {
-                    return self.turn_away(checks, awaited, no_place).await;
+                    return Ok(self.turn_away(checks, awaited, no_place).await?);
                 };
                 checks.put_behind(awaited, no_place.wait(refusal.decided));
                 return Ok(refusal.told());
@@ -98,10 +121,10 @@ impl Gateway {
         };
         visit.live.limit_meters[rule.index].count(Outcome::Queued);
         let _waits = visit.peer.wait();
-        let in_line = self.move_up(checks, awaited, &place, known, deadline);
+        let in_line = self.move_up(visit, checks, awaited, &place, known);
         match in_line.await? {
             Some(decided) => Ok(decided),
-            None => self.turn_away(checks, awaited, NoPlace::Late).await,
+            None => Ok(self.turn_away(checks, awaited, NoPlace::Late).await?),
         }
     }
 
@@ -109,17 +132,21 @@ impl Gateway {
     /// nobody may wait any more.
     async fn move_up(
         &self,
+        visit: &Visit<'_>,
         checks: &mut Checks<'_>,
         awaited: Awaited,
         place: &Place<'_>,
         known: Option<Refusal>,
-        deadline: Instant,
-    ) -> Result<Option<(Decision, Instant)>, StoreError> {
-        match timeout_at(deadline, place.first()).await {
-            Ok(Turn::First) => {}
-            Ok(Turn::Draining) | Err(_) => return Ok(None),
+    ) -> Result<Option<(Decision, Instant)>, Stop> {
+        let deadline = visit.started + awaited.max_wait;
+        tokio::select! {
+            turn = timeout_at(deadline, place.first()) => match turn {
+                Ok(Turn::First) => {}
+                Ok(Turn::Draining) | Err(_) => return Ok(None),
+            },
+            () = self.outdated(visit) => return Err(Stop::Outdated),
         }
-        let mut last = known;
+        let (mut last, mut since) = (known, Some(place.joined()));
         loop {
             if let Some(refusal) = last {
                 if refusal.next > deadline {
@@ -129,13 +156,14 @@ impl Gateway {
                     () = sleep_until(refusal.next) => {}
                     turn = place.freed(refusal.next, refusal.freed) => if turn == Turn::Draining {
                         return Ok(Some(refusal.told()));
-                    }
+                    },
+                    () = self.outdated(visit) => return Err(Stop::Outdated),
                 }
             }
             // Since it came it has been there for whatever became free in this bucket: what refilled
             // while it woke up is its own. Of its other limits it knows nothing of the kind.
-            let late = place.waited().min(MOST_LATE).as_micros() as u64;
-            checks.checks[awaited.check].late = late;
+            let late = since.map_or(Duration::ZERO, |since| since.elapsed().min(MOST_LATE));
+            checks.checks[awaited.check].late = late.as_micros() as u64;
             // A store that foretells refusals goes by the last look, which was before the wait.
             let freed = self.queues.freed_so_far();
             if clock::look() >= deadline
@@ -147,11 +175,21 @@ impl Gateway {
             if decision.admitted {
                 return Ok(Some((decision, decided)));
             }
+            // While it waits for another limit, what refills here is everybody's.
+            since = checks.checks[awaited.check].refused.and(since.or(Some(decided)));
             let Some((awaited, at)) = checks.awaited(decision.now) else {
                 return Ok(Some((decision, decided)));
             };
             let next = decided + wait_for(checks, awaited, at.since(decision.now));
             last = Some(Refusal { decision, decided, next, freed });
+        }
+    }
+
+    /// Resolves when another configuration is served than the one that a request came by.
+    async fn outdated(&self, visit: &Visit<'_>) {
+        let changed = self.changed.notified();
+        if Rc::ptr_eq(visit.live, &self.live.borrow()) {
+            changed.await;
         }
     }
 

@@ -29,6 +29,8 @@ pub struct Checks<'a> {
     pub names: Names,
     /// Those that are charged when the response is known, and with how much if it does not say.
     later: SmallVec<[Later<'a>; 1]>,
+    /// Limits that refuse nobody, and would have asked for a key that the request does not have.
+    pub unkeyed: SmallVec<[&'a Rule; 1]>,
     /// Whether some are charged for as long as the request is under way.
     holds: bool,
     /// Whether some let requests go one by one.
@@ -74,7 +76,12 @@ impl<'a> Checks<'a> {
             let (bucket, name) = match self.name(hasher, rule, subject) {
                 Ok(named) => named,
                 Err(KeyError::Skipped) => continue,
-                Err(error) => return Err(error.into()),
+                Err(error) if rule.enforced => return Err(error.into()),
+                // What does not refuse does not refuse for want of a key either.
+                Err(_) => {
+                    self.unkeyed.push(rule);
+                    continue;
+                }
             };
             let evidence = &subject.evidence;
             let cost = applied.cost.of_request(evidence.headers, evidence.query);

@@ -209,10 +209,10 @@ pub enum Turn {
 }
 
 impl Place<'_> {
-    /// For how long it has been waiting.
+    /// Since when it has been waiting.
     #[must_use]
-    pub fn waited(&self) -> Duration {
-        self.joined.elapsed()
+    pub fn joined(&self) -> Instant {
+        self.joined
     }
 
     /// Resolves when everybody before it has passed or left.

@@ -9,11 +9,11 @@ use std::future::Future;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncReadExt, AsyncWrite, Interest};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
@@ -106,6 +106,14 @@ impl Wire {
             }
             Poll::Pending => Poll::Pending,
         }
+    }
+
+    /// Whether the peer has finished sending, however much is still to be read before that.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        let ready = pin!(self.stream.ready(Interest::READABLE)).poll(&mut cx);
+        self.eof || matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 
     /// Whether the peer has sent something, or left, while nobody was asking: the connection is

@@ -1,6 +1,6 @@
 //! One client connection: requests in, answers out, in order, until either side has enough.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
-use tokio::time::Instant;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, interval};
 use tower::Service;
 
 use super::ending::End;
@@ -32,6 +33,8 @@ const DISCARD: u64 = 64 * 1024;
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 /// How far a client may pipeline ahead of the answers.
 const AHEAD: usize = 64 * 1024;
+/// How often it is looked whether one has left who has sent so much before.
+const LOOK: Duration = Duration::from_millis(100);
 /// After so many answers the other connections get their turn, however much is pipelined here.
 const TURN: u32 = 32;
 
@@ -41,6 +44,7 @@ pub struct Control {
     pub(super) draining: Cell<bool>,
     pub(super) closing: Cell<bool>,
     waker: RefCell<Option<Waker>>,
+    task: OnceCell<AbortHandle>,
 }
 
 impl Control {
@@ -64,6 +68,18 @@ impl Control {
             Poll::Ready(())
         })
         .await;
+    }
+
+    /// What serves the connection.
+    pub fn is_served_by(&self, task: AbortHandle) {
+        let _ = self.task.set(task);
+    }
+
+    /// End now, whatever is under way.
+    pub fn abort(&self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
     }
 
     fn wake(&self) {
@@ -242,6 +258,7 @@ impl Connection<'_> {
     where
         F: Future<Output = Result<Answer, Infallible>>,
     {
+        let mut look = None;
         poll_fn(|cx| {
             // A panic costs the request that caused it, and nothing else.
             let polled = std::panic::catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));
@@ -257,6 +274,15 @@ impl Connection<'_> {
             let inbound = &mut *self.inbound.borrow_mut();
             match inbound.wire.poll_flush(cx) {
                 Poll::Ready(Ok(())) if notice_leaving(inbound, self.peer.waits(), cx).is_ok() => {
+                    if self.peer.waits() && inbound.wire.inbox.len() >= AHEAD {
+                        // Nothing more is read, so nobody says that there is an end to it.
+                        let look = look.get_or_insert_with(|| interval(LOOK));
+                        while look.poll_tick(cx).is_ready() {
+                            if inbound.wire.is_finished() {
+                                return Poll::Ready(None);
+                            }
+                        }
+                    }
                     Poll::Pending
                 }
                 Poll::Pending => Poll::Pending,

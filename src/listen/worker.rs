@@ -178,7 +178,8 @@ impl Crew {
             Place { id, connections: self.connections.clone(), controls: self.controls.clone() };
         let gateway = self.gateway.clone();
         let settings = self.settings.clone();
-        tokio::task::spawn_local(async move {
+        let served = control.clone();
+        let task = tokio::task::spawn_local(async move {
             let _place = place;
             let stream = match tokio::net::TcpStream::from_std(stream) {
                 Ok(stream) => stream,
@@ -201,6 +202,7 @@ impl Crew {
             let complained = |status| gateway.note_unread(&peer, status);
             serve(wire, &settings, (&control, &peer), service, complained).await;
         });
+        served.is_served_by(task.abort_handle());
     }
 
     /// Lets what is under way finish until `until`, then closes what is left. Connections that
@@ -224,7 +226,15 @@ impl Crew {
                 self.each(Control::close);
             }
         }
-        let _ = tokio::time::timeout(CLOSING, self.gateway.settle()).await;
+        self.each(Control::abort);
+        let settled = async {
+            // What is cut off leaves its places to be given back.
+            while !self.controls.borrow().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            self.gateway.settle().await;
+        };
+        let _ = tokio::time::timeout(CLOSING, settled).await;
         self.gateway.flush_meters();
     }
 

@@ -118,6 +118,8 @@ impl RedisStore {
         checks: &mut [Check<'_>],
         names: &Names,
     ) -> Result<Decision, StoreError> {
+        // One that has waited may have been asked before, when nobody could tell.
+        checks.iter_mut().for_each(|check| check.decided = true);
         if self.shared.health.is_open() {
             self.refusals.borrow_mut().clear();
             if let Some(decided) = stand_in::decide_while_open(&self.shared, checks, names) {

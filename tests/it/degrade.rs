@@ -1,8 +1,12 @@
 //! `strategy = "degrade"`: what is over the limit passes in another way, and says so.
 
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
 use crate::support::upstream::ok;
 use crate::support::{
-    Config, Home, Response, Upstream, Weir, fields, get, get_with, on_each_store, wait_until,
+    Client, Config, Home, Response, Upstream, Weir, fields, get, get_with, on_each_store,
+    wait_until,
 };
 
 on_each_store!(
@@ -11,6 +15,7 @@ on_each_store!(
     the_mark_is_not_for_clients_to_set_or_strip,
     another_limit_still_refuses_and_nothing_is_charged,
     several_limits_are_all_named,
+    what_is_within_a_leaky_bucket_still_waits_its_turn,
 );
 
 const MARK: &str = "x-weir-degraded";
@@ -179,4 +184,28 @@ fn several_limits_are_all_named(home: &Home) {
     assert_eq!(places, ["api", "spare", "spare"]);
     let marks: Vec<String> = spare.requests().iter().map(|it| it.one(MARK).to_owned()).collect();
     assert_eq!(marks, ["softer", "soft, softer"]);
+}
+
+fn what_is_within_a_leaky_bucket_still_waits_its_turn(home: &Home) {
+    const PACE: Duration = Duration::from_millis(200);
+    let arrivals = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&arrivals);
+    let upstream = Upstream::replying(move |request| {
+        noted.lock().unwrap().push((request.has(MARK), Instant::now()));
+        ok("ok")
+    });
+    let limit = "key = \"ip\"\nalgorithm = \"leaky_bucket\"\nrate = \"5/second\"\nburst = 4\n\
+                 strategy = \"degrade\"";
+    let weir = Weir::start(&home.of(Config::to(&upstream).limit(limit)));
+    let begin = Instant::now();
+    let mut clients: Vec<Client> = (0..8).map(|_| weir.connect()).collect();
+    clients.iter_mut().for_each(|client| client.send(get("/")));
+    clients.iter_mut().for_each(|client| assert_eq!(client.response().status, 200));
+    let arrivals = arrivals.lock().unwrap();
+    let paced: Vec<Instant> = arrivals.iter().filter(|it| !it.0).map(|it| it.1).collect();
+    assert!((4..8).contains(&paced.len()), "{} of 8 had a place", paced.len());
+    for (turn, arrived) in (0..).zip(paced) {
+        let waited = arrived - begin;
+        assert!(waited + Duration::from_millis(2) >= PACE * turn, "{turn} left after {waited:?}");
+    }
 }

@@ -24,12 +24,17 @@ mod routing;
 
 // What a limit can do: how it counts, what it charges, what becomes of those it does not admit.
 mod algorithms;
+mod awaited;
 mod concurrency;
 mod costs;
 mod degrade;
+mod later;
+mod leaving;
+mod mixture;
 mod queue;
 mod shadow;
 mod switches;
+mod waiting;
 
 // On to upstream and back.
 mod bodies;

@@ -4,8 +4,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::fault_proxy::{Line, Loss};
+use crate::support::load::FREE;
 use crate::support::places::{crowd, exactly, free, hold, places, polite_crowd, start};
-use crate::support::{Held, Home, Redis, Weir, wait_at_most, wait_until};
+use crate::support::{FaultProxy, Held, Home, Redis, Weir, get, wait_at_most, wait_until};
 
 /// How long a gateway that is not heard of keeps its places.
 const LEASE: Duration = Duration::from_secs(10);
@@ -122,4 +124,169 @@ fn a_gateway_whose_places_nobody_hears_of_does_not_spin() {
     redis.restart();
     wait_until("it is back", || !weir.degraded());
     exactly(&[&weir], &held, 3);
+}
+
+#[test]
+fn a_gateway_that_holds_places_while_redis_is_away_does_not_spin() {
+    let mut redis = Redis::start();
+    let held = Held::start();
+    let config = held.config().limit(&places(3)).store(&redis.store());
+    let weir = Weir::start(&config.store("timeout = \"1s\"\non_error = \"local\""));
+    let mut clients = [0; 2].map(|_| hold(&weir, &held, "/held"));
+    redis.kill();
+    wait_until("it goes by itself", || {
+        let _ = weir.get("/");
+        weir.degraded()
+    });
+    let before = weir.processor_ticks();
+    // Long enough for the places to be renewed.
+    thread::sleep(LEASE / 3);
+    let spent = weir.processor_ticks() - before;
+    assert!(spent < 100, "{spent} hundredths of a second of processor time in 333");
+    redis.restart();
+    wait_until("it is back", || !weir.degraded());
+    held.let_go("/held");
+    clients.iter_mut().for_each(|client| assert_eq!(client.response().status, 200));
+    exactly(&[&weir], &held, 3);
+}
+
+#[test]
+fn nobody_waits_for_a_place_to_be_given_back() {
+    let redis = Redis::start();
+    let held = Held::start();
+    let config = held.config().limit(&places(3)).also(FREE).server("workers = 1");
+    let weir = Weir::start(&config.store(&redis.store()).store("timeout = \"20ms\""));
+    let mut client = hold(&weir, &held, "/held");
+    let mut other = weir.connect();
+    assert_eq!(other.ask(get("/free")).status, 200);
+    redis.stop();
+    held.let_go("/held");
+    assert_eq!(client.response().status, 200);
+    let [mut limited, mut free] = [Duration::ZERO; 2];
+    for _ in 0..20 {
+        for (slowest, target) in [(&mut limited, "/"), (&mut free, "/free")] {
+            let begin = Instant::now();
+            assert_eq!(other.ask(get(target)).status, 200);
+            *slowest = begin.elapsed().max(*slowest);
+        }
+    }
+    assert!(limited < free + Duration::from_millis(500), "{limited:?}, without a limit {free:?}");
+    redis.cont();
+    wait_until("it is back", || !weir.degraded());
+    exactly(&[&weir], &held, 3);
+}
+
+#[test]
+fn who_leaves_before_its_call_is_sent_takes_no_place_with_it() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::to(redis.address());
+    let held = Held::start();
+    let config = held.config().limit(&places(1)).server("workers = 1").store(&proxy.store());
+    let weir = Weir::start(&config.store("timeout = \"5s\"\non_error = \"deny\""));
+    for round in 0..4 {
+        wait_at_most(LEASE / 2, "the place is free", || free(&weir) == Some(1));
+        let (mut first, mut second) = (weir.connect(), weir.connect());
+        proxy.set(Line::Slow(Duration::from_millis(200)));
+        first.send(get("/"));
+        // Its call is out, and what comes meanwhile waits for the next.
+        thread::sleep(Duration::from_millis(50));
+        second.send(get("/"));
+        thread::sleep(Duration::from_millis(20));
+        if round % 2 == 0 {
+            second.wire.reset()
+        } else {
+            first.wire.reset()
+        }
+        thread::sleep(Duration::from_millis(50));
+        proxy.set(Line::Good);
+    }
+    // Sooner than what nobody knows of would lapse.
+    wait_at_most(LEASE / 2, "the place is free", || free(&weir) == Some(1));
+    exactly(&[&weir], &held, 1);
+    assert!(!weir.degraded());
+}
+
+/// A place for each request to `/held`, which waits for another limit first.
+const AFTER_A_WAIT: &str = r#"
+    [limits.line]
+    key = "global"
+    rate = "1/5s"
+    burst = 1
+    strategy = "queue"
+    max_wait = "30s"
+
+    [limits.places]
+    key = "global"
+    algorithm = "concurrency"
+    limit = 1
+    on_error = "allow"
+
+    [[routes]]
+    name = "held"
+    path = "/held"
+    upstream = "api"
+    limits = ["line", "places"]
+
+    [[routes]]
+    name = "line"
+    path = "/line"
+    upstream = "api"
+    limits = ["line"]
+
+    [[routes]]
+    name = "rest"
+    path = "/*"
+    upstream = "api"
+    limits = ["places"]
+"#;
+
+#[test]
+fn a_place_is_counted_for_who_began_to_wait_without_redis() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::to(redis.address());
+    let held = Held::start();
+    let config = held.config().open().routes(AFTER_A_WAIT).store(&proxy.store());
+    let weir = Weir::start(&config.store("timeout = \"1s\""));
+    assert_eq!(weir.get("/line").status, 200);
+    proxy.set(Line::Refusing);
+    proxy.cut();
+    wait_until("it goes by itself", || {
+        let _ = weir.get("/");
+        weir.degraded()
+    });
+    let mut client = weir.connect();
+    client.send(get("/held"));
+    wait_until("it waits", || weir.metrics().value("weir_queue_depth", &[]) == Some(1.0));
+    proxy.set(Line::Good);
+    wait_until("it is in flight", || held.inside() == 1);
+    assert!(!weir.degraded(), "by the word of Redis");
+    assert_eq!(weir.get("/").status, 429);
+    held.let_go("/held");
+    assert_eq!(client.response().status, 200);
+    // Sooner than what nobody knows of would lapse.
+    wait_at_most(LEASE / 2, "the place is free", || free(&weir) == Some(1));
+}
+
+#[test]
+fn a_place_whose_reply_was_lost_is_counted() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::to(redis.address());
+    let held = Held::start();
+    let config = held.config().limit(&places(2)).store(&proxy.store());
+    let config = config.store("timeout = \"5s\"\non_error = \"deny\"").server("workers = 1");
+    let weir = Weir::start(&config);
+    let other = Weir::start(&config);
+    for round in 1..=3 {
+        let mut clients = vec![hold(&weir, &held, "/held")];
+        proxy.lose_next_reply(Loss::Cut);
+        clients.push(hold(&weir, &held, "/held"));
+        assert_eq!(proxy.lost(), round);
+        for _ in 0..10 {
+            assert_eq!([weir.get("/").status, other.get("/").status], [429, 429]);
+        }
+        held.let_go("/held");
+        clients.iter_mut().for_each(|client| assert_eq!(client.response().status, 200));
+        wait_until("both places are free", || free(&other) == Some(2));
+    }
+    exactly(&[&weir, &other], &held, 2);
 }

@@ -10,6 +10,7 @@ on_each_store!(
     a_candidate_counts_beside_the_limit_that_decides,
     a_candidate_is_charged_only_for_what_passes,
     a_shadow_of_places_gives_them_back,
+    what_does_not_refuse_does_not_ask_for_a_key_either,
 );
 
 /// Waits until a limit has counted each outcome so often, and none other.
@@ -119,4 +120,20 @@ fn a_shadow_of_places_gives_them_back(home: &Home) {
         assert_eq!(client.ask(get("/")).status, 200);
     }
     counts(&weir, "per-ip", &[("shadow_allowed", 10.0)]);
+}
+
+/// A limit that is tried out must not turn anybody away, be it for want of its key or for two.
+fn what_does_not_refuse_does_not_ask_for_a_key_either(home: &Home) {
+    for (manner, outcome) in
+        [("mode = \"shadow\"", "shadow_refused"), ("strategy = \"degrade\"", "refused")]
+    {
+        let limit =
+            format!("key = \"header:x-key\"\nrate = \"1/day\"\nmissing = \"deny\"\n{manner}");
+        let weir = Weir::start(&home.of(Config::echo().limit(&limit)));
+        let mut client = weir.connect();
+        assert_eq!(client.ask(get("/")).status, 200, "{manner}");
+        let twice = get_with("/", "x-key: a\r\nx-key: b\r\n");
+        assert_eq!(client.ask(twice).status, 200, "{manner}");
+        counts(&weir, "per-ip", &[(outcome, 2.0)]);
+    }
 }
