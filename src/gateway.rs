@@ -22,6 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version, header, request,
 };
@@ -205,8 +206,16 @@ impl Gateway {
             entry.client = shared.names.of(&caller.ip.to_string());
         }
         let mut checks = Checks::default();
-        self.identify(visit, &caller, headers, body, &mut checks).await?;
-        let (decision, decided) = self.admit(visit, &mut checks).await?;
+        // Most requests have nothing to wait for up to here, and pay for no future.
+        let form = match visit.way.needs.form {
+            true => self.form(visit, headers, body).await?,
+            false => Bytes::new(),
+        };
+        self.identify(visit, &caller, (headers, &form), &mut checks)?;
+        let (decision, decided) = match self.admit_at_once(visit, &mut checks) {
+            Some(admitted) => admitted,
+            None => self.admit(visit, &mut checks).await?,
+        };
         let (mut headers, body) = (mem::take(headers), mem::replace(body, Body::empty()));
         let respond = shared.settings.respond;
         let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided));

@@ -35,6 +35,8 @@ pub struct Checks<'a> {
     holds: bool,
     /// Whether some let requests go one by one.
     paces: bool,
+    /// Whether some have requests wait until they pass.
+    pub queues: bool,
 }
 
 #[derive(Debug)]
@@ -94,6 +96,7 @@ impl<'a> Checks<'a> {
             let (policy, text) = rule.numbers(bucket, subject.who.plan.as_deref());
             self.holds |= policy.is_held();
             self.paces |= matches!(policy, Policy::LeakyBucket(_));
+            self.queues |= matches!(rule.limit.strategy, Strategy::Queue { .. });
             self.rules.push(rule);
             self.texts.push(text);
             self.checks.push(Check {

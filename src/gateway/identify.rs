@@ -27,25 +27,22 @@ impl Gateway {
     ///
     /// # Errors
     /// If the caller is not let in, or has to say more of itself.
-    pub(super) async fn identify<'a>(
+    pub(super) fn identify<'a>(
         &self,
         visit: &Visit<'a>,
         caller: &Caller,
-        headers: &HeaderMap,
-        body: &mut Body,
+        (headers, form): (&HeaderMap, &[u8]),
         checks: &mut Checks<'a>,
     ) -> Result<(), Fault> {
         let Visit { live, way, parts, .. } = *visit;
         let shared = &*live.shared;
         let claims = self.token(visit, headers)?;
-        let form =
-            if way.needs.form && is_form(headers) { body.look(FORM).await? } else { Bytes::new() };
         let host = if shared.counts_host { bare_host(way.host()) } else { Cow::Borrowed("") };
         let evidence = Evidence {
             headers,
             host: &host,
             query: parts.uri.query(),
-            form: Some(&*form).filter(|form| !form.is_empty()),
+            form: Some(form).filter(|form| !form.is_empty()),
             claims: claims.as_deref().map(|claims| claims as &dyn source::Claims),
         };
         let who = match way.needs.who {
@@ -81,6 +78,17 @@ impl Gateway {
             who: &who,
         };
         checks.collect(&self.hasher, shared, way, &parts.method, &subject)
+    }
+
+    /// The beginning of a form, where somebody needs it.
+    pub(super) async fn form(
+        &self,
+        visit: &Visit<'_>,
+        headers: &HeaderMap,
+        body: &mut Body,
+    ) -> Result<Bytes, Fault> {
+        let wanted = visit.way.needs.form && is_form(headers);
+        if wanted { Ok(body.look(FORM).await?) } else { Ok(Bytes::new()) }
     }
 
     /// What the caller's token says, if there is one that can be believed.
