@@ -16,6 +16,7 @@ on_each_store!(
     callers_are_let_through_and_kept_out,
     the_later_of_two_rulings_about_a_caller_holds,
     what_was_decided_is_audited,
+    a_reload_keeps_rulings,
 );
 
 pub(crate) const ANN: &str = "/v1/overrides/per-ip/ann";
@@ -236,6 +237,22 @@ fn the_later_of_two_rulings_about_a_caller_holds(home: &Home) {
     assert_eq!(weir.admin("/v1/access").json().as_array().unwrap().len(), 2);
     assert_eq!(weir.operate("DELETE", "/v1/access/allow/ip/192.0.2.7/32", "").status, 200);
     assert_eq!(weir.admin("/v1/access").json().as_array().unwrap().len(), 1);
+}
+
+fn a_reload_keeps_rulings(home: &Home) {
+    let weir = Weir::start(&home.of(limited()));
+    let made = put(&weir, ANN, &json!({"boost": 3}));
+    put(&weir, EVE, &json!({}));
+    let double = "key = \"user\"\nrate = \"2/hour\"\nburst = 4";
+    weir.reload(&home.of(limited().limit(double)));
+    wait_until("it is of the new numbers", || numbers(&weir, "ann").starts_with("q=12;"));
+    assert_eq!(user(&weir, "eve").status, 403);
+    // While there is no such limit there is nothing to override.
+    weir.reload(&home.of(limited().open()));
+    assert!(!user(&weir, "ann").has("ratelimit"));
+    weir.reload(&home.of(limited()));
+    wait_until("it holds again", || numbers(&weir, "ann").starts_with("q=6;"));
+    assert_eq!(weir.admin("/v1/overrides").json(), json!([made]));
 }
 
 fn events(weir: &Weir) -> Vec<Value> {
