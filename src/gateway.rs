@@ -140,7 +140,7 @@ impl Gateway {
         let mut live = self.live.borrow().clone();
         let (mut parts, mut body) = request.into_parts();
         let log = live.shared.access_log.as_ref();
-        let entry = log.map(|log| Entry::begin(log, peer, &mut parts));
+        let entry = log.map(|log| Entry::begin(log, live.shared.names.of(&peer.text), &mut parts));
         let mut meter = Meter::start(live.unrouted.clone(), started, entry);
         let mut headers = mem::take(&mut parts.headers);
 
@@ -174,7 +174,8 @@ impl Gateway {
     /// Notes a request that could not be read, and so never came here.
     pub fn note_unread(&self, peer: &Peer, status: StatusCode) {
         let live = self.live.borrow().clone();
-        let entry = live.shared.access_log.as_ref().map(|log| Entry::unread(log, peer));
+        let log = live.shared.access_log.as_ref();
+        let entry = log.map(|log| Entry::unread(log, live.shared.names.of(&peer.text)));
         Meter::start(live.unrouted.clone(), clock::recent(), entry).answered(status);
     }
 

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use crate::caller::Access;
 use crate::caller::access::{AccessList, Entry};
+use crate::caller::address::unmapped;
 use crate::config;
 use crate::limit::adjust::{AdjustError, Numbers};
 use crate::limit::{Limit, Policy};
@@ -138,7 +139,8 @@ impl Ruling {
 /// An address, or a network of them.
 #[must_use]
 pub fn network(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+    let network = text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    network.map(|network| unmapped(network).trunc())
 }
 
 /// The rulings that hold, as they were at some instant.
@@ -209,6 +211,15 @@ impl Book {
     #[must_use]
     pub fn rulings(&self) -> Rulings {
         Rulings(self.all())
+    }
+
+    /// # Errors
+    /// If there are too many for another one.
+    pub fn has_room(&self, id: &str) -> Result<(), Full> {
+        let (now, rulings) = (now(), self.rulings.lock());
+        let full = rulings.len() >= MOST && !rulings.contains_key(id);
+        let full = full && rulings.values().all(|it| it.until > now);
+        if full { Err(Full) } else { Ok(()) }
     }
 
     /// # Errors

@@ -306,14 +306,14 @@ impl Shared {
         }
     }
 
-    /// Makes a ruling known to all who use the store. `until` is when the last of all ends.
+    /// Makes a ruling known to all who use the store.
     ///
     /// # Errors
     /// If the store does not take it.
-    pub async fn put_ruling(&self, ruling: &Ruling, until: u64) -> Result<(), String> {
+    pub async fn put_ruling(&self, ruling: &Ruling) -> Result<(), String> {
         match self {
             Shared::Memory(_) => Ok(()),
-            Shared::Redis(it) => it.put_ruling(ruling, until).await.map_err(|it| it.to_string()),
+            Shared::Redis(it) => it.put_ruling(ruling).await.map_err(|it| it.to_string()),
         }
     }
 
@@ -321,10 +321,10 @@ impl Shared {
     ///
     /// # Errors
     /// If the store does not take it.
-    pub async fn remove_ruling(&self, id: &str, until: u64) -> Result<(), String> {
+    pub async fn remove_ruling(&self, id: &str) -> Result<(), String> {
         match self {
             Shared::Memory(_) => Ok(()),
-            Shared::Redis(it) => it.remove_ruling(id, until).await.map_err(|it| it.to_string()),
+            Shared::Redis(it) => it.remove_ruling(id).await.map_err(|it| it.to_string()),
         }
     }
 

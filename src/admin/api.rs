@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, answer};
 use crate::config::{self, Settings};
-use crate::rulings::{self, About, Action, Book, Ruling, Who, Written};
+use crate::rulings::{self, About, Action, Book, Full, Ruling, Who, Written};
 use crate::store;
 use crate::telemetry::{Audit, CallerNames, Event};
 
@@ -22,6 +22,9 @@ const USUAL_SECONDS: u64 = 3_600;
 const LONGEST_SECONDS: u64 = 366 * 86_400;
 /// As much of a reason as anybody reads.
 const LONGEST_REASON: usize = 500;
+/// The methods of what is only read, and of what is changed.
+const READ: &str = "GET, HEAD";
+const CHANGED: &str = "GET, HEAD, PUT, DELETE";
 
 #[derive(Debug)]
 pub struct Api {
@@ -57,11 +60,18 @@ struct Problem {
     status: StatusCode,
     error: &'static str,
     description: String,
+    /// What has to be told with it.
+    header: Option<(HeaderName, &'static str)>,
 }
 
 impl Problem {
     fn new(status: StatusCode, error: &'static str, description: impl Into<String>) -> Self {
-        Problem { status, error, description: description.into() }
+        Problem { status, error, description: description.into(), header: None }
+    }
+
+    fn unauthorized(description: &str) -> Self {
+        let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", description);
+        Problem { header: Some((header::WWW_AUTHENTICATE, "Bearer")), ..problem }
     }
 
     fn bad(description: impl Into<String>) -> Self {
@@ -115,17 +125,17 @@ impl Api {
         }
         let Some(token) = &self.token else {
             return Err(if self.loopback {
-                let why = "Changes take a token: name its variable in admin.token_env.";
-                Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", why)
+                Problem::unauthorized("Changes take a token: name its variable in admin.token_env.")
             } else {
                 Problem::nothing()
             });
         };
         let sent = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
-        let sent = sent.and_then(|value| value.strip_prefix(b"Bearer "));
-        let right = sent.is_some_and(|it| verify_slices_are_equal(it, token.as_bytes()).is_ok());
-        let wrong = || Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "Send the token.");
-        if right { Ok(()) } else { Err(wrong()) }
+        let sent = sent.and_then(|value| value.split_at_checked(7));
+        let sent = sent.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+        let right = |sent: &[u8]| verify_slices_are_equal(sent, token.as_bytes()).is_ok();
+        let right = sent.is_some_and(|(_, sent)| right(sent));
+        if right { Ok(()) } else { Err(Problem::unauthorized("Send the token.")) }
     }
 
     async fn ask(
@@ -148,21 +158,30 @@ impl Api {
                         self.put(ruling).await
                     }
                     "DELETE" => self.remove(&id).await,
-                    _ => Err(not_allowed()),
+                    _ => Err(not_allowed(CHANGED)),
                 }
             }
             (_, ["access", action, who, value @ ..]) if !value.is_empty() => {
                 let value = unescaped(&value.join("/"))?;
                 let (action, who) = (action_of(action)?, who_of(who)?);
+                let value = if who == Who::Ip { spelled(&value)? } else { value };
                 let about = About::Access { action, who, value };
+                if method == Method::PUT {
+                    return self.put(admittance(about, read(body)?)?).await;
+                }
+                let asked = Ruling::about(about);
+                let id = asked.id();
                 match method.as_str() {
-                    "PUT" => self.put(admittance(about, read(body)?)?).await,
-                    "GET" | "HEAD" => self.show(&Ruling::about(about).id()),
-                    "DELETE" => self.remove(&Ruling::about(about).id()).await,
-                    _ => Err(not_allowed()),
+                    // One who is denied is not allowed, though both have one name.
+                    "GET" | "HEAD" | "DELETE" if !self.holds(&id, action) => {
+                        Err(Problem::nothing())
+                    }
+                    "GET" | "HEAD" => self.show(&id),
+                    "DELETE" => self.remove(&id).await,
+                    _ => Err(not_allowed(CHANGED)),
                 }
             }
-            (_, ["overrides" | "access"]) => Err(not_allowed()),
+            (_, ["overrides" | "access"]) => Err(not_allowed(READ)),
             _ => Err(Problem::nothing()),
         }
     }
@@ -172,6 +191,11 @@ impl Api {
         let is_override = |it: &&Ruling| matches!(it.about, About::Override { .. }) == overrides;
         let listed: Vec<&Ruling> = all.iter().filter(is_override).collect();
         (StatusCode::OK, json(&listed))
+    }
+
+    fn holds(&self, id: &str, wanted: Action) -> bool {
+        let about = self.book.get(id).map(|ruling| ruling.about);
+        matches!(about, Some(About::Access { action, .. }) if action == wanted)
     }
 
     fn show(&self, id: &str) -> Result<(StatusCode, String), Problem> {
@@ -200,15 +224,9 @@ impl Api {
     }
 
     async fn put(&self, ruling: Ruling) -> Result<(StatusCode, String), Problem> {
-        let until = self.last_end().max(ruling.until);
-        self.store.put_ruling(&ruling, until).await.map_err(unavailable)?;
-        self.book.put(ruling.clone()).map_err(|full| {
-            Problem::new(
-                StatusCode::INSUFFICIENT_STORAGE,
-                "overloaded",
-                sentence(&full.to_string()),
-            )
-        })?;
+        self.book.has_room(&ruling.id()).map_err(full)?;
+        self.store.put_ruling(&ruling).await.map_err(unavailable)?;
+        self.book.put(ruling.clone()).map_err(full)?;
         let seconds = ruling.until.saturating_sub(rulings::now());
         let reason = ruling.reason.as_deref();
         let names = CallerNames { hashed: self.settings.lock().telemetry.hash_keys };
@@ -230,15 +248,11 @@ impl Api {
 
     async fn remove(&self, id: &str) -> Result<(StatusCode, String), Problem> {
         let found = self.book.get(id).ok_or_else(Problem::nothing)?;
-        self.store.remove_ruling(id, self.last_end()).await.map_err(unavailable)?;
+        self.store.remove_ruling(id).await.map_err(unavailable)?;
         self.book.remove(id);
         let names = CallerNames { hashed: self.settings.lock().telemetry.hash_keys };
         self.audit.record(Event::RulingRemoved { what: &names.of(id) });
         Ok((StatusCode::OK, json(&found)))
-    }
-
-    fn last_end(&self) -> u64 {
-        self.book.all().iter().map(|it| it.until).max().unwrap_or_else(rulings::now)
     }
 }
 
@@ -252,11 +266,6 @@ impl Change {
 fn admittance(about: About, change: Change) -> Result<Ruling, Problem> {
     if change.rate.is_some() || change.burst.is_some() || change.boost.is_some() {
         return Err(Problem::bad("Numbers go with /v1/overrides."));
-    }
-    if let About::Access { who: Who::Ip, value, .. } = &about
-        && rulings::network(value).is_none()
-    {
-        return Err(Problem::bad("That is neither an address nor a network."));
     }
     finished(about, &change)
 }
@@ -309,9 +318,23 @@ fn unescaped(text: &str) -> Result<String, Problem> {
     String::from_utf8(bytes).ok().filter(good).ok_or_else(|| Problem::bad("That is no name."))
 }
 
-fn not_allowed() -> Problem {
+/// One spelling for each network.
+fn spelled(text: &str) -> Result<String, Problem> {
+    let network = rulings::network(text)
+        .ok_or_else(|| Problem::bad("That is neither an address nor a network."))?;
+    let single = network.prefix_len() == network.max_prefix_len();
+    Ok(if single { network.addr().to_string() } else { network.to_string() })
+}
+
+fn not_allowed(allowed: &'static str) -> Problem {
     let why = "This method is not allowed here.";
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", why)
+    let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", why);
+    Problem { header: Some((header::ALLOW, allowed)), ..problem }
+}
+
+fn full(full: Full) -> Problem {
+    let why = sentence(&full.to_string());
+    Problem::new(StatusCode::INSUFFICIENT_STORAGE, "overloaded", why)
 }
 
 fn unavailable(why: String) -> Problem {
@@ -327,9 +350,8 @@ fn complaint(problem: &Problem) -> Answer {
     }
     let said = Said { error: problem.error, error_description: &problem.description };
     let mut answer = answer(problem.status, "application/json", json(&said).into());
-    if problem.status == StatusCode::UNAUTHORIZED {
-        let bearer = http::HeaderValue::from_static("Bearer");
-        answer.headers_mut().insert(header::WWW_AUTHENTICATE, bearer);
+    if let Some((name, value)) = &problem.header {
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     answer
 }

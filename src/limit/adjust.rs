@@ -42,6 +42,9 @@ impl Policy {
         if rate.is_none() && burst.is_none() && boost.is_none() {
             return Err(AdjustError::Nothing);
         }
+        if burst == Some(0) {
+            return Err(AdjustError::Range);
+        }
         let boost = boost.unwrap_or(1.0);
         if !(boost > 0.0 && boost <= 1000.0) {
             return Err(AdjustError::Boost);

@@ -16,6 +16,7 @@ mod pipelining;
 mod slow;
 
 // Which route it takes, who it counts as, whether it may pass.
+mod access;
 mod addresses;
 mod identity;
 mod limits;
@@ -49,10 +50,13 @@ mod curl;
 
 // Running it.
 mod admin;
+mod admin_token;
 mod audit;
 mod cli;
 mod lifecycle;
+mod names;
 mod reload;
+mod rulings;
 mod snapshot;
 
 // Many gateways that share one store.
@@ -66,6 +70,7 @@ mod redis_operation;
 mod redis_places;
 mod redis_refusals;
 mod redis_regression;
+mod redis_rulings;
 mod redis_sentinel;
 
 // The servers that the tests of a shared store start.

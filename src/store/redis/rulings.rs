@@ -1,7 +1,7 @@
 //! What operators have decided, as gateways that share a Redis share it: a hash of rulings, and a mark
 //! in it that is another one after every change, so that nothing else has to be read.
 //!
-//! The hash ends with the last of its rulings.
+//! The hash ends with the last of its rulings. See `lua/rulings.lua`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,14 +11,17 @@ use tokio::time::{Instant, timeout};
 
 use super::Shared;
 use super::failure::{Failure, Reason};
+use super::script::RULINGS;
 use super::session::Session;
 use super::slot::slot;
-use crate::rulings::{Book, Ruling};
+use crate::rulings::{self, Book, Ruling};
 
 /// No ruling is called so: their names have a slash in them.
 const MARK: &str = "mark";
 /// How long a change may take. An operator waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// For how many seconds more than its rulings the hash lives: clocks differ.
+const GRACE: u64 = 60;
 
 /// Takes over what has changed since the mark that was last seen.
 pub(super) async fn hear(
@@ -28,7 +31,16 @@ pub(super) async fn hear(
     book: &Book,
 ) -> Result<(), Failure> {
     let name = shared.name("rulings");
-    let mark: Option<String> = read(ask(session, &name, |cmd| cmd.arg(MARK), "HGET").await?)?;
+    let heard = match ask(session, &name, |cmd| cmd.arg(MARK), "HGET").await {
+        // Decisions do not wait for a right that only operators need.
+        Err(failure) if failure.reason == Reason::Denied => return Ok(()),
+        Err(failure) if failure.to_string().contains("WRONGTYPE") => {
+            ask(session, &name, |cmd| cmd, "DEL").await?;
+            Value::Nil
+        }
+        heard => heard?,
+    };
+    let mark: Option<String> = read(heard)?;
     if mark == *seen {
         return Ok(());
     }
@@ -41,39 +53,35 @@ pub(super) async fn hear(
     Ok(())
 }
 
-/// Makes a ruling known to all. `until` is when the last of all rulings ends.
+/// Makes a ruling known to all.
 ///
 /// # Errors
 /// If Redis does not take it.
-pub(super) async fn put(shared: &Shared, ruling: &Ruling, until: u64) -> Result<(), Failure> {
+pub(super) async fn put(shared: &Shared, ruling: &Ruling) -> Result<(), Failure> {
     let text = serde_json::to_string(ruling)
         .map_err(|error| Failure::new(Reason::Other, error.to_string()))?;
-    change(shared, until, |cmd| cmd.arg(ruling.id()).arg(text.as_str()), "HSET").await
+    change(shared, &ruling.id(), &text, ruling.until.saturating_sub(rulings::now())).await
 }
 
 /// Takes one back.
 ///
 /// # Errors
 /// If Redis does not take it.
-pub(super) async fn remove(shared: &Shared, id: &str, until: u64) -> Result<(), Failure> {
-    change(shared, until, |cmd| cmd.arg(id), "HDEL").await
+pub(super) async fn remove(shared: &Shared, id: &str) -> Result<(), Failure> {
+    change(shared, id, "", 0).await
 }
 
-async fn change(
-    shared: &Shared,
-    until: u64,
-    arguments: impl Fn(&mut Cmd) -> &mut Cmd,
-    command: &str,
-) -> Result<(), Failure> {
+async fn change(shared: &Shared, id: &str, text: &str, seconds: u64) -> Result<(), Failure> {
     let changed = async {
         let session = Session::open(&shared.dialer).await?;
         let name = shared.name("rulings");
-        ask(&session, &name, arguments, command).await?;
-        // After the change: whoever sees it sees the change.
         let mark = format!("{} {}", shared.node, shared.clock.now().0);
-        ask(&session, &name, |cmd| cmd.arg(MARK).arg(mark.as_str()), "HSET").await?;
-        ask(&session, &name, |cmd| cmd.arg(until + 60), "EXPIREAT").await?;
-        Ok(())
+        let call = |form| {
+            let mut call = RULINGS.call(form, 6, name.len() + id.len() + text.len());
+            call.arg(1).arg(&name).arg(id).arg(text).arg(mark.as_str()).arg(seconds + GRACE);
+            call
+        };
+        session.run(slot(&name), Instant::now() + PATIENCE, call).await.map(|_| ())
     };
     timeout(PATIENCE, changed).await.unwrap_or_else(|_| Err(Failure::timeout()))
 }

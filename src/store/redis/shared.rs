@@ -115,14 +115,14 @@ impl Shared {
 
     /// # Errors
     /// If Redis does not take it.
-    pub async fn put_ruling(&self, ruling: &Ruling, until: u64) -> Result<(), Failure> {
-        rulings::put(self, ruling, until).await
+    pub async fn put_ruling(&self, ruling: &Ruling) -> Result<(), Failure> {
+        rulings::put(self, ruling).await
     }
 
     /// # Errors
     /// If Redis does not take it.
-    pub async fn remove_ruling(&self, id: &str, until: u64) -> Result<(), Failure> {
-        rulings::remove(self, id, until).await
+    pub async fn remove_ruling(&self, id: &str) -> Result<(), Failure> {
+        rulings::remove(self, id).await
     }
 
     pub(super) fn is_cluster(&self) -> bool {
