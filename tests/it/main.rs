@@ -21,6 +21,7 @@ mod identity;
 mod limits;
 mod proxy_protocol;
 mod routing;
+mod tokens;
 
 // What a limit can do: how it counts, what it charges, what becomes of those it does not admit.
 mod algorithms;
