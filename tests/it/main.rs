@@ -17,8 +17,10 @@ mod slow;
 
 // Which route it takes, who it counts as, whether it may pass.
 mod addresses;
+mod callers;
 mod identity;
 mod limits;
+mod oauth;
 mod proxy_protocol;
 mod routing;
 mod tokens;
