@@ -29,8 +29,8 @@ enum Kind {
     Full(Bytes),
     Text(Scratch),
     Client(Rc<RefCell<Inbound>>),
-    /// The same, of which the beginning was looked at.
-    Begun(Bytes, Rc<RefCell<Inbound>>),
+    /// The same, of which the beginning was looked at, and how it came.
+    Begun(Bytes, Framing, Rc<RefCell<Inbound>>),
     Upstream(Box<UpstreamBody>),
     /// Not a body: the upstream agreed to speak another protocol from here on.
     Tunnel(Box<Wire>, Slot),
@@ -86,10 +86,7 @@ impl Body {
                 Some(length) => Framing::Length(length),
                 None => Framing::Chunked,
             },
-            Kind::Begun(read, inbound) => match inbound.borrow().remaining() {
-                Some(length) => Framing::Length(read.len() as u64 + length),
-                None => Framing::Chunked,
-            },
+            Kind::Begun(_, framing, _) => *framing,
             Kind::Upstream(body) => match body.remaining() {
                 Some(length) => Framing::Length(length),
                 None => Framing::Chunked,
@@ -113,7 +110,7 @@ impl Body {
             return Ok(read.clone());
         }
         let Kind::Client(inbound) = &self.kind else { return Ok(Bytes::new()) };
-        let inbound = inbound.clone();
+        let (inbound, framing) = (inbound.clone(), self.framing());
         let mut read = BytesMut::new();
         while read.len() < most {
             match poll_fn(|cx| inbound.borrow_mut().poll_data(cx)).await {
@@ -123,7 +120,7 @@ impl Body {
         }
         let read = read.freeze();
         if !read.is_empty() {
-            self.kind = Kind::Begun(read.clone(), inbound);
+            self.kind = Kind::Begun(read.clone(), framing, inbound);
         }
         Ok(read)
     }
@@ -166,7 +163,7 @@ impl Body {
                 (!text.is_empty()).then_some(Ok(text))
             }
             Kind::Client(inbound) => ready!(inbound.borrow_mut().poll_data(cx)),
-            Kind::Begun(read, inbound) => {
+            Kind::Begun(read, _, inbound) => {
                 let (read, inbound) = (std::mem::take(read), inbound.clone());
                 self.kind = Kind::Client(inbound);
                 Some(Ok(read))

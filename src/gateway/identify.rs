@@ -42,7 +42,7 @@ impl Gateway {
             headers,
             host: &host,
             query: parts.uri.query(),
-            form: Some(form).filter(|form| !form.is_empty()),
+            form: Some(whole_fields(form)).filter(|form| !form.is_empty()),
             claims: claims.as_deref().map(|claims| claims as &dyn source::Claims),
         };
         let who = match way.needs.who {
@@ -115,6 +115,15 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let (first, second) = (values.next()?, values.next());
     let (scheme, token) = first.as_bytes().split_at_checked(7)?;
     (second.is_none() && scheme.eq_ignore_ascii_case(b"bearer ")).then(|| token.trim_ascii())
+}
+
+/// The fields that end within the look, however much has arrived: one that is cut would name
+/// somebody else.
+fn whole_fields(form: &[u8]) -> &[u8] {
+    match form.get(..FORM) {
+        None => form,
+        Some(look) => &look[..look.iter().rposition(|byte| *byte == b'&').unwrap_or(0)],
+    }
 }
 
 fn is_form(headers: &HeaderMap) -> bool {

@@ -130,8 +130,7 @@ impl Source {
                 Ok(value.and_then(|value| basic_user(&value)).map(Cow::Owned))
             }
             Source::Form(name) => {
-                let form = evidence.form.and_then(|form| std::str::from_utf8(form).ok());
-                let value = self.only(query_values(form, name))?;
+                let value = self.only(query_values(evidence.form, name))?;
                 Ok(value.map(|value| Cow::Owned(value.to_vec())))
             }
             _ => Ok(None),
@@ -202,13 +201,16 @@ pub fn cut(ip: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
-/// The values of a parameter, decoded.
+/// The values of a parameter, decoded. Bytes that are no text hide nothing that is beside them.
 pub(super) fn query_values<'a>(
-    query: Option<&'a str>,
+    query: Option<&'a (impl AsRef<[u8]> + ?Sized)>,
     name: &'a str,
 ) -> impl Iterator<Item = SmallVec<[u8; 64]>> + 'a {
-    let pairs = query.unwrap_or_default().split('&');
-    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let pairs = query.map(AsRef::as_ref).unwrap_or_default().split(|byte| *byte == b'&');
+    let pairs = pairs.map(|pair| match pair.iter().position(|byte| *byte == b'=') {
+        Some(at) => (&pair[..at], &pair[at + 1..]),
+        None => (pair, &[][..]),
+    });
     let values = pairs.filter(|pair| *unescape(pair.0) == *name.as_bytes());
     values.map(|pair| unescape(pair.1))
 }
@@ -216,8 +218,8 @@ pub(super) fn query_values<'a>(
 /// Undoes percent-escapes and plus signs, so that every spelling of a value is one key. What is
 /// no escape stays as it is.
 #[must_use]
-pub fn unescape(text: &str) -> SmallVec<[u8; 64]> {
-    let bytes = text.as_bytes();
+pub fn unescape(text: impl AsRef<[u8]>) -> SmallVec<[u8; 64]> {
+    let bytes = text.as_ref();
     let mut plain = SmallVec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {

@@ -18,10 +18,16 @@ mod slow;
 // Which route it takes, who it counts as, whether it may pass.
 mod access;
 mod addresses;
+mod api_keys;
+mod callers;
+mod forms;
 mod identity;
 mod limits;
+mod oauth;
 mod proxy_protocol;
 mod routing;
+mod token_keys;
+mod tokens;
 
 // What a limit can do: how it counts, what it charges, what becomes of those it does not admit.
 mod algorithms;
