@@ -106,7 +106,7 @@ impl Body {
     /// # Errors
     /// If it cannot be read.
     pub async fn look(&mut self, most: usize) -> Result<Bytes, BodyError> {
-        if let Kind::Begun(read, _) = &self.kind {
+        if let Kind::Begun(read, ..) = &self.kind {
             return Ok(read.clone());
         }
         let Kind::Client(inbound) = &self.kind else { return Ok(Bytes::new()) };
