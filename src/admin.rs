@@ -70,10 +70,14 @@ impl Status {
         let (parts, body) = request.into_parts();
         let (method, path) = (&parts.method, parts.uri.path());
         if let Some(asked) = path.strip_prefix("/v1/") {
+            // Whoever may not ask need not be listened to.
+            if let Err(refused) = self.api.admits(method, &parts.headers) {
+                return *refused;
+            }
             let Ok(body) = Limited::new(body, LARGEST).collect().await else {
                 return json(StatusCode::PAYLOAD_TOO_LARGE, r#"{"error":"body_too_large"}"#);
             };
-            return self.api.answer(method, asked, &parts.headers, body.to_bytes()).await;
+            return self.api.answer(method, asked, body.to_bytes()).await;
         }
         if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
             return json(StatusCode::NOT_FOUND, r#"{"error":"no_route"}"#);

@@ -209,7 +209,7 @@ impl Gateway {
         let mut checks = Checks::default();
         // Most requests have nothing to wait for up to here, and pay for no future.
         let form = match visit.way.needs.form {
-            true => self.form(visit, headers, body).await?,
+            true => self.form(visit, &caller, headers, body).await?,
             false => Bytes::new(),
         };
         self.identify(visit, &caller, (headers, &form), &mut checks)?;

@@ -101,24 +101,19 @@ impl Api {
     }
 
     /// Answers what is asked below `/v1/`.
-    pub(super) async fn answer(
-        &self,
-        method: &Method,
-        path: &str,
-        headers: &HeaderMap,
-        body: Bytes,
-    ) -> Answer {
-        let asked = match self.admits(method, headers) {
-            Ok(()) => self.ask(method, path, &body).await,
-            Err(problem) => Err(problem),
-        };
-        match asked {
+    pub(super) async fn answer(&self, method: &Method, path: &str, body: Bytes) -> Answer {
+        match self.ask(method, path, &body).await {
             Ok((status, text)) => answer(status, "application/json", text.into()),
             Err(problem) => complaint(&problem),
         }
     }
 
-    fn admits(&self, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    /// Whether somebody may ask this at all; if not, what it is told.
+    pub(super) fn admits(&self, method: &Method, headers: &HeaderMap) -> Result<(), Box<Answer>> {
+        self.knows(method, headers).map_err(|problem| Box::new(complaint(&problem)))
+    }
+
+    fn knows(&self, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
         let reading = matches!(*method, Method::GET | Method::HEAD);
         if reading && self.loopback {
             return Ok(());
@@ -210,7 +205,7 @@ impl Api {
             let why = format!("There is no limit {limit:?}.");
             Problem::new(StatusCode::NOT_FOUND, "no_route", why)
         })?;
-        let Change { rate, burst, boost, .. } = change.clone_numbers();
+        let (rate, burst, boost) = (change.rate.clone(), change.burst, change.boost);
         let written = Written { rate, burst, boost };
         written.policy(found).map_err(|error| Problem::bad(sentence(&error.to_string())))?;
         if !found.key.spelled(key, |ip| ip, |_, _| {}) {
@@ -253,13 +248,6 @@ impl Api {
         let names = CallerNames { hashed: self.settings.lock().telemetry.hash_keys };
         self.audit.record(Event::RulingRemoved { what: &names.of(id) });
         Ok((StatusCode::OK, json(&found)))
-    }
-}
-
-impl Change {
-    fn clone_numbers(&self) -> Change {
-        let Change { rate, burst, boost, .. } = self;
-        Change { rate: rate.clone(), burst: *burst, boost: *boost, ..Change::default() }
     }
 }
 
@@ -313,7 +301,7 @@ fn who_of(text: &str) -> Result<Who, Problem> {
 }
 
 fn unescaped(text: &str) -> Result<String, Problem> {
-    let bytes = crate::limit::source::unescape(text).to_vec();
+    let bytes = crate::limit::source::unpercent(text).to_vec();
     let good = |text: &String| !text.is_empty() && !text.chars().any(char::is_control);
     String::from_utf8(bytes).ok().filter(good).ok_or_else(|| Problem::bad("That is no name."))
 }
@@ -338,7 +326,8 @@ fn full(full: Full) -> Problem {
 }
 
 fn unavailable(why: String) -> Problem {
-    let why = format!("The store has not taken it, and nothing has changed: {why}.");
+    let why =
+        format!("The store has not confirmed it: {why}. Look whether it holds, and ask again.");
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", why)
 }
 

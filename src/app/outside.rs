@@ -64,25 +64,29 @@ impl Surroundings {
         Ok(Surroundings { tokens, access, lists, settings, book, clients })
     }
 
-    /// The same for another configuration. Tokens are verified as before if nothing was said about
-    /// them: keys behind a URL would have to be fetched anew.
+    /// The same for another configuration, to [take over](Surroundings::take_over).
     ///
     /// # Errors
-    /// As [`Surroundings::of`]; then everything stays as it was.
-    pub fn renew(&mut self, settings: &Settings) -> Result<(), OutsideError> {
+    /// As [`Surroundings::of`].
+    pub fn next(&self, settings: &Settings) -> Result<Self, OutsideError> {
         let jwt = settings.identity.jwt.as_ref();
         let same = self.tokens.as_ref().map(|tokens| &tokens.settings) == jwt;
         let mut bare = settings.clone();
         if same {
             bare.identity.jwt = None;
         }
-        let mut next = Self::of(&bare, self.book.clone())?;
-        if same {
+        Self::of(&bare, self.book.clone())
+    }
+
+    /// Goes on with what was made for another configuration. Tokens are verified as before if nothing
+    /// was said about them: keys behind a URL would have to be fetched anew.
+    pub fn take_over(&mut self, mut next: Self, settings: &Settings) {
+        let jwt = settings.identity.jwt.as_ref();
+        if self.tokens.as_ref().map(|tokens| &tokens.settings) == jwt {
             next.tokens = self.tokens.take();
         }
         *self = next;
         self.keep();
-        Ok(())
     }
 
     /// Sees to it that keys stay up to date, on the current runtime.

@@ -91,6 +91,8 @@ impl Reloader {
         match self.source.load() {
             Ok(loaded) => self.apply(loaded),
             Err(error) => {
+                // It is looked at again when it changes again.
+                self.surroundings.give_up_on_lists();
                 let text = error.to_string();
                 if self.refused.as_ref() == Some(&text) {
                     return;
@@ -109,14 +111,18 @@ impl Reloader {
             tracing::warn!("{line}");
         }
         let mut settings = loaded.settings.clone();
+        let next = match self.surroundings.next(&settings) {
+            Ok(next) => next,
+            Err(error) => {
+                self.surroundings.give_up_on_lists();
+                return self.fail(&error.to_string());
+            }
+        };
         let telemetry = &self.current.settings.telemetry;
         if let Err(error) = self.logs.renew(telemetry, &settings.telemetry) {
             return self.fail(&error.to_string());
         }
-        if let Err(error) = self.surroundings.renew(&settings) {
-            self.surroundings.give_up_on_lists();
-            return self.fail(&error.to_string());
-        }
+        self.surroundings.take_over(next, &settings);
         for key in fixed_changes(&self.current.settings, &settings) {
             tracing::warn!("{key} has changed; that takes a restart");
         }

@@ -20,6 +20,15 @@ pub struct Identity {
     pub clients: Option<Clients>,
 }
 
+/// What has to be known of a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wanted {
+    pub user: bool,
+    pub client: bool,
+    pub tenant: bool,
+    pub plan: bool,
+}
+
 impl Identity {
     #[must_use]
     pub fn new(settings: &settings::Identity) -> Self {
@@ -48,17 +57,36 @@ impl Identity {
     ///
     /// # Errors
     /// If it says several things in one place.
-    pub fn of<'a>(&'a self, evidence: &Evidence<'a>) -> Result<Identities<'a>, KeyError> {
-        let (client, known) = self.client(evidence)?;
+    pub fn of<'a>(
+        &'a self,
+        evidence: &Evidence<'a>,
+        wanted: Wanted,
+    ) -> Result<Identities<'a>, KeyError> {
+        if wanted == Wanted::default() {
+            return Ok(Identities::default());
+        }
+        // A tenant or a plan may be that of a client.
+        let of_client = self.clients.is_some() && (wanted.tenant || wanted.plan);
+        let (client, known) = match wanted.client || of_client {
+            true => self.client(evidence)?,
+            false => (None, None),
+        };
+        let first = |sources: &'a [Source], wanted: bool| match wanted {
+            true => first(sources, evidence),
+            false => Ok(None),
+        };
         // What is known of a client holds where the request itself says nothing.
         let or = |said: Said<'a>, text: Option<&'a str>| {
             said.or_else(|| text.map(|text| Cow::Borrowed(text.as_bytes())))
         };
         Ok(Identities {
-            user: first(&self.user, evidence)?,
+            user: first(&self.user, wanted.user)?,
             client,
-            tenant: or(first(&self.tenant, evidence)?, known.and_then(|it| it.tenant.as_deref())),
-            plan: or(first(&self.plan, evidence)?, known.and_then(|it| it.plan.as_deref())),
+            tenant: or(
+                first(&self.tenant, wanted.tenant)?,
+                known.and_then(|it| it.tenant.as_deref()),
+            ),
+            plan: or(first(&self.plan, wanted.plan)?, known.and_then(|it| it.plan.as_deref())),
         })
     }
 

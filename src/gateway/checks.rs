@@ -72,8 +72,14 @@ impl<'a> Checks<'a> {
     ) -> Result<(), Fault> {
         for applied in way.limits {
             let rule = &shared.limits[applied.rule];
-            if !applies(rule, subject, method)? {
-                continue;
+            match applies(rule, subject, method) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) if rule.enforced => return Err(error.into()),
+                Err(_) => {
+                    self.unkeyed.push(rule);
+                    continue;
+                }
             }
             let (bucket, name) = match self.name(hasher, rule, subject) {
                 Ok(named) => named,

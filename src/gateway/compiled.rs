@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use http::{HeaderName, HeaderValue, header};
 use prometheus::IntGauge;
 
+use crate::caller::identity::Wanted;
 use crate::caller::jwt::Verifier;
 use crate::caller::{Access, Addresses, Identity};
 use crate::config::Settings;
@@ -55,8 +56,7 @@ pub struct Compiled {
 /// What has to be found out about a request before its limits are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs {
-    /// User, client, tenant or plan.
-    pub who: bool,
+    pub who: Wanted,
     /// A token, if it has one.
     pub token: bool,
     /// The beginning of its body, if that is a form.
@@ -65,7 +65,13 @@ pub struct Needs {
 
 impl Needs {
     fn add(&mut self, source: &Source, identity: &Identity) {
-        self.who |= matches!(source, Source::User | Source::Client | Source::Tenant | Source::Plan);
+        match source {
+            Source::User => self.who.user = true,
+            Source::Client => self.who.client = true,
+            Source::Tenant => self.who.tenant = true,
+            Source::Plan => self.who.plan = true,
+            _ => {}
+        }
         for source in identity.sources(source) {
             self.token |= matches!(source, Source::Jwt(_));
             self.form |= matches!(source, Source::Form(_));
@@ -175,6 +181,9 @@ impl Compiled {
         let keys = settings.limits.iter().flat_map(|limit| &limit.key.0);
         let keys = keys.chain(settings.limits.iter().flat_map(asked));
         let keys = keys.flat_map(|source| identity.sources(source));
+        // Whoever the caller is said to be, nobody but it says so: be it for a plan or a list.
+        let named = [&identity.user, &identity.client, &identity.tenant, &identity.plan];
+        let keys = keys.chain(named.into_iter().flatten());
         let keys = keys.filter_map(|source| match source {
             Source::Header(name) => Some(name.clone()),
             _ => None,

@@ -10,10 +10,10 @@ use http::{HeaderMap, header};
 use super::checks::Checks;
 use super::{Gateway, Visit};
 use crate::body::Body;
-use crate::caller::Caller;
 use crate::caller::access::Verdict;
 use crate::caller::jwt::Claims;
-use crate::limit::source::{self, Evidence, Identities, Said, Subject};
+use crate::caller::{Access, Caller};
+use crate::limit::source::{self, Evidence, Form, Said, Subject};
 use crate::respond::Fault;
 use crate::route::bare_host;
 use crate::telemetry::Admittance;
@@ -42,21 +42,15 @@ impl Gateway {
             headers,
             host: &host,
             query: parts.uri.query(),
-            form: Some(whole_fields(form)).filter(|form| !form.is_empty()),
+            form: Form { text: form, whole: form.len() < FORM },
             claims: claims.as_deref().map(|claims| claims as &dyn source::Claims),
         };
-        let who = match way.needs.who {
-            true => shared.identity.of(&evidence)?,
-            false => Identities::default(),
-        };
+        let who = shared.identity.of(&evidence, way.needs.who)?;
         if !shared.access.is_empty() {
-            let text = |said: &Said<'_>| {
-                said.as_deref().and_then(|said| std::str::from_utf8(said).ok()).map(str::to_owned)
-            };
             let (user, client) = (text(&who.user), text(&who.client));
             let mut allowed = false;
             for access in &shared.access {
-                match access.judge(caller.ip, user.as_deref(), client.as_deref()) {
+                match access.judge(caller.ip, user, client) {
                     Verdict::Denied => {
                         live.access_meter.count(Admittance::Denied);
                         return Err(Fault::Denied);
@@ -84,11 +78,21 @@ impl Gateway {
     pub(super) async fn form(
         &self,
         visit: &Visit<'_>,
+        caller: &Caller,
         headers: &HeaderMap,
         body: &mut Body,
     ) -> Result<Bytes, Fault> {
-        let wanted = visit.way.needs.form && is_form(headers);
-        if wanted { Ok(body.look(FORM).await?) } else { Ok(Bytes::new()) }
+        if !visit.way.needs.form || !is_form(headers) {
+            return Ok(Bytes::new());
+        }
+        // Whoever does not get in need not be asked for a body.
+        self.token(visit, headers)?;
+        let denies = |access: &Arc<Access>| access.deny.holds(caller.ip, None, None);
+        if visit.live.shared.access.iter().any(denies) {
+            visit.live.access_meter.count(Admittance::Denied);
+            return Err(Fault::Denied);
+        }
+        Ok(body.look(FORM).await?)
     }
 
     /// What the caller's token says, if there is one that can be believed.
@@ -117,17 +121,14 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     (second.is_none() && scheme.eq_ignore_ascii_case(b"bearer ")).then(|| token.trim_ascii())
 }
 
-/// The fields that end within the look, however much has arrived: one that is cut would name
-/// somebody else.
-fn whole_fields(form: &[u8]) -> &[u8] {
-    match form.get(..FORM) {
-        None => form,
-        Some(look) => &look[..look.iter().rposition(|byte| *byte == b'&').unwrap_or(0)],
-    }
+/// Whether anybody might take the body for a form: of two types, each may believe another one.
+fn is_form(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONTENT_TYPE).iter().any(|kind| {
+        let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+        kind.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+    })
 }
 
-fn is_form(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes()).unwrap_or_default();
-    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default();
-    kind.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+fn text<'a>(said: &'a Said<'_>) -> Option<&'a str> {
+    said.as_deref().and_then(|said| std::str::from_utf8(said).ok())
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::source::{Source, Subject, cut, unescape};
+use super::source::{Source, Subject, cut, unpercent};
 
 /// The sources of a key, in the order written. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub enum KeyError {
     /// Gateway and upstream might each believe another one.
     #[error("the request carries more than one {0}")]
     Ambiguous(Source),
+    #[error("the request's body is too long to find all of {0} in it")]
+    Unseen(Source),
 }
 
 /// Tells parts apart that hold the same bytes. Buckets are named by these numbers.
@@ -101,7 +103,7 @@ impl Key {
             return false;
         }
         for (source, text) in sources.zip(texts) {
-            let value = unescape(text);
+            let value = unpercent(text);
             let Some(part) = source.part() else { return false };
             if part != Part::Ip {
                 sink(part, &value);
@@ -186,7 +188,7 @@ impl fmt::Display for Key {
 
 #[cfg(test)]
 mod tests {
-    use super::super::source::{Evidence, Identities};
+    use super::super::source::{Evidence, Form, Identities};
     use super::*;
     use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -200,7 +202,7 @@ mod tests {
         }
         let ip = IpAddr::from([1, 2, 3, 4]);
         let (headers, query, who) = (&map, Some(query), &Identities::default());
-        let evidence = Evidence { headers, host: "a", query, form: None, claims: None };
+        let evidence = Evidence { headers, host: "a", query, form: Form::NONE, claims: None };
         let subject = Subject { ip, whole_ip: ip, route: "r", evidence, who };
         let mut parts = Vec::new();
         Key(vec![source])
@@ -225,7 +227,7 @@ mod tests {
     fn a_prefix_cuts_the_whole_address() {
         let whole_ip: IpAddr = "2001:db8:1:2::3".parse().unwrap();
         let (ip, headers) = (cut(whole_ip, 64), &HeaderMap::new());
-        let evidence = Evidence { headers, host: "", query: None, form: None, claims: None };
+        let evidence = Evidence { headers, host: "", query: None, form: Form::NONE, claims: None };
         let subject = Subject { ip, whole_ip, route: "r", evidence, who: &Identities::default() };
         let fed = |source| {
             let mut fed = Vec::new();

@@ -47,9 +47,21 @@ pub struct Evidence<'a> {
     pub host: &'a str,
     pub query: Option<&'a str>,
     /// The beginning of a form, if somebody needs it.
-    pub form: Option<&'a [u8]>,
+    pub form: Form<'a>,
     /// The claims of a token that was verified.
     pub claims: Option<&'a dyn Claims>,
+}
+
+/// As much of a form as was looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct Form<'a> {
+    pub text: &'a [u8],
+    /// Whether that is all of it.
+    pub whole: bool,
+}
+
+impl Form<'_> {
+    pub const NONE: Form<'static> = Form { text: b"", whole: true };
 }
 
 /// Claims by their names.
@@ -130,7 +142,12 @@ impl Source {
                 Ok(value.and_then(|value| basic_user(&value)).map(Cow::Owned))
             }
             Source::Form(name) => {
-                let value = self.only(query_values(evidence.form, name))?;
+                // What follows might name somebody else, and the upstream believe that.
+                if !evidence.form.whole {
+                    return Err(KeyError::Unseen(self.clone()));
+                }
+                let form = Some(evidence.form.text).filter(|form| !form.is_empty());
+                let value = self.only(query_values(form, name))?;
                 Ok(value.map(|value| Cow::Owned(value.to_vec())))
             }
             _ => Ok(None),
@@ -217,9 +234,17 @@ pub(super) fn query_values<'a>(
 
 /// Undoes percent-escapes and plus signs, so that every spelling of a value is one key. What is
 /// no escape stays as it is.
+fn unescape(text: &[u8]) -> SmallVec<[u8; 64]> {
+    decoded(text, true)
+}
+
+/// Undoes percent-escapes alone, as in a path.
 #[must_use]
-pub fn unescape(text: impl AsRef<[u8]>) -> SmallVec<[u8; 64]> {
-    let bytes = text.as_ref();
+pub fn unpercent(text: &str) -> SmallVec<[u8; 64]> {
+    decoded(text.as_bytes(), false)
+}
+
+fn decoded(bytes: &[u8], plus_is_space: bool) -> SmallVec<[u8; 64]> {
     let mut plain = SmallVec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
@@ -231,7 +256,7 @@ pub fn unescape(text: impl AsRef<[u8]>) -> SmallVec<[u8; 64]> {
                 at += 3;
                 continue;
             }
-            (b'+', ..) => plain.push(b' '),
+            (b'+', ..) if plus_is_space => plain.push(b' '),
             (byte, ..) => plain.push(byte),
         }
         at += 1;

@@ -78,7 +78,9 @@ impl Fault {
             Fault::Head(_) | Fault::Framing(_) | Fault::Path(_) | Fault::Target(_) => {
                 StatusCode::BAD_REQUEST
             }
-            Fault::Body(BodyError::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+            Fault::Body(BodyError::TooLarge) | Fault::Key(KeyError::Unseen(_)) => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             Fault::Body(BodyError::TimedOut) | Fault::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Fault::Body(_) => StatusCode::BAD_REQUEST,
             Fault::Key(KeyError::Missing(_)) | Fault::Denied => StatusCode::FORBIDDEN,
@@ -102,7 +104,7 @@ impl Fault {
             Fault::Key(KeyError::Missing(_)) => "missing_key",
             Fault::Denied => "denied",
             Fault::Unauthorized => "unauthorized",
-            Fault::Body(BodyError::TooLarge) => "body_too_large",
+            Fault::Body(BodyError::TooLarge) | Fault::Key(KeyError::Unseen(_)) => "body_too_large",
             Fault::Head(_) | Fault::Framing(_) | Fault::Path(_) | Fault::Target(_) => "bad_request",
             Fault::Body(_) | Fault::TooSlow | Fault::Key(_) => "bad_request",
             Fault::NoRoute => "no_route",

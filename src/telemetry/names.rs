@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hashed_name_tells_callers_apart_and_nothing_else() {
+    fn a_hashed_name_tells_callers_apart_without_naming_them() {
         let (shown, hashed) = (CallerNames { hashed: false }, CallerNames { hashed: true });
         assert_eq!(shown.of("192.0.2.1"), "192.0.2.1");
         assert_eq!(hashed.of("ann"), hashed.of("ann"));

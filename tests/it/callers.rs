@@ -181,6 +181,22 @@ fn a_client_strips_no_name_with_connection() {
     assert!(upstream.last().has("x-free") && upstream.last().has("x-plan"));
 }
 
+/// A header that only a list asks for tells who the caller is as much as one that is counted.
+#[test]
+fn a_name_that_only_a_list_asks_for_is_neither_stripped_nor_disguised() {
+    let upstream = Upstream::ok();
+    let config = Config::to(&upstream)
+        .limit("key = \"ip\"\nrate = \"100/second\"")
+        .also("[identity]\nuser = \"header:x-user-id\"\n[access]\ndeny = { user = [\"mallory\"] }");
+    let weir = Weir::start(&config);
+    assert_eq!(weir.ask(get_with("/", "X-User-Id: mallory\r\n")).status, 403);
+    assert_eq!(weir.ask(get_with("/", "X_User_Id: mallory\r\n")).status, 200);
+    assert!(!upstream.last().has("x_user_id"), "a look-alike does not arrive");
+    let lines = "Connection: x-user-id\r\nX-User-Id: ann\r\n";
+    assert_eq!(weir.ask(get_with("/", lines)).status, 200);
+    assert!(upstream.last().has("x-user-id"), "nor is the name stripped");
+}
+
 fn policy(response: &Response) -> (i64, i64) {
     let policies = fields::list(&response.all("ratelimit-policy"));
     let left = fields::list(&response.all("ratelimit"));

@@ -79,7 +79,7 @@ fn without_redis_rulings_stand_as_they_are_and_none_is_made() {
     let changes = [("PUT", ANN, "{\"burst\": 70}"), ("DELETE", ANN, ""), ("PUT", EVE, "{}")];
     for (method, target, body) in changes {
         let response = weir.operate(method, target, body);
-        refused(&response, 503, "store_unavailable", "nothing has changed");
+        refused(&response, 503, "store_unavailable", "has not confirmed it");
     }
     assert_eq!(weir.admin("/v1/overrides").json(), json!([made]));
     assert_eq!(weir.admin("/v1/access").json(), json!([]));

@@ -183,6 +183,7 @@ fn callers_are_let_through_and_kept_out(home: &Home) {
         ("ip/2001:db8::%2f32", "X-Forwarded-For: 2001:db8:1::1"),
         ("user/ann", "X-User: ann"),
         ("user/b%20b%2fb", "X-User: b b/b"),
+        ("user/ann+x@example.com", "X-User: ann+x@example.com"),
         ("client/batch", "X-Client: batch\r\nX-Forwarded-For: 192.0.2.8"),
     ];
     for (who, lines) in rows {

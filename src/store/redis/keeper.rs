@@ -65,6 +65,8 @@ pub struct Keeper {
     warned: Vec<String>,
     /// The last change of rulings that was heard of.
     rulings_seen: Option<String>,
+    /// Whether it is known that they cannot be heard of.
+    rulings_unheard: bool,
 }
 
 impl Keeper {
@@ -78,6 +80,7 @@ impl Keeper {
             restored: Instant::now(),
             warned: Vec::new(),
             rulings_seen: None,
+            rulings_unheard: false,
             shared,
         }
     }
@@ -157,7 +160,9 @@ impl Keeper {
         self.warn_of_eviction(&session).await;
         self.session = Some(session);
         self.pay().await?;
-        self.beat().await
+        self.beat().await?;
+        // Before the first request comes: whoever is kept out is kept out from the start.
+        self.hear_rulings().await
     }
 
     async fn renew(&mut self) -> Result<(), Failure> {
@@ -187,12 +192,23 @@ impl Keeper {
         Ok(())
     }
 
-    /// What operators have decided elsewhere.
+    /// What operators have decided elsewhere. Decisions do not wait for it: whatever is wrong with it,
+    /// unless it is the connection, is warned of once.
     async fn hear_rulings(&mut self) -> Result<(), Failure> {
         let (Some(session), Some(book)) = (&self.session, self.shared.book.get()) else {
             return Ok(());
         };
-        within(rulings::hear(&self.shared, session, &mut self.rulings_seen, book)).await
+        let heard = rulings::hear(&self.shared, session, &mut self.rulings_seen, book);
+        match within(heard).await {
+            Err(failure) if failure.reason == Reason::Connection => return Err(failure),
+            Err(failure) if !self.rulings_unheard => {
+                tracing::warn!(%failure, "what operators have decided elsewhere is not heard of");
+                self.rulings_unheard = true;
+            }
+            Err(_) => {}
+            Ok(()) => self.rulings_unheard = false,
+        }
+        Ok(())
     }
 
     /// One decision on a bucket of its own: whether the script runs, writes, and makes sense.

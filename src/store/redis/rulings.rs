@@ -18,6 +18,8 @@ use crate::rulings::{self, Book, Ruling};
 
 /// No ruling is called so: their names have a slash in them.
 const MARK: &str = "mark";
+/// Ended rulings that are cleared away at a time.
+const CLEARED: usize = 100;
 /// How long a change may take. An operator waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// For how many seconds more than its rulings the hash lives: clocks differ.
@@ -32,8 +34,6 @@ pub(super) async fn hear(
 ) -> Result<(), Failure> {
     let name = shared.name("rulings");
     let heard = match ask(session, &name, |cmd| cmd.arg(MARK), "HGET").await {
-        // Decisions do not wait for a right that only operators need.
-        Err(failure) if failure.reason == Reason::Denied => return Ok(()),
         Err(failure) if failure.to_string().contains("WRONGTYPE") => {
             ask(session, &name, |cmd| cmd, "DEL").await?;
             Value::Nil
@@ -48,6 +48,12 @@ pub(super) async fn hear(
     let rulings = all.iter().filter(|(id, _)| *id != MARK);
     // One that this version cannot read is another version's.
     let rulings = rulings.filter_map(|(_, text)| serde_json::from_str::<Ruling>(text).ok());
+    let rulings: Vec<Ruling> = rulings.collect();
+    // Whoever sees them first clears away those that have ended. If it cannot, the next one does.
+    let ended = rulings.iter().filter(|it| it.until + 60 < rulings::now()).map(Ruling::id);
+    for id in ended.take(CLEARED) {
+        let _ = ask(session, &name, |cmd| cmd.arg(id.as_str()), "HDEL").await;
+    }
     book.replace(rulings);
     *seen = mark;
     Ok(())
