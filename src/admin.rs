@@ -1,8 +1,10 @@
-//! The admin listener: `/metrics`, `/healthz`, `/readyz`.
+//! The admin listener: `/metrics`, `/healthz`, `/readyz`, and [`/v1`](api).
 //!
 //! It stands apart from the data listeners, on the control thread, so that neither can slow the
 //! other down. It is shielded by tower's layers: a scraper that hangs, or a hundred of them, cost
 //! an error for themselves.
+
+pub mod api;
 
 use std::convert::Infallible;
 use std::io;
@@ -14,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -22,6 +24,8 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::sync::oneshot;
 use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt};
+
+pub use api::Api;
 
 use crate::listen::worker::Worker;
 use crate::store;
@@ -31,6 +35,8 @@ type Answer = Response<Full<Bytes>>;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 32;
+/// The largest body of a question.
+const LARGEST: usize = 64 * 1024;
 /// How long a scrape waits for a worker to add up its counts.
 const FLUSH: Duration = Duration::from_millis(200);
 
@@ -40,13 +46,19 @@ pub struct Status {
     metrics: Metrics,
     store: store::Shared,
     workers: Arc<Vec<Worker>>,
+    api: Arc<Api>,
     draining: AtomicBool,
 }
 
 impl Status {
     #[must_use]
-    pub fn new(metrics: Metrics, store: store::Shared, workers: Arc<Vec<Worker>>) -> Self {
-        Status { metrics, store, workers, draining: AtomicBool::new(false) }
+    pub fn new(
+        metrics: Metrics,
+        store: store::Shared,
+        workers: Arc<Vec<Worker>>,
+        api: Arc<Api>,
+    ) -> Self {
+        Status { metrics, store, workers, api, draining: AtomicBool::new(false) }
     }
 
     /// From now on the gateway is not ready: it is about to leave.
@@ -54,7 +66,19 @@ impl Status {
         self.draining.store(true, Ordering::Release);
     }
 
-    async fn answer(&self, method: &Method, path: &str) -> Answer {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let (parts, body) = request.into_parts();
+        let (method, path) = (&parts.method, parts.uri.path());
+        if let Some(asked) = path.strip_prefix("/v1/") {
+            // Whoever may not ask need not be listened to.
+            if let Err(refused) = self.api.admits(method, &parts.headers) {
+                return *refused;
+            }
+            let Ok(body) = Limited::new(body, LARGEST).collect().await else {
+                return json(StatusCode::PAYLOAD_TOO_LARGE, r#"{"error":"body_too_large"}"#);
+            };
+            return self.api.answer(method, asked, body.to_bytes()).await;
+        }
         if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
             return json(StatusCode::NOT_FOUND, r#"{"error":"no_route"}"#);
         }
@@ -143,7 +167,7 @@ pub fn start(listener: TcpListener, status: Arc<Status>) -> io::Result<Admin> {
     let (stop, mut stopped) = oneshot::channel();
     let respond = tower::service_fn(move |request: Request<Incoming>| {
         let status = status.clone();
-        async move { Ok::<_, Infallible>(status.answer(request.method(), request.uri().path()).await) }
+        async move { Ok::<_, Infallible>(status.answer(request).await) }
     });
     let shielded = ServiceBuilder::new()
         .load_shed()

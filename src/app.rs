@@ -1,6 +1,7 @@
 //! Assembly: from a checked configuration to a running gateway, through its reloads, to its end.
 
 pub mod logs;
+pub mod outside;
 pub mod reload;
 pub mod snapshots;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::admin::{self, Status};
+use crate::admin::{self, Api, Status};
 use crate::clock::Clock;
 use crate::config::settings::{self, StoreKind};
 use crate::config::watch::Watch;
@@ -20,15 +21,19 @@ use crate::config::{Loaded, Source, store_summary};
 use crate::gateway::{Compiled, Gateway, Queues};
 use crate::listen::acceptor::{self, Room};
 use crate::listen::worker::Worker;
+use crate::rulings::Book;
 use crate::shutdown::{Signal, Signals};
 use crate::store::{self, BucketHasher};
 use crate::telemetry::{Audit, Metrics};
 use logs::{LogError, Logs};
+use outside::{OutsideError, Surroundings};
 use reload::Reloader;
 use snapshots::Snapshots;
 
 /// File descriptors kept for everything that is not a connection.
 const RESERVED_FILES: u64 = 64;
+/// How often lists in files of their own are looked at.
+const LOOK_AT_LISTS: Duration = Duration::from_secs(2);
 /// Less room than this is worth a warning.
 const FEW_CONNECTIONS: usize = 512;
 
@@ -38,6 +43,8 @@ pub enum AppError {
     Bind { address: SocketAddr, key: &'static str, source: io::Error },
     #[error(transparent)]
     Log(#[from] LogError),
+    #[error(transparent)]
+    Outside(#[from] OutsideError),
     #[error("the system gives no randomness: {0}")]
     Randomness(getrandom::Error),
     #[error("cannot start: {0}")]
@@ -78,9 +85,13 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         count => count,
     };
     let logs = Logs::open(&settings.telemetry)?;
-    let (store, hasher, snapshots) =
+    let Opened { store, hasher, book, snapshots } =
         open_store(&settings.store, count, &node, &metrics, &logs.audit)?;
-    let compiled = Compiled::new(settings.clone(), &hasher, &metrics, logs.access.clone());
+    store.share(&book);
+    let mut surroundings = Surroundings::of(&settings, book.clone())?;
+    let outside = surroundings.outside();
+    let access_log = logs.access.clone();
+    let compiled = Compiled::new(settings.clone(), &hasher, &metrics, access_log, outside);
     let compiled = Arc::new(compiled);
     let workers = Arc::new(start_workers(count, &store, &hasher, &node, &compiled)?);
 
@@ -89,11 +100,15 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         let mut signals = Signals::listen()?;
         let watch = source.path().and_then(watch_file);
         let (stop, stopping) = watch::channel(false);
-        let status = Arc::new(Status::new(metrics.clone(), store.clone(), workers.clone()));
+        let api = (book.clone(), store.clone());
+        let api = Arc::new(Api::new(api, logs.audit.clone(), settings.clone()));
+        let status = Status::new(metrics.clone(), store.clone(), workers.clone(), api.clone());
+        let status = Arc::new(status);
         let max_connections = connection_limit(settings.server.max_connections);
         // Before the first request comes: it is to find the store in use, if there is one.
         store.begin().await;
         let snapshots = snapshots.map(Snapshots::start);
+        surroundings.keep();
         let mut acceptors = tokio::task::JoinSet::new();
         for listener in data {
             tracing::info!("listening on http://{}", listener.local_addr()?);
@@ -116,9 +131,9 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
             workers.clone(),
             hasher,
             metrics,
-            (store.clone(), logs),
+            (store.clone(), logs, surroundings, api),
         );
-        serve(&mut signals, &mut reloader, watch).await;
+        serve(&mut signals, &mut reloader, watch, &book).await;
 
         status.drain();
         let until = Instant::now() + settings.server.drain;
@@ -146,9 +161,15 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
 }
 
 /// Serves until told to stop, reloading on SIGHUP and when the file changes.
-async fn serve(signals: &mut Signals, reloader: &mut Reloader, mut watch: Option<Watch>) {
+async fn serve(
+    signals: &mut Signals,
+    reloader: &mut Reloader,
+    mut watch: Option<Watch>,
+    book: &Book,
+) {
     // The file may have changed between its first reading and the start of the watch.
     reloader.reload_if_changed();
+    let mut look = tokio::time::interval(LOOK_AT_LISTS);
     loop {
         let changed = async {
             match &mut watch {
@@ -162,6 +183,8 @@ async fn serve(signals: &mut Signals, reloader: &mut Reloader, mut watch: Option
                 Signal::Reload => reloader.reload(),
             },
             () = changed => reloader.reload_if_changed(),
+            _ = look.tick() => reloader.reload_if_lists_changed(),
+            () = book.changed() => reloader.serve_again(),
         }
     }
 }
@@ -170,18 +193,27 @@ fn bind(address: SocketAddr, key: &'static str) -> Result<TcpListener, AppError>
     acceptor::bind(address).map_err(|source| AppError::Bind { address, key, source })
 }
 
+/// The store as a start finds it, and what goes with it.
+struct Opened {
+    store: store::Shared,
+    hasher: BucketHasher,
+    book: Arc<Book>,
+    snapshots: Option<Snapshots>,
+}
+
 fn open_store(
     settings: &settings::Store,
     workers: usize,
     node: &str,
     metrics: &Metrics,
     audit: &Audit,
-) -> Result<(store::Shared, BucketHasher, Option<Snapshots>), AppError> {
+) -> Result<Opened, AppError> {
     match &settings.kind {
         StoreKind::Memory => {
-            let opened =
-                snapshots::open(settings, Clock::system()).map_err(AppError::Randomness)?;
-            Ok((store::Shared::Memory(opened.store), opened.hasher, opened.snapshots))
+            let opened = snapshots::open(settings, Clock::system());
+            let snapshots::Opened { store, hasher, book, snapshots } =
+                opened.map_err(AppError::Randomness)?;
+            Ok(Opened { store: store::Shared::Memory(store), hasher, book, snapshots })
         }
         StoreKind::Redis(redis) => {
             // Fails if somebody has chosen already, which is as good.
@@ -189,7 +221,8 @@ fn open_store(
             let (node, audit) = (node.to_owned(), audit.clone());
             let shared = store::redis::Shared::new(redis, settings, workers, node, metrics, audit);
             let hasher = BucketHasher::random().map_err(AppError::Randomness)?;
-            Ok((store::Shared::Redis(Arc::new(shared)), hasher, None))
+            let (store, book) = (store::Shared::Redis(Arc::new(shared)), Arc::default());
+            Ok(Opened { store, hasher, book, snapshots: None })
         }
     }
 }
@@ -203,9 +236,11 @@ fn start_workers(
 ) -> Result<Vec<Worker>, AppError> {
     let via: Arc<str> = node.into();
     let queues = Arc::new(Queues::default());
+    let mut tokens = [0; 16];
+    getrandom::fill(&mut tokens).map_err(AppError::Randomness)?;
     let start = |index| {
         let (store, hasher) = (store.clone(), hasher.clone());
-        let (shared, for_gateway) = ((queues.clone(), via.clone()), compiled.clone());
+        let (shared, for_gateway) = ((queues.clone(), via.clone(), tokens), compiled.clone());
         let gateway = move || Gateway::new(&store, hasher, shared, for_gateway);
         Ok(Worker::start(index, gateway, compiled.clone())?)
     };

@@ -5,10 +5,11 @@
 //! except those Weir writes itself.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::http1::{BodyError, Framing, Inbound, Wire};
 use crate::respond::Scratch;
@@ -28,6 +29,8 @@ enum Kind {
     Full(Bytes),
     Text(Scratch),
     Client(Rc<RefCell<Inbound>>),
+    /// The same, of which the beginning was looked at, and how it came.
+    Begun(Bytes, Framing, Rc<RefCell<Inbound>>),
     Upstream(Box<UpstreamBody>),
     /// Not a body: the upstream agreed to speak another protocol from here on.
     Tunnel(Box<Wire>, Slot),
@@ -83,6 +86,7 @@ impl Body {
                 Some(length) => Framing::Length(length),
                 None => Framing::Chunked,
             },
+            Kind::Begun(_, framing, _) => *framing,
             Kind::Upstream(body) => match body.remaining() {
                 Some(length) => Framing::Length(length),
                 None => Framing::Chunked,
@@ -94,6 +98,31 @@ impl Body {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self.kind, Kind::Empty)
+    }
+
+    /// Reads the beginning of a client's body, up to about so many bytes. All of it is still there
+    /// to be forwarded, framed as it came.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn look(&mut self, most: usize) -> Result<Bytes, BodyError> {
+        if let Kind::Begun(read, ..) = &self.kind {
+            return Ok(read.clone());
+        }
+        let Kind::Client(inbound) = &self.kind else { return Ok(Bytes::new()) };
+        let (inbound, framing) = (inbound.clone(), self.framing());
+        let mut read = BytesMut::new();
+        while read.len() < most {
+            match poll_fn(|cx| inbound.borrow_mut().poll_data(cx)).await {
+                None => break,
+                Some(data) => read.extend_from_slice(&data?),
+            }
+        }
+        let read = read.freeze();
+        if !read.is_empty() {
+            self.kind = Kind::Begun(read.clone(), framing, inbound);
+        }
+        Ok(read)
     }
 
     /// The other side of a tunnel, if that is what this is.
@@ -134,6 +163,11 @@ impl Body {
                 (!text.is_empty()).then_some(Ok(text))
             }
             Kind::Client(inbound) => ready!(inbound.borrow_mut().poll_data(cx)),
+            Kind::Begun(read, _, inbound) => {
+                let (read, inbound) = (std::mem::take(read), inbound.clone());
+                self.kind = Kind::Client(inbound);
+                Some(Ok(read))
+            }
             Kind::Upstream(body) => ready!(body.poll_data(cx)),
         };
         if let (Some(meter), Some(Ok(data))) = (&mut self.meter, &next) {

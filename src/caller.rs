@@ -1,8 +1,14 @@
 //! Who sent the request.
 
+pub mod access;
 pub mod address;
+pub mod clients;
+pub mod identity;
+pub mod jwt;
 
+pub use access::{Access, AccessList};
 pub use address::Addresses;
+pub use identity::Identity;
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod check;
+mod hash_key;
 mod run;
 
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ Examples:
   weir                               serve config/config.toml, or the built-in default
   weir run --config /etc/weir.toml   serve another file
   weir check config/config.toml      say what is wrong with a file, or what it means
+  weir hash-key --new                make an API key and its hash
 
 Environment:
   WEIR_CONFIG       the file to serve when --config is not given
@@ -48,6 +50,7 @@ enum Command {
         /// The file; without it, the one that `weir run` would serve
         file: Option<PathBuf>,
     },
+    HashKey(hash_key::HashKey),
 }
 
 impl Cli {
@@ -59,6 +62,7 @@ impl Cli {
             None => cli.run.main(),
             Some(Command::Run(run)) => run.main(),
             Some(Command::Check { file }) => check::main(file),
+            Some(Command::HashKey(command)) => command.main(),
         };
         ExitCode::from(code)
     }

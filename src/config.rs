@@ -101,3 +101,28 @@ pub fn parse(name: &str, text: &str) -> Result<Loaded, ConfigError> {
     }
     Ok(Loaded { settings, warnings: diagnostics, name: name.to_owned(), text })
 }
+
+/// Checks a file of `[[clients]]`, which has nothing else in it. Messages call it `name`.
+///
+/// # Errors
+/// If it has faults: all of them.
+pub fn parse_clients(name: &str, text: &str) -> Result<Vec<settings::Client>, ConfigError> {
+    let file = file::File::parse(text);
+    let notes = Notes::default();
+    let clients = compile::clients(&mut file.root(&notes)).unwrap_or_default();
+    let faults = file.merge(notes.into_faults());
+    let diagnostics = Diagnostics::new(name, Arc::from(text), faults);
+    if diagnostics.has_errors() { Err(ConfigError::Invalid(diagnostics)) } else { Ok(clients) }
+}
+
+/// The rate that a text is, as in a configuration: `600/minute`.
+#[must_use]
+pub fn rate(text: &str) -> Option<crate::limit::Rate> {
+    units::rate(text).ok()
+}
+
+/// The length of time that a text is, as in a configuration: `1h30m`.
+#[must_use]
+pub fn duration(text: &str) -> Option<std::time::Duration> {
+    units::duration(text)
+}

@@ -9,6 +9,7 @@ pub mod admission;
 pub mod checks;
 pub mod compiled;
 pub mod dues;
+pub mod identify;
 pub mod live;
 pub mod queues;
 pub mod way;
@@ -16,10 +17,12 @@ pub mod way;
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::mem;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version, header, request,
 };
@@ -27,17 +30,19 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::body::Body;
+use crate::caller::jwt::TokenCache;
 use crate::caller::{Caller, Peer};
 use crate::clock::{self, Clock};
 use crate::forward::headers::{self, Outbound};
 use crate::forward::{Passage, echo};
+use crate::listen::proxy_protocol::HeaderError;
 use crate::respond::{Answer, Fault, Fields, RateHeaders};
 use crate::store::{self, AnyStore, BucketHasher, Store};
 use crate::telemetry::{Entry, Meter};
 use crate::upstream::Servers;
 use admission::Stop;
 use checks::Checks;
-pub use compiled::Compiled;
+pub use compiled::{Compiled, Outside};
 use dues::Dues;
 use live::{Live, LiveTarget};
 pub use queues::Queues;
@@ -53,6 +58,8 @@ pub struct Gateway {
     via: Arc<str>,
     servers: Servers,
     live: RefCell<Rc<Live>>,
+    /// The tokens of callers that were seen before.
+    tokens: TokenCache,
     /// Tells those who wait for a limit that `live` is another one.
     changed: Notify,
     clock: Clock,
@@ -79,14 +86,15 @@ impl Gateway {
     pub fn new(
         store: &store::Shared,
         hasher: BucketHasher,
-        (queues, via): (Arc<Queues>, Arc<str>),
+        (queues, via, tokens): (Arc<Queues>, Arc<str>, [u8; 16]),
         compiled: Arc<Compiled>,
     ) -> Self {
         let servers = Servers::default();
         let live = RefCell::new(Rc::new(Live::new(compiled, &servers)));
         let (clock, store) = (store.clock(), Rc::new(store.for_worker()));
+        let tokens = TokenCache::new(&tokens);
         let (changed, wall) = (Notify::new(), Cell::new((None, 0)));
-        Gateway { store, queues, hasher, via, servers, live, changed, clock, wall }
+        Gateway { store, queues, hasher, via, servers, live, tokens, changed, clock, wall }
     }
 
     /// Serves another configuration from the next request on, and to those who wait for a limit.
@@ -132,7 +140,7 @@ impl Gateway {
         let mut live = self.live.borrow().clone();
         let (mut parts, mut body) = request.into_parts();
         let log = live.shared.access_log.as_ref();
-        let entry = log.map(|log| Entry::begin(log, peer, &mut parts));
+        let entry = log.map(|log| Entry::begin(log, live.shared.names.of(&peer.text), &mut parts));
         let mut meter = Meter::start(live.unrouted.clone(), started, entry);
         let mut headers = mem::take(&mut parts.headers);
 
@@ -166,8 +174,23 @@ impl Gateway {
     /// Notes a request that could not be read, and so never came here.
     pub fn note_unread(&self, peer: &Peer, status: StatusCode) {
         let live = self.live.borrow().clone();
-        let entry = live.shared.access_log.as_ref().map(|log| Entry::unread(log, peer));
+        let log = live.shared.access_log.as_ref();
+        let entry = log.map(|log| Entry::unread(log, live.shared.names.of(&peer.text)));
         Meter::start(live.unrouted.clone(), clock::recent(), entry).answered(status);
+    }
+
+    /// Whether a connection from there has to begin with a PROXY header.
+    #[must_use]
+    pub fn awaits_proxy_header(&self, peer: IpAddr) -> bool {
+        let live = self.live.borrow();
+        let shared = &live.shared;
+        shared.settings.server.proxy_protocol && shared.addresses.is_trusted(peer.to_canonical())
+    }
+
+    /// Notes a connection that had to and did not.
+    pub fn note_unintroduced(&self, peer: SocketAddr, error: &HeaderError) {
+        self.live.borrow().shared.metrics.proxy_header_errors.inc();
+        tracing::debug!(%peer, %error, "a connection was closed unread");
     }
 
     /// From caller to answer, on a way that is known.
@@ -177,15 +200,23 @@ impl Gateway {
         (headers, body): (&mut HeaderMap, &mut Body),
         meter: &mut Meter,
     ) -> Result<Answer, Stop> {
-        let Visit { live, way, peer, parts, .. } = *visit;
+        let Visit { live, peer, .. } = *visit;
         let shared = &*live.shared;
         let caller = shared.addresses.caller(peer, headers);
         if let Some(entry) = meter.entry() {
-            entry.client = caller.ip.to_string();
+            entry.client = shared.names.of(&caller.ip.to_string());
         }
         let mut checks = Checks::default();
-        checks.collect(&self.hasher, shared, way, &caller, parts, headers)?;
-        let (decision, decided) = self.admit(visit, &mut checks).await?;
+        // Most requests have nothing to wait for up to here, and pay for no future.
+        let form = match visit.way.needs.form {
+            true => self.form(visit, &caller, headers, body).await?,
+            false => Bytes::new(),
+        };
+        self.identify(visit, &caller, (headers, &form), &mut checks)?;
+        let (decision, decided) = match self.admit_at_once(visit, &mut checks) {
+            Some(admitted) => admitted,
+            None => self.admit(visit, &mut checks).await?,
+        };
         let (mut headers, body) = (mem::take(headers), mem::replace(body, Body::empty()));
         let respond = shared.settings.respond;
         let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided));
@@ -275,6 +306,7 @@ impl Gateway {
             received: if parts.version == Version::HTTP_10 { "1.0" } else { "1.1" },
             has_via: way.has_via,
             edits: &way.settings.request_headers,
+            address_header: live.shared.addresses.header(),
             counted: &live.shared.counted,
             doubles: &live.shared.doubles,
             by_method: live.shared.table.by_method(),

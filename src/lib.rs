@@ -18,7 +18,8 @@
 //! | [`forward`] | headers, retries, tunnels, the echo |
 //! | [`upstream`] | servers, connections, balance |
 //! | [`telemetry`] | metrics, access log, audit log, log |
-//! | [`admin`] | `/metrics`, `/healthz`, `/readyz` |
+//! | [`rulings`] | what operators decide at run time |
+//! | [`admin`] | `/metrics`, `/healthz`, `/readyz`, `/v1` |
 //! | [`app`] | assembly, reload, drain |
 
 pub mod admin;
@@ -35,6 +36,7 @@ pub mod limit;
 pub mod listen;
 pub mod respond;
 pub mod route;
+pub mod rulings;
 pub mod shutdown;
 pub mod store;
 pub mod telemetry;

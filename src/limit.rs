@@ -4,8 +4,10 @@
 //! business. A [`Check`] is one bucket to charge with one cost; a request has one for each limit
 //! that applies to it, and a store decides them together.
 
+pub mod adjust;
 pub mod calendar;
 pub mod concurrency;
+pub mod condition;
 pub mod cost;
 pub mod fixed_window;
 pub mod key;
@@ -14,16 +16,19 @@ pub mod rate;
 pub mod refill;
 pub mod sliding_log;
 pub mod sliding_window;
+pub mod source;
 pub mod token_bucket;
 
 use std::time::Duration;
 
 use http::StatusCode;
 
+pub use condition::{Condition, What};
 pub use cost::{Cost, CostSource, Outcomes};
-pub use key::{Key, Missing, Source};
+pub use key::{Key, Missing};
 pub use policy::{Policy, Report, Retry, State, Verdict};
 pub use rate::Rate;
+pub use source::Source;
 
 /// A named limit, as the configuration describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +40,10 @@ pub struct Limit {
     pub enabled: bool,
     pub key: Key,
     pub policy: Policy,
+    /// Other numbers for callers of a plan, by its name.
+    pub plans: Vec<(String, Policy)>,
+    /// It applies if all of these hold.
+    pub when: Vec<Condition>,
     /// What one request costs.
     pub cost: Cost,
     /// Only requests that end like this are charged, once they have ended.
@@ -62,6 +71,8 @@ impl Limit {
             enabled: true,
             key,
             policy,
+            plans: Vec::new(),
+            when: Vec::new(),
             cost: Cost::Fixed(1),
             count: None,
             strategy: Strategy::default(),

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::clock::{Clock, Micros};
 use crate::config::settings;
 use crate::limit::{OnError, Policy, Retry, State};
+use crate::rulings::{Book, Ruling};
 
 pub use self::redis::RedisStore;
 pub use bucket_id::{BucketHasher, BucketId, BucketName};
@@ -295,6 +296,35 @@ impl Shared {
         match self {
             Shared::Memory(_) => false,
             Shared::Redis(shared) => shared.health().is_open(),
+        }
+    }
+
+    /// Shares what operators decide with all who use the store.
+    pub fn share(&self, book: &Arc<Book>) {
+        if let Shared::Redis(shared) = self {
+            shared.share(book.clone());
+        }
+    }
+
+    /// Makes a ruling known to all who use the store.
+    ///
+    /// # Errors
+    /// If the store does not take it.
+    pub async fn put_ruling(&self, ruling: &Ruling) -> Result<(), String> {
+        match self {
+            Shared::Memory(_) => Ok(()),
+            Shared::Redis(it) => it.put_ruling(ruling).await.map_err(|it| it.to_string()),
+        }
+    }
+
+    /// Takes one back.
+    ///
+    /// # Errors
+    /// If the store does not take it.
+    pub async fn remove_ruling(&self, id: &str) -> Result<(), String> {
+        match self {
+            Shared::Memory(_) => Ok(()),
+            Shared::Redis(it) => it.remove_ruling(id).await.map_err(|it| it.to_string()),
         }
     }
 

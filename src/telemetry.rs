@@ -7,9 +7,11 @@ pub mod lines;
 pub mod log;
 pub mod meter;
 pub mod metrics;
+pub mod names;
 
 pub use access_log::Entry;
 pub use audit::{Audit, Event};
 pub use lines::Lines;
-pub use meter::{CLIENT_GONE, LimitMeter, Meter, Outcome, RouteMeter};
+pub use meter::{AccessMeter, Admittance, CLIENT_GONE, LimitMeter, Meter, Outcome, RouteMeter};
 pub use metrics::Metrics;
+pub use names::CallerNames;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::logs::Logs;
+use super::outside::Surroundings;
+use crate::admin::Api;
 use crate::config::settings::{Settings, StoreKind};
 use crate::config::{Loaded, Source};
 use crate::gateway::Compiled;
@@ -23,6 +25,10 @@ pub struct Reloader {
     hasher: BucketHasher,
     metrics: Metrics,
     logs: Logs,
+    surroundings: Surroundings,
+    api: Arc<Api>,
+    /// What is served.
+    served: Arc<Settings>,
 }
 
 impl Reloader {
@@ -33,9 +39,10 @@ impl Reloader {
         workers: Arc<Vec<Worker>>,
         hasher: BucketHasher,
         metrics: Metrics,
-        (store, logs): (store::Shared, Logs),
+        (store, logs, surroundings, api): (store::Shared, Logs, Surroundings, Arc<Api>),
     ) -> Self {
         let store_kind = current.settings.store.kind.clone();
+        let served = Arc::new(current.settings.clone());
         Reloader {
             source,
             current,
@@ -46,6 +53,9 @@ impl Reloader {
             hasher,
             metrics,
             logs,
+            surroundings,
+            api,
+            served,
         }
     }
 
@@ -60,17 +70,29 @@ impl Reloader {
         self.attempt(false);
     }
 
+    /// Loads the file again if a list or a file of clients that it names has changed.
+    pub fn reload_if_lists_changed(&mut self) {
+        if self.surroundings.have_changed() {
+            self.attempt(true);
+        }
+    }
+
     fn attempt(&mut self, always: bool) {
         // Anything that happens in the file's folder leads here, so this must be cheap.
         let same =
             |path| std::fs::read(path).is_ok_and(|text| text == self.current.text.as_bytes());
         if !always && self.source.path().is_some_and(same) {
-            self.refused = None;
+            // What was refused may be a file that it names.
+            if !self.surroundings.have_changed() {
+                self.refused = None;
+            }
             return;
         }
         match self.source.load() {
             Ok(loaded) => self.apply(loaded),
             Err(error) => {
+                // It is looked at again when it changes again.
+                self.surroundings.give_up_on_lists();
                 let text = error.to_string();
                 if self.refused.as_ref() == Some(&text) {
                     return;
@@ -89,25 +111,46 @@ impl Reloader {
             tracing::warn!("{line}");
         }
         let mut settings = loaded.settings.clone();
+        let next = match self.surroundings.next(&settings) {
+            Ok(next) => next,
+            Err(error) => {
+                self.surroundings.give_up_on_lists();
+                return self.fail(&error.to_string());
+            }
+        };
         let telemetry = &self.current.settings.telemetry;
         if let Err(error) = self.logs.renew(telemetry, &settings.telemetry) {
             return self.fail(&error.to_string());
         }
+        self.surroundings.take_over(next, &settings);
         for key in fixed_changes(&self.current.settings, &settings) {
             tracing::warn!("{key} has changed; that takes a restart");
         }
         settings.store.kind = self.store_kind.clone();
         self.store.configure(&settings.store);
-        let access_log = self.logs.access.clone();
-        let compiled = Compiled::new(Arc::new(settings), &self.hasher, &self.metrics, access_log);
-        let compiled = Arc::new(compiled);
-        self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
+        self.served = Arc::new(settings);
+        self.api.configure(self.served.clone());
+        let compiled = self.compile();
         self.current = loaded;
         self.refused = None;
         self.metrics.reloads.with_label_values(&["ok"]).inc();
         let (routes, limits) = (compiled.settings.routes.len(), compiled.settings.limits.len());
         self.logs.audit.record(Event::ConfigUpdated { routes, limits });
         tracing::info!(routes, limits, "configuration reloaded");
+    }
+
+    /// Serves the same with what has changed outside of it.
+    pub fn serve_again(&self) {
+        self.compile();
+    }
+
+    fn compile(&self) -> Arc<Compiled> {
+        let (settings, access_log) = (self.served.clone(), self.logs.access.clone());
+        let outside = self.surroundings.outside();
+        let compiled = Compiled::new(settings, &self.hasher, &self.metrics, access_log, outside);
+        let compiled = Arc::new(compiled);
+        self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
+        compiled
     }
 
     fn fail(&self, why: &str) {

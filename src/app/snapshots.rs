@@ -14,6 +14,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::clock::Clock;
 use crate::config::settings;
+use crate::rulings::Book;
 use crate::store::memory::snapshot::{self, LoadError, Restored};
 use crate::store::{BucketHasher, MemoryStore};
 
@@ -23,6 +24,8 @@ pub struct Opened {
     pub store: Arc<MemoryStore>,
     /// Of the secret that has named the store's buckets.
     pub hasher: BucketHasher,
+    /// What operators had decided.
+    pub book: Arc<Book>,
     /// `None` if nothing is to be written.
     pub snapshots: Option<Snapshots>,
 }
@@ -45,6 +48,7 @@ pub struct Keeper {
 struct Writer {
     store: Arc<MemoryStore>,
     secret: [u8; 16],
+    book: Arc<Book>,
     path: PathBuf,
     /// Whether the last writing failed. Locked while one is under way, so that there are never two.
     failing: Mutex<bool>,
@@ -59,17 +63,21 @@ pub fn open(settings: &settings::Store, clock: Clock) -> Result<Opened, getrando
         Some(wanted) => restore(wanted, settings.max_keys, &clock),
         None => (None, None),
     };
-    let (store, hasher) = match restored {
-        Some(it) => (it.store, BucketHasher::with_secret(&it.secret)),
-        None => (MemoryStore::new(settings.max_keys, clock), BucketHasher::random()?),
+    let (store, hasher, book) = match restored {
+        Some(it) => (it.store, BucketHasher::with_secret(&it.secret), Book::of(&it.rulings)),
+        None => {
+            let store = MemoryStore::new(settings.max_keys, clock);
+            (store, BucketHasher::random()?, Book::default())
+        }
     };
-    let store = Arc::new(store);
+    let (store, book) = (Arc::new(store), Arc::new(book));
     let snapshots = wanted.map(|wanted| {
         let (path, secret) = (wanted.path.clone(), hasher.secret());
-        let writer = Writer { store: store.clone(), secret, path, failing: Mutex::new(false) };
+        let (store, book, failing) = (store.clone(), book.clone(), Mutex::new(false));
+        let writer = Writer { store, secret, book, path, failing };
         Snapshots { writer: Arc::new(writer), interval: wanted.interval }
     });
-    Ok(Opened { store, hasher, snapshots })
+    Ok(Opened { store, hasher, book, snapshots })
 }
 
 /// What there is to restore, and the wish for snapshots, if it can be granted.
@@ -158,7 +166,7 @@ impl Writer {
     /// Complains of the first failure in a row only.
     fn write_now(&self) {
         let mut failing = self.failing.lock();
-        match snapshot::save(&self.store, &self.secret, &self.path) {
+        match snapshot::save(&self.store, (&self.secret, &self.book.text()), &self.path) {
             Ok(buckets) => {
                 tracing::debug!(buckets, "snapshot written");
                 if std::mem::take(&mut *failing) {

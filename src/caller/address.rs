@@ -1,31 +1,43 @@
 //! The caller's address: the peer's own, or what trusted proxies say it is.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, header};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::{Caller, Peer};
 use crate::config::settings::Identity;
+use crate::limit::source;
 
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 #[derive(Debug)]
 pub struct Addresses {
     trusted: Vec<IpNet>,
-    ipv6_mask: u128,
+    header: Option<HeaderName>,
+    ipv6_prefix: u8,
 }
 
 impl Addresses {
     #[must_use]
     pub fn new(identity: &Identity) -> Self {
-        let host_bits = 128 - u32::from(identity.ipv6_prefix.clamp(1, 128));
-        Addresses { trusted: identity.trusted_proxies.clone(), ipv6_mask: u128::MAX << host_bits }
+        Addresses {
+            trusted: identity.trusted_proxies.clone(),
+            header: identity.address_header.clone(),
+            ipv6_prefix: identity.ipv6_prefix,
+        }
     }
 
-    /// Reads `X-Forwarded-For` and `Forwarded` from right to left while their authors are trusted.
-    /// What cannot be read as an address ends the search: everything left of it is hearsay. Where
-    /// both are there and differ, the client has written one of them, and neither is believed.
+    /// The one header that is read, if one is named.
+    #[must_use]
+    pub fn header(&self) -> Option<&HeaderName> {
+        self.header.as_ref()
+    }
+
+    /// Reads the header that the configuration names from right to left while its authors are
+    /// trusted. What cannot be read as an address ends the search: everything left of it is
+    /// hearsay. If none is named, `X-Forwarded-For` and `Forwarded` are read; where both are there
+    /// and differ, the client has written one of them, and neither is believed.
     #[must_use]
     pub fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Caller {
         let via_trusted = self.is_trusted(peer.ip);
@@ -34,9 +46,16 @@ impl Addresses {
     }
 
     fn named(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
-        let listed = entries(headers, X_FORWARDED_FOR).map(parse);
-        let forwarded = entries(headers, header::FORWARDED);
+        let listed = entries(headers, &X_FORWARDED_FOR).map(parse);
+        let forwarded = entries(headers, &header::FORWARDED);
         let forwarded = forwarded.map(|element| parse(forwarded_for(element)?));
+        match &self.header {
+            Some(name) if *name == header::FORWARDED => {
+                return self.last_untrusted(peer, forwarded);
+            }
+            Some(name) => return self.last_untrusted(peer, entries(headers, name).map(parse)),
+            None => {}
+        }
         match (headers.contains_key(X_FORWARDED_FOR), headers.contains_key(header::FORWARDED)) {
             (false, false) => peer,
             (true, false) => self.last_untrusted(peer, listed),
@@ -66,28 +85,49 @@ impl Addresses {
     /// The part of an address that limits count by.
     #[must_use]
     pub fn counted(&self, ip: IpAddr) -> IpAddr {
-        match ip {
-            IpAddr::V4(_) => ip,
-            IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & self.ipv6_mask)),
-        }
+        source::cut(ip, self.ipv6_prefix)
     }
 
-    fn is_trusted(&self, ip: IpAddr) -> bool {
+    /// Whether a peer's word on whom it speaks for is believed.
+    #[must_use]
+    pub fn is_trusted(&self, ip: IpAddr) -> bool {
         self.trusted.iter().any(|net| net.contains(&ip))
     }
 }
 
+/// A network of IPv4-mapped addresses as one of IPv4, which is what callers' addresses are compared as.
+#[must_use]
+pub fn unmapped(network: IpNet) -> IpNet {
+    let IpNet::V6(v6) = network else { return network };
+    let mapped = v6.prefix_len().checked_sub(96).zip(v6.network().to_ipv4_mapped());
+    let v4 = mapped.and_then(|(prefix, ip)| Ipv4Net::new(ip, prefix).ok());
+    v4.map_or(network, IpNet::V4)
+}
+
 /// The elements of a list header, last first, without empty ones.
-fn entries(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+fn entries<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     let values = headers.get_all(name).into_iter().rev();
     let entries = values.flat_map(|value| value.as_bytes().rsplit(|&byte| byte == b','));
     entries.map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty())
 }
 
-/// The `for` of one element of `Forwarded`, RFC 7239 section 4. A comma or semicolon within
-/// quotes cuts the value short; no address has one, so what is left is then no address.
+/// The `for` of one element of `Forwarded`, RFC 7239 section 4. A comma within quotes cuts an element
+/// in two, and a client whose host a proxy quotes may have put it there: what has half a pair of
+/// quotes, or an escape that could hide one, is not read.
 fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
-    element.split(|&byte| byte == b';').find_map(|pair| {
+    let quotes = element.iter().filter(|&&byte| byte == b'"').count();
+    if quotes % 2 == 1 || element.contains(&b'\\') {
+        return None;
+    }
+    let mut within = false;
+    let mut pairs = element.split(|&byte| {
+        within ^= byte == b'"';
+        byte == b';' && !within
+    });
+    pairs.find_map(|pair| {
         let (name, value) = pair.trim_ascii().split_at_checked(4)?;
         let quoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
         name.eq_ignore_ascii_case(b"for=").then_some(quoted.unwrap_or(value))
@@ -103,77 +143,5 @@ fn parse(text: &[u8]) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use http::HeaderValue;
-
-    fn caller(peer: &str, forwarded: &[&str]) -> String {
-        caller_by(X_FORWARDED_FOR, peer, forwarded)
-    }
-
-    fn caller_by(name: HeaderName, peer: &str, forwarded: &[&str]) -> String {
-        let trusted_proxies = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
-        let addresses = Addresses::new(&Identity { trusted_proxies, ipv6_prefix: 64 });
-        let mut headers = HeaderMap::new();
-        for value in forwarded {
-            headers.append(&name, HeaderValue::from_str(value).unwrap());
-        }
-        let peer = Peer::new(SocketAddr::new(peer.parse().unwrap(), 1234));
-        addresses.counted(addresses.caller(&peer, &headers).ip).to_string()
-    }
-
-    #[test]
-    fn an_untrusted_peer_speaks_for_itself_alone() {
-        assert_eq!(caller("1.2.3.4", &["9.9.9.9"]), "1.2.3.4");
-        assert_eq!(caller("::ffff:1.2.3.4", &["9.9.9.9"]), "1.2.3.4");
-    }
-
-    #[test]
-    fn trusted_proxies_are_read_from_right_to_left() {
-        assert_eq!(caller("10.0.0.1", &[]), "10.0.0.1");
-        assert_eq!(caller("10.0.0.1", &["9.9.9.9"]), "9.9.9.9");
-        assert_eq!(caller("10.0.0.1", &["6.6.6.6, 9.9.9.9, 10.0.0.2"]), "9.9.9.9");
-        assert_eq!(caller("10.0.0.1", &["6.6.6.6", "9.9.9.9", "10.0.0.2"]), "9.9.9.9");
-        assert_eq!(caller("::ffff:10.0.0.1", &["9.9.9.9:80"]), "9.9.9.9");
-        assert_eq!(caller("fd00::1", &["[2001:db8::1]:443"]), "2001:db8::");
-    }
-
-    #[test]
-    fn forwarded_is_read_like_the_other() {
-        let by = |lines: &[&str]| caller_by(header::FORWARDED, "10.0.0.1", lines);
-        assert_eq!(by(&["for=9.9.9.9"]), "9.9.9.9");
-        assert_eq!(by(&["for=6.6.6.6, proto=http;For=9.9.9.9;by=x , for=10.0.0.2"]), "9.9.9.9");
-        assert_eq!(by(&[r#"for="[2001:db8::1]:443""#]), "2001:db8::");
-        assert_eq!(by(&["for=9.9.9.9, for=unknown"]), "10.0.0.1");
-        assert_eq!(by(&["for=9.9.9.9, for=_hidden, for=10.0.0.3"]), "10.0.0.3");
-        assert_eq!(by(&["proto=http"]), "10.0.0.1");
-    }
-
-    #[test]
-    fn two_headers_that_differ_are_both_disbelieved() {
-        let trusted_proxies = vec!["10.0.0.0/8".parse().unwrap()];
-        let addresses = Addresses::new(&Identity { trusted_proxies, ipv6_prefix: 64 });
-        let peer = Peer::new("10.0.0.1:1".parse().unwrap());
-        for (forwarded, expected) in [("for=9.9.9.9", "9.9.9.9"), ("for=6.6.6.6", "10.0.0.1")] {
-            let mut headers = HeaderMap::new();
-            headers.insert(X_FORWARDED_FOR, HeaderValue::from_static("9.9.9.9"));
-            headers.insert(header::FORWARDED, HeaderValue::from_static(forwarded));
-            assert_eq!(addresses.caller(&peer, &headers).ip.to_string(), expected);
-        }
-    }
-
-    #[test]
-    fn what_is_no_address_ends_the_search() {
-        assert_eq!(caller("10.0.0.1", &["9.9.9.9, unknown, 10.0.0.2"]), "10.0.0.2");
-        assert_eq!(caller("10.0.0.1", &["unknown"]), "10.0.0.1");
-        assert_eq!(caller("10.0.0.1", &["9.9.9.9,, ,"]), "9.9.9.9");
-        let many = ["10.0.0.3"; 10_000].join(",");
-        assert_eq!(caller("10.0.0.1", &[&many]), "10.0.0.3");
-    }
-
-    #[test]
-    fn addresses_of_one_ipv6_prefix_are_one_caller() {
-        assert_eq!(caller("2001:db8::1", &[]), caller("2001:db8::ffff", &[]));
-        assert_ne!(caller("2001:db8::1", &[]), caller("2001:db8:0:1::1", &[]));
-    }
-}
+#[path = "address/tests.rs"]
+mod tests;

@@ -3,45 +3,69 @@
 //! Each part reads its section of the file, notes what is wrong and goes on with a default, so
 //! the settings that come out are only to be used if no error was noted.
 
+mod access;
 mod address;
 mod burst;
 mod calendar;
+mod clients;
 mod cost;
 mod debt;
 mod file;
 mod headers;
 mod host;
+mod identity;
+mod jwt;
 mod key;
 mod limits;
 mod name;
 mod origin;
 mod path;
+mod plans;
 mod policy;
 mod rate;
 mod routes;
+mod secret;
 mod server;
+mod source;
 mod store;
 mod strategy;
 mod told;
 mod upstreams;
+mod when;
 
 use super::file::{File, Notes};
 use super::settings::Settings;
+pub(super) use clients::clients;
 pub(super) use limits::always_there;
 use routes::Defined;
 
 pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
     let mut root = file.root(notes);
-    let (server, admin) = server::listeners(root.section("server"), root.section("admin"));
+    let clients = clients(&mut root);
+    let (identity, known) = identity::identity(root.section("identity"), clients);
+    let access = access::access(root.section("access"), known);
+    let (server, admin) =
+        server::listeners(root.section("server"), root.section("admin"), &identity);
     let (store, home) = store::store(root.section("store"));
     let respond = server::respond(root.section("respond"));
-    let identity = server::identity(root.section("identity"));
     let telemetry = server::telemetry(root.section("telemetry"));
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
-    let (mut limits, limit_names) = limits::limits(&mut root, home);
+    let (mut limits, limit_names, asked) = limits::limits(&mut root, home, known);
     let defined =
         Defined { upstreams: &upstream_names, limit_names: &limit_names, limits: &limits };
-    let routes = routes::routes(&mut root, defined);
+    let (routes, all) = routes::routes(&mut root, defined);
+    when::check_routes(&asked, &routes, all);
     debt::leave_room(&mut limits, &routes);
-    Settings { server, admin, store, respond, identity, telemetry, upstreams, limits, routes }
+    Settings {
+        server,
+        admin,
+        store,
+        respond,
+        identity,
+        access,
+        telemetry,
+        upstreams,
+        limits,
+        routes,
+    }
 }

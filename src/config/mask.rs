@@ -1,4 +1,4 @@
-//! What is never shown of a file: passwords.
+//! What is never shown of a file: passwords, and API keys where they can be told.
 //!
 //! Messages repeat words of a file and show its lines. This looks at text, not at values: a line
 //! that is no TOML is shown as well, and a password that cannot be parsed is still one. In doubt
@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+
+use crate::caller::clients::{PREFIX, SHORTEST};
 
 /// What stands in for a password, whatever its length.
 pub(super) const HIDDEN: &str = "***";
@@ -84,23 +86,50 @@ impl Mask {
 /// Finds the passwords of a line, which starts at `offset`.
 fn in_line(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
     // A key of that name is unknown, and whoever writes it means it.
-    let end = assigned(line).map_or(line.len(), |value| value.start);
+    let value = assigned(line).filter(|value| !value.is_empty());
+    let end = value.as_ref().map_or(line.len(), |value| value.start);
+    let mut found = Vec::new();
     if line[..end].contains('@') {
-        credentials(&line[..end], offset, spans);
+        credentials(&line[..end], offset, &mut found);
     }
-    if let Some(value) = assigned(line).filter(|value| !value.is_empty()) {
-        spans.push(offset + value.start..offset + value.end);
+    found.extend(api_keys(&line[..end]).map(|key| offset + key.start..offset + key.end));
+    found.extend(value.map(|value| offset + value.start..offset + value.end));
+    found.sort_by_key(|span| span.start);
+    for span in found {
+        match spans.last_mut() {
+            Some(last) if span.start < last.end => last.end = last.end.max(span.end),
+            _ => spans.push(span),
+        }
     }
 }
 
-/// What follows `password =`, up to the end of the line.
+/// What follows `password =` or `secret =`, or `key_hash =` unless it is a hash, up to the end of the line.
 fn assigned(line: &str) -> Option<Range<usize>> {
     let quotes = [' ', '\t', '"', '\''];
-    line.match_indices("password").find_map(|(at, word)| {
+    let words =
+        ["password", "secret", "key_hash"].into_iter().flat_map(|word| line.match_indices(word));
+    let values = words.filter_map(|(at, word)| {
         let rest = line[at + word.len()..].trim_start_matches(quotes).strip_prefix('=')?;
         let value = rest.trim_start_matches(quotes);
         let start = line.len() - value.len();
-        Some(start..start + value.trim_end_matches(quotes).len())
+        let harmless = word == "key_hash" && begins_with_hash(value);
+        (!harmless).then(|| start..start + value.trim_end_matches(quotes).len())
+    });
+    values.min_by_key(|value| value.start)
+}
+
+fn begins_with_hash(value: &str) -> bool {
+    let end = value.find(['"', '\'', ' ', ',', '}']).unwrap_or(value.len());
+    let digits = value[..end].strip_prefix("sha256:");
+    digits.is_some_and(|digits| digits.bytes().all(|it| it.is_ascii_hexdigit()))
+}
+
+/// Keys that Weir has made.
+fn api_keys(line: &str) -> impl Iterator<Item = Range<usize>> {
+    line.match_indices(PREFIX).filter_map(|(at, _)| {
+        let key = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let length = line[at..].find(|c| !key(c)).unwrap_or(line.len() - at);
+        (length >= PREFIX.len() + SHORTEST).then(|| at..at + length)
     })
 }
 
@@ -163,17 +192,28 @@ mod tests {
             (r#"{ url = "x://a:secret@b", "password"='secret' }"#, {
                 r#"{ url = "x://a:***@b", "password"='***"#
             }),
+            (r#"secret = "secret""#, r#"secret = "***""#),
+            (r#"key_hash = "secret""#, r#"key_hash = "***""#),
+            (r#"key_hash = "sha256:secret""#, r#"key_hash = "***""#),
+            (r#"{ key_hash = "sha256:0a", password = "secret" }"#, {
+                r#"{ key_hash = "sha256:0a", password = "***"#
+            }),
+            (r#"key = "weir_a-secret_0123456789", b = 1"#, r#"key = "***", b = 1"#),
+            ("http://a:weir_a-secret_0123456789@b", "http://a:***@b"),
         ] {
             assert_eq!(mask(written), shown);
-            assert!(!mask(written).contains("secret"));
+            assert!(!mask(written).replace("secret =", "").contains("secret"));
         }
         for same in [
             "",
             r#"url = "redis://host:6379/0""#,
             r#"path = "/@me/*""#,
             r#"password_env = "NAME""#,
+            r#"secret_env = "NAME""#,
             r#"password = """#,
             "# the password",
+            r#"key_hash = "sha256:0aF9" # mine"#,
+            r#"prefix = "weir_production""#,
             "redis://@host",
         ] {
             assert_eq!(mask(same), same);

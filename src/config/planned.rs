@@ -7,14 +7,12 @@
 pub(super) const HELP: &str = "not in this version: leave it out";
 
 /// By section, as [`super::file`] lists known keys.
-const KEYS: [(&str, &[&str]); 8] = [
-    ("", &["access", "guards", "tenants", "trust"]),
-    ("server", &["http2", "proxy_protocol", "tls"]),
-    ("admin", &["token_env"]),
+const KEYS: [(&str, &[&str]); 6] = [
+    ("", &["guards", "tenants", "trust"]),
+    ("server", &["http2", "tls"]),
     ("store", &["sync_interval"]),
-    ("identity", &["client", "jwt", "plan", "tenant", "user"]),
     ("upstreams.NAME", &["health", "http2", "tls", "weights"]),
-    ("limits.NAME", &["adaptive", "plans", "when"]),
+    ("limits.NAME", &["adaptive"]),
     ("routes[]", &["guards", "rewrite"]),
 ];
 

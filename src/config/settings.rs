@@ -3,6 +3,8 @@
 //! Everything past `config/` works on these types. A route points at its limits and its upstream
 //! by index, a duration is a [`Duration`], and whatever the file left out has its default.
 
+mod credentials;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +13,9 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
-use crate::limit::{Cost, Limit, OnError};
+pub use credentials::{Client, JwksUrl, Jwt, JwtAlgorithm, JwtKeys};
+
+use crate::limit::{Cost, Limit, OnError, Source};
 
 /// A whole configuration, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +25,7 @@ pub struct Settings {
     pub store: Store,
     pub respond: Respond,
     pub identity: Identity,
+    pub access: Access,
     pub telemetry: Telemetry,
     pub upstreams: Vec<Upstream>,
     pub limits: Vec<Limit>,
@@ -45,12 +50,16 @@ pub struct Server {
     pub max_body: Option<u64>,
     /// Zero: what the file descriptor limit leaves room for.
     pub max_connections: usize,
+    /// Connections from trusted proxies begin with a PROXY header.
+    pub proxy_protocol: bool,
 }
 
-/// `[admin]`: where metrics and health are served.
+/// `[admin]`: where metrics and health are served, and what operators decide is heard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     pub listen: SocketAddr,
+    /// What whoever changes something has to know.
+    pub token: Option<Secret>,
 }
 
 /// `[store]`: where buckets live.
@@ -145,12 +154,59 @@ pub struct Respond {
     pub retry_jitter: u16,
 }
 
-/// `[identity]`: how the caller's address is found.
+/// `[identity]`: how it is found who the caller is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub trusted_proxies: Vec<IpNet>,
+    /// The one header in which they say whom they speak for. `None`: both `X-Forwarded-For` and
+    /// `Forwarded`, as long as they agree.
+    pub address_header: Option<HeaderName>,
     /// Addresses that share this prefix are one caller: 1 to 128.
     pub ipv6_prefix: u8,
+    /// Of each the first that a request has.
+    pub user: Vec<Source>,
+    pub client: Vec<Source>,
+    pub tenant: Vec<Source>,
+    pub plan: Vec<Source>,
+    /// Which tokens are believed; `None`: none.
+    pub jwt: Option<Jwt>,
+    /// Clients by their API keys; `None`: whatever a request brings is the client.
+    pub clients: Option<Vec<Client>>,
+    /// The files that some of them are from.
+    pub clients_files: Vec<PathBuf>,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Identity {
+            trusted_proxies: Vec::new(),
+            address_header: None,
+            ipv6_prefix: 64,
+            user: Vec::new(),
+            client: Vec::new(),
+            tenant: Vec::new(),
+            plan: Vec::new(),
+            jwt: None,
+            clients: None,
+            clients_files: Vec::new(),
+        }
+    }
+}
+
+/// `[access]`: who is never limited, and who never gets in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Access {
+    pub allow: AccessEntries,
+    pub deny: AccessEntries,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AccessEntries {
+    pub ip: Vec<IpNet>,
+    pub user: Vec<String>,
+    pub client: Vec<String>,
+    /// Files with more of all three, one a line.
+    pub files: Vec<PathBuf>,
 }
 
 /// `[telemetry]`: logs.
@@ -160,6 +216,8 @@ pub struct Telemetry {
     pub access_log: LogTarget,
     /// A line for each event that an operator may have to account for.
     pub audit_log: LogTarget,
+    /// Whether logs name callers by a hash only.
+    pub hash_keys: bool,
 }
 
 /// Where the lines of a log go.

@@ -1,5 +1,6 @@
 //! What a configuration says, in a few lines: for `weir check` and the log at start.
 
+mod identity;
 mod limits;
 mod store;
 
@@ -29,6 +30,10 @@ pub fn summary(loaded: &Loaded) -> String {
     let _ = writeln!(text, "{}: {}", loaded.name, counts.join(", "));
     let _ = writeln!(text, "listen {}, admin {}", listen.join(", "), settings.admin.listen);
     let _ = writeln!(text, "store {}", store(&settings.store));
+    let callers = identity::identity(settings);
+    if !callers.is_empty() {
+        let _ = write!(text, "\ncallers\n{callers}");
+    }
     let routes = settings.routes.iter().map(|route| route_row(route, settings));
     let _ = write!(text, "\nroutes\n{}", table(routes.collect()));
     if !settings.upstreams.is_empty() {

@@ -1,7 +1,10 @@
 //! What a configuration must be refused for and what it must mean, file by file.
 
 mod calendar;
+mod callers;
+mod clients;
 mod faults;
+mod identity;
 mod limit_faults;
 mod limits;
 mod meaning;

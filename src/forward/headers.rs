@@ -26,7 +26,9 @@ pub struct Outbound<'a> {
     /// Whether others are named there already.
     pub has_via: bool,
     pub edits: &'a HeaderEdits,
-    /// The headers that limits count by: a client must not be able to strip one.
+    /// The one header in which trusted proxies name their caller, if one is named.
+    pub address_header: Option<&'a HeaderName>,
+    /// The headers that callers are told apart by: a client must not be able to strip one.
     pub counted: &'a [HeaderName],
     /// Those of them that have a `_`, written with `-`: some upstreams cannot tell the two apart.
     pub doubles: &'a [String],
@@ -101,6 +103,8 @@ impl Outbound<'_> {
             // CGI and its heirs cannot tell `_` from `-`: what must not come from a client must
             // not come in disguise either.
             text if text.contains('_') && self.is_disguised(text) => true,
+            // The upstream may believe it as we do.
+            _ if self.address_header == Some(name) => !self.caller.via_trusted,
             text => {
                 (is_listed(text) && !self.counted.contains(name))
                     || self.doubles.iter().any(|double| double == text)
@@ -128,6 +132,13 @@ impl Outbound<'_> {
         }
     }
 
+    /// Whether what the peer says in one of the two lists of addresses is kept. Proxies that are read
+    /// by one of them do not mind the other: a client may have written it.
+    fn is_believed(&self, name: &HeaderName) -> bool {
+        let read = self.address_header.filter(|it| **it == X_FORWARDED_FOR || **it == FORWARDED);
+        self.caller.via_trusted && read.is_none_or(|read| read == name)
+    }
+
     /// `Via`, `X-Forwarded-*` and `Forwarded`: what was said before us is kept if the peer is
     /// trusted, and replaced if it is not.
     fn forwarding(&self, headers: &HeaderMap, put: &mut impl FnMut(&HeaderName, &[u8])) {
@@ -147,21 +158,25 @@ impl Outbound<'_> {
         let via = [self.received.as_bytes(), b" ", self.via.as_bytes()];
         append(&header::VIA, self.has_via, &via);
         // A chain that was told in one of the two headers only cannot be told in the other in part.
-        let told = |name| trusted && headers.contains_key(name);
-        let (listed, forwarded) = (told(X_FORWARDED_FOR), told(FORWARDED));
+        let told = |name: &HeaderName| self.is_believed(name) && headers.contains_key(name);
+        let (listed, forwarded) = (told(&X_FORWARDED_FOR), told(&FORWARDED));
         if listed || !forwarded {
-            append(&X_FORWARDED_FOR, trusted, &[self.peer.text.as_bytes()]);
+            append(&X_FORWARDED_FOR, listed, &[self.peer.text.as_bytes()]);
         }
         let untold = listed && !forwarded;
         let node = self.peer.node.as_bytes();
         match (host.is_empty(), is_token(host)) {
             _ if untold => {}
-            (true, _) => append(&FORWARDED, trusted, &[b"for=", node, b";proto=http"]),
+            (true, _) => append(&FORWARDED, forwarded, &[b"for=", node, b";proto=http"]),
             (_, true) => {
-                append(&FORWARDED, trusted, &[b"for=", node, b";host=", host, b";proto=http"]);
+                append(&FORWARDED, forwarded, &[b"for=", node, b";host=", host, b";proto=http"]);
             }
             (_, false) => {
-                append(&FORWARDED, trusted, &[b"for=", node, b";host=\"", host, b"\";proto=http"]);
+                append(
+                    &FORWARDED,
+                    forwarded,
+                    &[b"for=", node, b";host=\"", host, b"\";proto=http"],
+                );
             }
         }
         let said = |name: &HeaderName| if trusted { headers.get(name) } else { None };

@@ -12,7 +12,7 @@ use super::{Gateway, Visit};
 use crate::clock::{self, Micros};
 use crate::limit::Mode;
 use crate::respond::Fault;
-use crate::store::{Decision, Store, StoreError};
+use crate::store::{AnyStore, Decision, Store, StoreError};
 use crate::telemetry::Outcome;
 
 /// How often the first in a line looks for places of a `concurrency` limit. Those that this process
@@ -37,6 +37,24 @@ impl<F: Into<Fault>> From<F> for Stop {
 }
 
 impl Gateway {
+    /// Decides a request where neither the store nor a limit has it wait; `None` elsewhere.
+    pub(super) fn admit_at_once(
+        &self,
+        visit: &Visit<'_>,
+        checks: &mut Checks<'_>,
+    ) -> Option<(Decision, Instant)> {
+        let AnyStore::Memory(store) = &*self.store else { return None };
+        if checks.queues || checks.checks.is_empty() || !checks.unkeyed.is_empty() {
+            return None;
+        }
+        let decision = store.decide_now(&mut checks.checks);
+        // The store has looked at the clock to decide.
+        let decided = clock::recent();
+        observe(visit, decision, decided);
+        count(visit, checks, decision.admitted);
+        Some((decision, decided))
+    }
+
     /// Decides a request, and has it wait if that is how it may pass. Each limit counts what came
     /// of it, and the instant is when the decision was there.
     pub(super) async fn admit(
@@ -73,10 +91,8 @@ impl Gateway {
         }
         let freed = self.queues.freed_so_far();
         let (decision, decided) = self.decide(checks).await?;
-        let live = visit.live;
         // What comes after this is waiting for a limit, not for its store.
-        let seconds = if decision.alone { &live.alone_seconds } else { &live.decision_seconds };
-        seconds.observe((decided - visit.started).as_secs_f64());
+        observe(visit, decision, decided);
         if decision.admitted {
             return Ok((decision, decided));
         }
@@ -254,6 +270,13 @@ impl Refusal {
     fn told(self) -> (Decision, Instant) {
         (self.decision, self.decided)
     }
+}
+
+/// How long it took to decide.
+fn observe(visit: &Visit<'_>, decision: Decision, decided: Instant) {
+    let live = visit.live;
+    let seconds = if decision.alone { &live.alone_seconds } else { &live.decision_seconds };
+    seconds.observe((decided - visit.started).as_secs_f64());
 }
 
 /// Counts for each limit what it said.

@@ -1,23 +1,21 @@
 //! The limits that apply to one request, each with the check it asks for.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, request};
+use http::{HeaderMap, HeaderValue, Method};
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
 use super::compiled::{Compiled, RouteLimit, Rule};
 use super::dues::Due;
 use super::way::Way;
-use crate::caller::Caller;
 use crate::clock::Micros;
-use crate::limit::key::{KeyError, Subject};
+use crate::limit::key::KeyError;
+use crate::limit::source::Subject;
 use crate::limit::{Mode, Policy, Retry, Strategy};
-use crate::respond::rate_headers::retry_at;
+use crate::respond::rate_headers::{PolicyText, retry_at};
 use crate::respond::refusal::Refusal;
 use crate::respond::{Answer, Applied, Fault, RateHeaders};
-use crate::route::bare_host;
 use crate::store::redis::name;
 use crate::store::{BucketHasher, BucketId, Check, Decision, Lasting, Name, Names};
 
@@ -26,6 +24,8 @@ use crate::store::{BucketHasher, BucketId, Check, Decision, Lasting, Name, Names
 pub struct Checks<'a> {
     pub rules: SmallVec<[&'a Rule; 4]>,
     pub checks: SmallVec<[Check<'a>; 4]>,
+    /// How answers tell the numbers that hold for this caller.
+    texts: SmallVec<[&'a PolicyText; 4]>,
     pub names: Names,
     /// Those that are charged when the response is known, and with how much if it does not say.
     later: SmallVec<[Later<'a>; 1]>,
@@ -35,6 +35,8 @@ pub struct Checks<'a> {
     holds: bool,
     /// Whether some let requests go one by one.
     paces: bool,
+    /// Whether some have requests wait until they pass.
+    pub queues: bool,
 }
 
 #[derive(Debug)]
@@ -42,6 +44,7 @@ struct Later<'a> {
     /// Which of the checks.
     check: usize,
     cost: u64,
+    plan: Option<Vec<u8>>,
     limit: &'a RouteLimit,
 }
 
@@ -55,7 +58,7 @@ pub struct Awaited {
 }
 
 impl<'a> Checks<'a> {
-    /// Names the bucket of each of the route's limits.
+    /// Names the bucket of each of the route's limits that applies.
     ///
     /// # Errors
     /// If a limit needs a key that the request lacks, or carries twice.
@@ -64,21 +67,21 @@ impl<'a> Checks<'a> {
         hasher: &BucketHasher,
         shared: &'a Compiled,
         way: &Way<'a>,
-        caller: &Caller,
-        parts: &request::Parts,
-        headers: &HeaderMap,
+        method: &Method,
+        subject: &Subject<'_>,
     ) -> Result<(), Fault> {
-        let host = if shared.counts_host { bare_host(way.host()) } else { Cow::Borrowed("") };
-        let subject = Subject {
-            ip: shared.addresses.counted(caller.ip),
-            route: &way.settings.name,
-            headers,
-            host: &host,
-            query: parts.uri.query(),
-        };
         for applied in way.limits {
             let rule = &shared.limits[applied.rule];
-            let (bucket, name) = match self.name(hasher, rule, &subject) {
+            match applies(rule, subject, method) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) if rule.enforced => return Err(error.into()),
+                Err(_) => {
+                    self.unkeyed.push(rule);
+                    continue;
+                }
+            }
+            let (bucket, name) = match self.name(hasher, rule, subject) {
                 Ok(named) => named,
                 Err(KeyError::Skipped) => continue,
                 Err(error) if rule.enforced => return Err(error.into()),
@@ -88,14 +91,20 @@ impl<'a> Checks<'a> {
                     continue;
                 }
             };
-            let cost = applied.cost.of_request(headers, parts.uri.query());
+            let evidence = &subject.evidence;
+            let cost = applied.cost.of_request(evidence.headers, evidence.query);
             if applied.later {
-                self.later.push(Later { check: self.checks.len(), cost, limit: applied });
+                // Only where it matters: a limit may have other numbers by then.
+                let plan = subject.who.plan.as_ref().filter(|_| !rule.plans.is_empty());
+                let plan = plan.map(|plan| plan.to_vec());
+                self.later.push(Later { check: self.checks.len(), cost, plan, limit: applied });
             }
-            let policy = &rule.limit.policy;
+            let (policy, text) = rule.numbers(bucket, subject.who.plan.as_deref());
             self.holds |= policy.is_held();
             self.paces |= matches!(policy, Policy::LeakyBucket(_));
+            self.queues |= matches!(rule.limit.strategy, Strategy::Queue { .. });
             self.rules.push(rule);
+            self.texts.push(text);
             self.checks.push(Check {
                 name,
                 on_error: rule.limit.on_error,
@@ -135,8 +144,8 @@ impl<'a> Checks<'a> {
 
     /// What rate headers are made of: limits that only watch are not told.
     pub fn applied(&self) -> impl Iterator<Item = Applied<'_>> + Clone {
-        let pairs = self.rules.iter().zip(&self.checks).filter(|(_, check)| check.decided);
-        pairs.map(|(rule, check)| Applied { text: &rule.policy_text, check })
+        let pairs = self.texts.iter().zip(&self.checks).filter(|(_, check)| check.decided);
+        pairs.map(|(text, check)| Applied { text, check })
     }
 
     /// The limits that refused, the one that holds out longest first.
@@ -269,7 +278,8 @@ impl<'a> Checks<'a> {
         let later = self.later.iter().filter(admitted).map(|later| {
             let check = Check { cost: later.cost, ..self.checks[later.check] };
             let charge = Lasting::of(&check, &self.names);
-            Due { charge, cost: later.limit.cost.clone(), rule: later.limit.rule }
+            let (cost, plan) = (later.limit.cost.clone(), later.plan.clone());
+            Due { charge, cost, plan, rule: later.limit.rule }
         });
         Some((held.map(|check| Lasting::of(check, &self.names)).collect(), later.collect()))
     }
@@ -287,6 +297,16 @@ impl<'a> Checks<'a> {
     fn pairs(&self) -> impl Iterator<Item = (&'a Rule, &Check<'a>)> + Clone {
         self.rules.iter().copied().zip(&self.checks)
     }
+}
+
+/// Whether a limit is meant for a request.
+fn applies(rule: &Rule, subject: &Subject<'_>, method: &Method) -> Result<bool, KeyError> {
+    for condition in &rule.limit.when {
+        if !condition.holds(subject, method)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether a limit stands in the way of its request.

@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use http::{HeaderName, HeaderValue, header};
 use prometheus::IntGauge;
 
-use crate::caller::Addresses;
+use crate::caller::identity::Wanted;
+use crate::caller::jwt::Verifier;
+use crate::caller::{Access, Addresses, Identity};
 use crate::config::Settings;
 use crate::config::settings::{Route, StoreKind};
-use crate::limit::{Cost, Limit, Mode, Policy, Source, Strategy};
+use crate::limit::{Cost, Limit, Mode, Policy, Source, Strategy, What};
 use crate::respond::rate_headers::PolicyText;
 use crate::respond::refusal::RefusalText;
 use crate::route::Table;
-use crate::store::BucketHasher;
+use crate::rulings::Rulings;
 use crate::store::redis::name;
-use crate::telemetry::{Lines, Metrics};
+use crate::store::{BucketHasher, BucketId};
+use crate::telemetry::{CallerNames, Lines, Metrics};
 
 /// What all workers share of one configuration.
 #[derive(Debug)]
@@ -24,18 +28,70 @@ pub struct Compiled {
     pub addresses: Addresses,
     /// Those of the configuration, in its order, and then their candidates.
     pub limits: Vec<Rule>,
-    /// For each route what applies to it.
+    /// For each route what applies to it, and what has to be known of its callers.
     pub applied: Vec<Vec<RouteLimit>>,
+    pub needs: Vec<Needs>,
+    pub identity: Identity,
+    /// Who can tell which tokens are to be believed.
+    pub verifier: Option<Arc<Verifier>>,
+    /// Whether a request without such a token gets no further.
+    pub token_required: bool,
+    /// Who is never limited, and who never gets in: as the configuration says, and as operators have
+    /// decided. Empty if that is nobody.
+    pub access: Vec<Arc<Access>>,
     /// Whether requests may be marked as degraded, which is not for a client to do.
     pub degrades: bool,
-    /// The headers that limits count by.
+    /// The headers that callers are told apart by.
     pub counted: Vec<HeaderName>,
     /// Those of them that have a `_`, written with `-`.
     pub doubles: Vec<String>,
     /// Whether the host is one of them.
     pub counts_host: bool,
+    /// How logs name callers.
+    pub names: CallerNames,
     pub metrics: Metrics,
     pub access_log: Option<Lines>,
+}
+
+/// What has to be found out about a request before its limits are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needs {
+    pub who: Wanted,
+    /// A token, if it has one.
+    pub token: bool,
+    /// The beginning of its body, if that is a form.
+    pub form: bool,
+}
+
+impl Needs {
+    fn add(&mut self, source: &Source, identity: &Identity) {
+        match source {
+            Source::User => self.who.user = true,
+            Source::Client => self.who.client = true,
+            Source::Tenant => self.who.tenant = true,
+            Source::Plan => self.who.plan = true,
+            _ => {}
+        }
+        for source in identity.sources(source) {
+            self.token |= matches!(source, Source::Jwt(_));
+            self.form |= matches!(source, Source::Form(_));
+        }
+    }
+
+    /// A plan or tenant may be that of a client.
+    fn add_plan(&mut self, identity: &Identity) {
+        for source in [Source::Plan, Source::Client] {
+            self.add(&source, identity);
+        }
+    }
+}
+
+/// What a configuration is served with besides its settings.
+#[derive(Debug, Clone, Default)]
+pub struct Outside {
+    pub verifier: Option<Arc<Verifier>>,
+    pub access: Option<Arc<Access>>,
+    pub rulings: Rulings,
 }
 
 /// A limit on a route.
@@ -62,10 +118,22 @@ pub struct Rule {
     pub enforced: bool,
     pub policy_text: PolicyText,
     pub refusal_text: RefusalText,
+    /// For callers of a plan.
+    pub plans: Vec<Plan>,
+    /// For single callers, as operators have decided.
+    pub overrides: HashMap<BucketId, Plan>,
     /// Requests that wait because of it.
     pub waiting: IntGauge,
     /// Its name as a header's value.
     pub mark: HeaderValue,
+}
+
+/// Other numbers of a limit.
+#[derive(Debug)]
+pub struct Plan {
+    pub name: Vec<u8>,
+    pub policy: Policy,
+    pub policy_text: PolicyText,
 }
 
 impl Compiled {
@@ -75,7 +143,12 @@ impl Compiled {
         hasher: &BucketHasher,
         metrics: &Metrics,
         access_log: Option<Lines>,
+        outside: Outside,
     ) -> Self {
+        let identity = Identity::new(&settings.identity);
+        let addresses = Addresses::new(&settings.identity);
+        let decided = outside.rulings.access().map(Arc::new);
+        let access: Vec<Arc<Access>> = outside.access.into_iter().chain(decided).collect();
         let shared = match &settings.store.kind {
             StoreKind::Memory => None,
             StoreKind::Redis(redis) => Some(redis.prefix.as_str()),
@@ -85,7 +158,11 @@ impl Compiled {
         let limits = settings.limits.iter().chain(candidates.iter().map(|(_, limit)| limit));
         let limits: Vec<Rule> = limits
             .enumerate()
-            .map(|(index, limit)| Rule::new(index, limit, hasher, shared, metrics))
+            .map(|(index, limit)| {
+                let mut rule = Rule::new(index, limit, hasher, shared, metrics);
+                rule.overrides = overrides(&rule, hasher, &addresses, &outside.rulings);
+                rule
+            })
             .collect();
         let rules_of = |index: usize| {
             let beside = candidates.iter().position(|(of, _)| *of == index);
@@ -96,24 +173,39 @@ impl Compiled {
             enabled.flat_map(|index| rules_of(*index)).map(|rule| limits[rule].on(route)).collect()
         };
         let applied: Vec<Vec<RouteLimit>> = settings.routes.iter().map(applied).collect();
+        let needs = applied.iter().map(|applied| {
+            let rules = applied.iter().map(|it| &limits[it.rule].limit);
+            needs_of(rules, &identity, &access)
+        });
+        let needs: Vec<Needs> = needs.collect();
         let keys = settings.limits.iter().flat_map(|limit| &limit.key.0);
+        let keys = keys.chain(settings.limits.iter().flat_map(asked));
+        let keys = keys.flat_map(|source| identity.sources(source));
+        // Whoever the caller is said to be, nobody but it says so: be it for a plan or a list.
+        let named = [&identity.user, &identity.client, &identity.tenant, &identity.plan];
+        let keys = keys.chain(named.into_iter().flatten());
         let keys = keys.filter_map(|source| match source {
             Source::Header(name) => Some(name.clone()),
             _ => None,
         });
         let costs = applied.iter().flatten().filter_map(|limit| limit.cost.header().cloned());
         let mut counted: Vec<HeaderName> = Vec::new();
-        for name in keys.chain(costs) {
+        let address = settings.identity.address_header.clone();
+        for name in keys.chain(costs).chain(address) {
             if !counted.contains(&name) {
                 counted.push(name);
             }
         }
         Compiled {
             table: Table::new(&settings.routes),
-            addresses: Addresses::new(&settings.identity),
+            addresses,
             degrades: limits.iter().any(Rule::degrades),
             limits,
             applied,
+            needs,
+            verifier: outside.verifier,
+            token_required: settings.identity.jwt.as_ref().is_some_and(|jwt| jwt.required),
+            access,
             doubles: counted
                 .iter()
                 .filter(|name| name.as_str().contains('_'))
@@ -121,6 +213,8 @@ impl Compiled {
                 .collect(),
             counts_host: counted.contains(&header::HOST),
             counted,
+            identity,
+            names: CallerNames { hashed: settings.telemetry.hash_keys },
             metrics: metrics.clone(),
             access_log,
             settings,
@@ -145,10 +239,27 @@ impl Rule {
             enforced: limit.mode == Mode::Enforce && limit.strategy != Strategy::Degrade,
             policy_text: PolicyText::new(limit),
             refusal_text: RefusalText::new(limit),
+            plans: limit.plans.iter().map(|plan| Plan::new(limit, plan)).collect(),
+            overrides: HashMap::new(),
             waiting: waiting(limit, metrics),
             mark: HeaderValue::from_str(&limit.name)
                 .unwrap_or_else(|_| HeaderValue::from_static("yes")),
             limit: limit.clone(),
+        }
+    }
+
+    /// The numbers that hold for a caller, and how answers tell them.
+    #[must_use]
+    pub fn numbers(&self, bucket: BucketId, plan: Option<&[u8]>) -> (&Policy, &PolicyText) {
+        if !self.overrides.is_empty()
+            && let Some(decided) = self.overrides.get(&bucket)
+        {
+            return (&decided.policy, &decided.policy_text);
+        }
+        let of_plan = plan.and_then(|name| self.plans.iter().find(|plan| plan.name == name));
+        match of_plan {
+            Some(plan) => (&plan.policy, &plan.policy_text),
+            None => (&self.limit.policy, &self.policy_text),
         }
     }
 
@@ -163,6 +274,70 @@ impl Rule {
         let cost = route.cost.as_ref().unwrap_or(&self.limit.cost).clone();
         RouteLimit { rule: self.index, later: self.limit.charges_later(&cost), cost }
     }
+}
+
+impl Plan {
+    fn new(limit: &Limit, (name, policy): &(String, Policy)) -> Self {
+        let limit = Limit { policy: *policy, ..limit.clone() };
+        let policy_text = PolicyText::new(&limit);
+        Plan { name: name.clone().into_bytes(), policy: *policy, policy_text }
+    }
+}
+
+/// The buckets of a limit that have numbers of their own.
+fn overrides(
+    rule: &Rule,
+    hasher: &BucketHasher,
+    addresses: &Addresses,
+    rulings: &Rulings,
+) -> HashMap<BucketId, Plan> {
+    let mut overrides = HashMap::new();
+    for (key, policy) in rulings.overrides(&rule.limit) {
+        let mut bucket = hasher.start(rule.prefix);
+        let part = |kind, bytes: &[u8]| bucket.part(kind as u8, bytes);
+        if rule.limit.key.spelled(key, |ip| addresses.counted(ip), part) {
+            let plan = Plan::new(&rule.limit, &(key.to_owned(), policy));
+            overrides.insert(bucket.finish(), plan);
+        }
+    }
+    overrides
+}
+
+/// What a limit asks for besides its key.
+fn asked(limit: &Limit) -> impl Iterator<Item = &Source> {
+    limit.when.iter().filter_map(|condition| match &condition.what {
+        What::Source(source) => Some(source),
+        What::Method => None,
+    })
+}
+
+fn needs_of<'a>(
+    limits: impl Iterator<Item = &'a Limit>,
+    identity: &Identity,
+    access: &[Arc<Access>],
+) -> Needs {
+    let mut needs = Needs::default();
+    for limit in limits {
+        let sources = limit.key.0.iter().chain(asked(limit));
+        for source in sources {
+            needs.add(source, identity);
+            if matches!(source, Source::Tenant | Source::Plan) {
+                needs.add_plan(identity);
+            }
+        }
+        if !limit.plans.is_empty() {
+            needs.add_plan(identity);
+        }
+    }
+    for access in access {
+        if access.names_users() {
+            needs.add(&Source::User, identity);
+        }
+        if access.names_clients() {
+            needs.add(&Source::Client, identity);
+        }
+    }
+    needs
 }
 
 /// Only limits that have requests wait are a series.
@@ -186,6 +361,8 @@ fn candidate((index, limit): (usize, &Limit)) -> Option<(usize, Limit)> {
         strategy: Strategy::Reject,
         response_headers: false,
         candidate: None,
+        // They have the limit's algorithm, which need not be the candidate's.
+        plans: Vec::new(),
         ..limit.clone()
     };
     Some((index, candidate))

@@ -30,6 +30,8 @@ pub struct Due {
     /// What to charge if the response does not say so itself.
     pub charge: Lasting,
     pub cost: Cost,
+    /// The caller's, if the limit has other numbers for it.
+    pub plan: Option<Vec<u8>>,
     /// An index into the limits, for the outcomes that count.
     pub rule: usize,
 }
@@ -80,8 +82,8 @@ impl Dues {
         let charge = |due: Due| {
             let prefix = live.shared.limits[due.rule].prefix;
             let rule = now.shared.limits.iter().find(|rule| rule.prefix == prefix)?;
-            let charge = due.charge(live, status, headers)?;
-            Some(charge.under(rule.limit.policy))
+            let (policy, _) = rule.numbers(due.charge.bucket(), due.plan.as_deref());
+            Some(due.charge(live, status, headers)?.under(*policy))
         };
         later.into_iter().filter_map(charge).collect()
     }

@@ -8,7 +8,7 @@ use prometheus::local::LocalHistogram;
 
 use super::compiled::Compiled;
 use crate::config::settings::{self, StoreKind, Target};
-use crate::telemetry::{LimitMeter, RouteMeter};
+use crate::telemetry::{AccessMeter, LimitMeter, RouteMeter};
 use crate::upstream::{Servers, Upstream};
 
 #[derive(Debug)]
@@ -18,6 +18,7 @@ pub struct Live {
     pub upstreams: Vec<Upstream>,
     /// One for each of [`Compiled::limits`].
     pub limit_meters: Vec<LimitMeter>,
+    pub access_meter: AccessMeter,
     pub decision_seconds: LocalHistogram,
     /// Decisions that this node took alone.
     pub alone_seconds: LocalHistogram,
@@ -74,6 +75,7 @@ impl Live {
             routes: settings.routes.iter().map(live).collect(),
             upstreams: upstreams.map(|it| Upstream::new(it, servers, &metrics)).collect(),
             limit_meters: rules.map(|rule| LimitMeter::new(&rule.limit, &metrics)).collect(),
+            access_meter: AccessMeter::new(&metrics),
             decision_seconds: decisions(kind),
             alone_seconds: decisions("local"),
             unrouted: Rc::new(RouteMeter::new(NO_ROUTE, &metrics)),
@@ -84,6 +86,7 @@ impl Live {
     /// Adds what was counted here to the metrics everybody sees.
     pub fn flush_meters(&self) {
         self.unrouted.flush();
+        self.access_meter.flush();
         self.decision_seconds.flush();
         self.alone_seconds.flush();
         self.limit_meters.iter().for_each(LimitMeter::flush);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderValue, Method, header, request};
 
-use super::compiled::RouteLimit;
+use super::compiled::{Needs, RouteLimit};
 use super::live::{Live, LiveRoute};
 use crate::config::settings;
 use crate::forward::headers::has_passed;
@@ -17,6 +17,7 @@ pub struct Way<'a> {
     pub settings: &'a settings::Route,
     /// What applies to the route.
     pub limits: &'a [RouteLimit],
+    pub needs: Needs,
     /// Path and query as the upstream will see them.
     pub target: Cow<'a, str>,
     host: Option<HeaderValue>,
@@ -77,8 +78,8 @@ impl<'a> Way<'a> {
             }
         };
         let settings = &live.shared.settings.routes[index];
-        let limits = &*live.shared.applied[index];
-        Ok(Way { route, settings, limits, target, host: host_value, has_via })
+        let (limits, needs) = (&*live.shared.applied[index], live.shared.needs[index]);
+        Ok(Way { route, settings, limits, needs, target, host: host_value, has_via })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use http::{HeaderMap, HeaderName, StatusCode};
 
-use super::key::query_values;
+use super::source::query_values;
 
 /// What one request costs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,27 +3,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName, header};
-use smallvec::SmallVec;
+use super::source::{Source, Subject, cut, unpercent};
 
 /// The sources of a key, in the order written. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(pub Vec<Source>);
-
-/// One part of a key.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// The caller's address; IPv6 by prefix.
-    Ip,
-    /// The name of the route that matched.
-    Route,
-    /// The same for every request.
-    Global,
-    Header(HeaderName),
-    /// A parameter of the query, percent-decoded.
-    Query(String),
-    Cookie(String),
-}
 
 /// What a limit does when a part of its key is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,18 +22,6 @@ pub enum Missing {
     Shared,
 }
 
-/// Where the parts of a key are looked up.
-#[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
-    /// Already cut to the prefix that counts.
-    pub ip: IpAddr,
-    pub route: &'a str,
-    pub headers: &'a HeaderMap,
-    /// The host in one spelling. Only needed where a limit counts by it.
-    pub host: &'a str,
-    pub query: Option<&'a str>,
-}
-
 /// Why a request has no key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
@@ -61,9 +33,11 @@ pub enum KeyError {
     /// Gateway and upstream might each believe another one.
     #[error("the request carries more than one {0}")]
     Ambiguous(Source),
+    #[error("the request's body is too long to find all of {0} in it")]
+    Unseen(Source),
 }
 
-/// Tells parts apart that hold the same bytes.
+/// Tells parts apart that hold the same bytes. Buckets are named by these numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Part {
@@ -73,6 +47,13 @@ pub enum Part {
     Query = 4,
     Cookie = 5,
     Absent = 6,
+    User = 7,
+    Client = 8,
+    Tenant = 9,
+    Plan = 10,
+    Jwt = 11,
+    Basic = 12,
+    Form = 13,
 }
 
 impl Key {
@@ -102,7 +83,64 @@ impl Key {
     }
 }
 
+impl Key {
+    /// Hands the parts of a key to `sink` that somebody has written down: the values of its
+    /// sources, with commas between them; `%2c` is a comma in one of them. False if there are not
+    /// as many as the key has sources, or one is no address that has to be. `cut` is what counts of
+    /// an address.
+    pub fn spelled(
+        &self,
+        text: &str,
+        cut_ip: impl Fn(IpAddr) -> IpAddr,
+        mut sink: impl FnMut(Part, &[u8]),
+    ) -> bool {
+        let sources = self.0.iter().filter(|source| **source != Source::Global);
+        let texts: Vec<&str> = text.split(',').collect();
+        if self.0.contains(&Source::Global) {
+            return text == "global";
+        }
+        if texts.len() != sources.clone().count() {
+            return false;
+        }
+        for (source, text) in sources.zip(texts) {
+            let value = unpercent(text);
+            let Some(part) = source.part() else { return false };
+            if part != Part::Ip {
+                sink(part, &value);
+                continue;
+            }
+            let ip = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
+            let Some(ip) = ip.map(|ip: IpAddr| ip.to_canonical()) else { return false };
+            let ip = match source {
+                Source::IpPrefix(bits) => cut(ip, *bits),
+                _ => cut_ip(ip),
+            };
+            feed_ip(ip, &mut sink);
+        }
+        true
+    }
+}
+
 impl Source {
+    /// What its part of a key is called.
+    fn part(&self) -> Option<Part> {
+        Some(match self {
+            Source::Ip | Source::IpPrefix(_) => Part::Ip,
+            Source::Route => Part::Route,
+            Source::Global => return None,
+            Source::User => Part::User,
+            Source::Client => Part::Client,
+            Source::Tenant => Part::Tenant,
+            Source::Plan => Part::Plan,
+            Source::Header(_) => Part::Header,
+            Source::Query(_) => Part::Query,
+            Source::Cookie(_) => Part::Cookie,
+            Source::Jwt(_) => Part::Jwt,
+            Source::BasicUser => Part::Basic,
+            Source::Form(_) => Part::Form,
+        })
+    }
+
     /// Whether the subject has this part.
     fn feed(
         &self,
@@ -111,60 +149,23 @@ impl Source {
     ) -> Result<bool, KeyError> {
         match self {
             Source::Ip => feed_ip(subject.ip, sink),
-            Source::Route => sink(Part::Route, subject.route.as_bytes()),
+            Source::IpPrefix(bits) => feed_ip(cut(subject.whole_ip, *bits), sink),
             Source::Global => {}
-            // One host has many spellings, and a route takes them all.
-            Source::Header(name) if *name == header::HOST => {
-                if subject.host.is_empty() {
-                    return Ok(false);
-                }
-                sink(Part::Header, subject.host.as_bytes());
-            }
-            Source::Header(name) => {
-                let mut values = subject.headers.get_all(name).iter();
-                let (first, second) = (values.next(), values.next());
-                if second.is_some() {
-                    return Err(KeyError::Ambiguous(self.clone()));
-                }
-                let value = first.map_or(&b""[..], |value| value.as_bytes());
-                if value.is_empty() {
-                    return Ok(false);
-                }
-                sink(Part::Header, value);
-            }
-            Source::Query(name) => {
-                let Some(value) = self.only(query_values(subject.query, name))? else {
-                    return Ok(false);
-                };
-                sink(Part::Query, &value);
-            }
-            Source::Cookie(name) => {
-                let lines = subject.headers.get_all(header::COOKIE).iter();
-                let crumbs = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b';'));
-                let values = crumbs.filter_map(|crumb| {
-                    let rest = crumb.trim_ascii().strip_prefix(name.as_bytes())?;
-                    let value = rest.trim_ascii_start().strip_prefix(b"=")?.trim_ascii();
-                    // RFC 6265 section 4.1.1: quotes around a value are no part of it.
-                    let quoted = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\""));
-                    Some(quoted.unwrap_or(value))
-                });
-                let Some(value) = self.only(values)? else { return Ok(false) };
-                sink(Part::Cookie, value);
-            }
+            _ => return self.feed_text(subject, sink),
         }
         Ok(true)
     }
 
-    /// The one value there is. The same value said twice is still one.
-    fn only<T: AsRef<[u8]>>(
+    fn feed_text(
         &self,
-        mut values: impl Iterator<Item = T>,
-    ) -> Result<Option<T>, KeyError> {
-        let Some(first) = values.next() else { return Ok(None) };
-        if values.any(|other| other.as_ref() != first.as_ref()) {
-            return Err(KeyError::Ambiguous(self.clone()));
+        subject: &Subject<'_>,
+        sink: &mut impl FnMut(Part, &[u8]),
+    ) -> Result<bool, KeyError> {
+        let value = self.value(subject)?;
+        if let (Some(part), Some(value)) = (self.part(), &value) {
+            sink(part, value);
         }
-        Ok(Some(first).filter(|value| !value.as_ref().is_empty()))
+        Ok(value.is_some())
     }
 }
 
@@ -172,53 +173,6 @@ fn feed_ip(ip: IpAddr, sink: &mut impl FnMut(Part, &[u8])) {
     match ip {
         IpAddr::V4(ip) => sink(Part::Ip, &ip.octets()),
         IpAddr::V6(ip) => sink(Part::Ip, &ip.octets()),
-    }
-}
-
-/// The values of a parameter, decoded.
-pub(super) fn query_values<'a>(
-    query: Option<&'a str>,
-    name: &'a str,
-) -> impl Iterator<Item = SmallVec<[u8; 64]>> + 'a {
-    let pairs = query.unwrap_or_default().split('&');
-    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let values = pairs.filter(|pair| *unescape(pair.0) == *name.as_bytes());
-    values.map(|pair| unescape(pair.1))
-}
-
-/// Undoes percent-escapes and plus signs, so that every spelling of a value is one key. What is
-/// no escape stays as it is.
-fn unescape(text: &str) -> SmallVec<[u8; 64]> {
-    let bytes = text.as_bytes();
-    let mut plain = SmallVec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex =
-            |offset: usize| bytes.get(at + offset).and_then(|&digit| (digit as char).to_digit(16));
-        match (bytes[at], hex(1), hex(2)) {
-            (b'%', Some(high), Some(low)) => {
-                plain.push((high << 4 | low) as u8);
-                at += 3;
-                continue;
-            }
-            (b'+', ..) => plain.push(b' '),
-            (byte, ..) => plain.push(byte),
-        }
-        at += 1;
-    }
-    plain
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Ip => f.write_str("ip"),
-            Source::Route => f.write_str("route"),
-            Source::Global => f.write_str("global"),
-            Source::Header(name) => write!(f, "header:{name}"),
-            Source::Query(name) => write!(f, "query:{name}"),
-            Source::Cookie(name) => write!(f, "cookie:{name}"),
-        }
     }
 }
 
@@ -234,8 +188,9 @@ impl fmt::Display for Key {
 
 #[cfg(test)]
 mod tests {
+    use super::super::source::{Evidence, Form, Identities};
     use super::*;
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderName, HeaderValue};
 
     type Parts = Result<Vec<(u8, Vec<u8>)>, KeyError>;
 
@@ -246,7 +201,9 @@ mod tests {
             map.append(name, HeaderValue::from_str(value).unwrap());
         }
         let ip = IpAddr::from([1, 2, 3, 4]);
-        let subject = Subject { ip, route: "r", headers: &map, host: "a", query: Some(query) };
+        let (headers, query, who) = (&map, Some(query), &Identities::default());
+        let evidence = Evidence { headers, host: "a", query, form: Form::NONE, claims: None };
+        let subject = Subject { ip, whole_ip: ip, route: "r", evidence, who };
         let mut parts = Vec::new();
         Key(vec![source])
             .parts(&subject, missing, |part, bytes| parts.push((part as u8, bytes.to_vec())))
@@ -264,6 +221,22 @@ mod tests {
         assert_eq!(got(Missing::Shared), Ok(vec![(Part::Absent as u8, vec![])]));
         assert_eq!(got(Missing::Skip), Err(KeyError::Skipped));
         assert_eq!(got(Missing::Deny), Err(KeyError::Missing(header())));
+    }
+
+    #[test]
+    fn a_prefix_cuts_the_whole_address() {
+        let whole_ip: IpAddr = "2001:db8:1:2::3".parse().unwrap();
+        let (ip, headers) = (cut(whole_ip, 64), &HeaderMap::new());
+        let evidence = Evidence { headers, host: "", query: None, form: Form::NONE, claims: None };
+        let subject = Subject { ip, whole_ip, route: "r", evidence, who: &Identities::default() };
+        let fed = |source| {
+            let mut fed = Vec::new();
+            let sink = |_, bytes: &[u8]| fed = bytes.to_vec();
+            Key(vec![source]).parts(&subject, Missing::Deny, sink).map(|()| fed[..10].to_vec())
+        };
+        let octets = |end| Ok([0x20, 1, 0x0d, 0xb8, 0, 1, 0, end, 0, 0].to_vec());
+        assert_eq!(fed(Source::Ip), octets(2));
+        assert_eq!(fed(Source::IpPrefix(48)), octets(0));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, interval};
 use tower::Service;
@@ -31,7 +30,7 @@ use crate::respond::{Answer, Fault};
 /// is closed instead.
 const DISCARD: u64 = 64 * 1024;
 /// While draining, a connection without a request gets this long to send one more.
-const GRACE: Duration = Duration::from_secs(1);
+pub(super) const GRACE: Duration = Duration::from_secs(1);
 /// How far a client may pipeline ahead of the answers.
 const AHEAD: usize = 64 * 1024;
 /// How often it is looked whether one has left who has sent so much before.
@@ -61,6 +60,16 @@ impl Control {
         self.wake();
     }
 
+    /// Has the task that asks woken by what it is told. Its waker never changes, so it is kept once
+    /// and not with every poll.
+    pub(super) async fn attend(&self) {
+        poll_fn(|cx| {
+            *self.waker.borrow_mut() = Some(cx.waker().clone());
+            Poll::Ready(())
+        })
+        .await;
+    }
+
     /// What serves the connection.
     pub fn is_served_by(&self, task: AbortHandle) {
         let _ = self.task.set(task);
@@ -86,7 +95,7 @@ pub type ServerSettings = RefCell<Rc<settings::Server>>;
 /// Serves one connection to its end. `complained` hears of requests that could not be read and
 /// so never reached the service.
 pub async fn serve<S>(
-    stream: TcpStream,
+    wire: Wire,
     settings: &ServerSettings,
     (control, peer): (&Control, &Peer),
     mut service: S,
@@ -94,13 +103,7 @@ pub async fn serve<S>(
 ) where
     S: Service<Request<Body>, Response = Answer, Error = Infallible>,
 {
-    // The task's waker never changes, so it is kept once and not with every poll.
-    poll_fn(|cx| {
-        *control.waker.borrow_mut() = Some(cx.waker().clone());
-        Poll::Ready(())
-    })
-    .await;
-    let inbound = Rc::new(RefCell::new(Inbound::new(Wire::new(stream))));
+    let inbound = Rc::new(RefCell::new(Inbound::new(wire)));
     let current = settings.borrow().clone();
     let mut connection = Connection { inbound, settings: current, control, peer };
     let end = connection.run(settings, &mut service, complained).await;

@@ -16,9 +16,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::connection::{Control, ServerSettings, serve};
+use super::proxy_protocol;
 use crate::caller::Peer;
 use crate::config::settings;
 use crate::gateway::{Compiled, Gateway};
+use crate::http1::Wire;
 
 /// How often idle upstream connections are looked through.
 const TIDY: Duration = Duration::from_secs(5);
@@ -183,11 +185,22 @@ impl Crew {
                 Ok(stream) => stream,
                 Err(error) => return tracing::warn!(%error, "a connection could not be taken"),
             };
-            let peer = Rc::new(Peer::new(peer));
+            control.attend().await;
+            let mut wire = Wire::new(stream);
+            let mut speaks_for = peer;
+            if gateway.awaits_proxy_header(peer.ip()) {
+                let server = settings.borrow().clone();
+                match proxy_protocol::read(&mut wire, &server, &control).await {
+                    Ok(Some(header)) => speaks_for = header.source.unwrap_or(peer),
+                    Ok(None) => return,
+                    Err(error) => return gateway.note_unintroduced(peer, &error),
+                }
+            }
+            let peer = Rc::new(Peer::new(speaks_for));
             let service =
                 tower::service_fn(|request| gateway.clone().handle(peer.clone(), request));
             let complained = |status| gateway.note_unread(&peer, status);
-            serve(stream, &settings, (&control, &peer), service, complained).await;
+            serve(wire, &settings, (&control, &peer), service, complained).await;
         });
         served.is_served_by(task.abort_handle());
     }

@@ -2,7 +2,9 @@
 
 use std::io::ErrorKind;
 
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
@@ -34,6 +36,10 @@ pub enum Fault {
     Body(#[from] BodyError),
     #[error("{0}")]
     Key(#[from] KeyError),
+    #[error("this caller is not let in")]
+    Denied,
+    #[error("the request carries no token that can be believed")]
+    Unauthorized,
     #[error("the request did not arrive in time")]
     TooSlow,
     #[error("no route matches the request")]
@@ -72,10 +78,13 @@ impl Fault {
             Fault::Head(_) | Fault::Framing(_) | Fault::Path(_) | Fault::Target(_) => {
                 StatusCode::BAD_REQUEST
             }
-            Fault::Body(BodyError::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+            Fault::Body(BodyError::TooLarge) | Fault::Key(KeyError::Unseen(_)) => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             Fault::Body(BodyError::TimedOut) | Fault::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Fault::Body(_) => StatusCode::BAD_REQUEST,
-            Fault::Key(KeyError::Missing(_)) => StatusCode::FORBIDDEN,
+            Fault::Key(KeyError::Missing(_)) | Fault::Denied => StatusCode::FORBIDDEN,
+            Fault::Unauthorized => StatusCode::UNAUTHORIZED,
             Fault::Key(_) => StatusCode::BAD_REQUEST,
             Fault::NoRoute => StatusCode::NOT_FOUND,
             Fault::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
@@ -93,7 +102,9 @@ impl Fault {
     pub fn error(&self) -> &'static str {
         match self {
             Fault::Key(KeyError::Missing(_)) => "missing_key",
-            Fault::Body(BodyError::TooLarge) => "body_too_large",
+            Fault::Denied => "denied",
+            Fault::Unauthorized => "unauthorized",
+            Fault::Body(BodyError::TooLarge) | Fault::Key(KeyError::Unseen(_)) => "body_too_large",
             Fault::Head(_) | Fault::Framing(_) | Fault::Path(_) | Fault::Target(_) => "bad_request",
             Fault::Body(_) | Fault::TooSlow | Fault::Key(_) => "bad_request",
             Fault::NoRoute => "no_route",
@@ -152,6 +163,10 @@ impl Fault {
         if let Fault::Store(_) = self {
             // Recovery is probed several times a second.
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Fault::Unauthorized = self {
+            // RFC 6750 section 3.
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Fault::Method(allowed) = &self {
             let names: Vec<_> = allowed.iter().map(Method::as_str).collect();

@@ -30,6 +30,7 @@ mod outcome;
 mod queue;
 mod refusals;
 pub mod reply;
+mod rulings;
 pub mod script;
 mod session;
 mod shared;

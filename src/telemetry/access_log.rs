@@ -8,7 +8,6 @@ use http::{StatusCode, request};
 use serde::Serialize;
 
 use super::lines::{self, Lines};
-use crate::caller::Peer;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -49,7 +48,7 @@ struct Line<'a> {
 impl Entry {
     /// Starts an entry and gives the request an id: its own, if that is harmless, or a new one.
     #[must_use]
-    pub fn begin(log: &Lines, peer: &Peer, parts: &mut request::Parts) -> Box<Self> {
+    pub fn begin(log: &Lines, client: String, parts: &mut request::Parts) -> Box<Self> {
         let said = parts.headers.get(&X_REQUEST_ID).and_then(|id| id.to_str().ok());
         let request_id = said.filter(|id| is_harmless(id)).map_or_else(new_id, str::to_owned);
         set_id(&mut parts.headers, &request_id);
@@ -58,7 +57,7 @@ impl Entry {
         Box::new(Entry {
             log: log.clone(),
             request_id,
-            client: peer.text.clone(),
+            client,
             method: parts.method.to_string(),
             host: host.unwrap_or_default().to_owned(),
             path: path[..path.floor_char_boundary(MAX_PATH)].to_owned(),
@@ -68,11 +67,11 @@ impl Entry {
 
     /// An entry for a request that could not be read.
     #[must_use]
-    pub fn unread(log: &Lines, peer: &Peer) -> Box<Self> {
+    pub fn unread(log: &Lines, client: String) -> Box<Self> {
         Box::new(Entry {
             log: log.clone(),
             request_id: new_id(),
-            client: peer.text.clone(),
+            client,
             method: String::new(),
             host: String::new(),
             path: String::new(),

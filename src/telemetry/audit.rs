@@ -41,7 +41,30 @@ pub enum Event<'a> {
         seconds: f64,
     },
     /// A reload has put another configuration in force, or the same one again.
-    ConfigUpdated { routes: usize, limits: usize },
+    ConfigUpdated {
+        routes: usize,
+        limits: usize,
+    },
+    /// An operator has decided something about a caller.
+    OverrideSet {
+        limit: &'a str,
+        key: &'a str,
+        seconds: u64,
+        reason: Option<&'a str>,
+    },
+    WhitelistAdded {
+        who: &'a str,
+        seconds: u64,
+        reason: Option<&'a str>,
+    },
+    DenylistAdded {
+        who: &'a str,
+        seconds: u64,
+        reason: Option<&'a str>,
+    },
+    RulingRemoved {
+        what: &'a str,
+    },
 }
 
 /// An event as it is written.
@@ -58,6 +81,10 @@ enum Written<'a> {
     StoreDegraded { reason: &'a str, detail: &'a str, on_error: &'a str },
     StoreRecovered { seconds: f64 },
     RateLimitConfigUpdated { routes: usize, limits: usize },
+    OverrideSet { limit: &'a str, key: &'a str, seconds: u64, reason: Option<&'a str> },
+    RateLimitWhitelistAdded { who: &'a str, seconds: u64, reason: Option<&'a str> },
+    RateLimitDenylistAdded { who: &'a str, seconds: u64, reason: Option<&'a str> },
+    RulingRemoved { what: &'a str },
 }
 
 impl Audit {
@@ -101,6 +128,16 @@ fn written<'a>(event: &Event<'a>) -> Written<'a> {
         Event::ConfigUpdated { routes, limits } => {
             Written::RateLimitConfigUpdated { routes, limits }
         }
+        Event::OverrideSet { limit, key, seconds, reason } => {
+            Written::OverrideSet { limit, key, seconds, reason }
+        }
+        Event::WhitelistAdded { who, seconds, reason } => {
+            Written::RateLimitWhitelistAdded { who, seconds, reason }
+        }
+        Event::DenylistAdded { who, seconds, reason } => {
+            Written::RateLimitDenylistAdded { who, seconds, reason }
+        }
+        Event::RulingRemoved { what } => Written::RulingRemoved { what },
     }
 }
 

@@ -147,6 +147,46 @@ impl Drop for LimitMeter {
     }
 }
 
+/// What `[access]` said of a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admittance {
+    Allowed,
+    Denied,
+}
+
+/// Callers that no limit was asked about.
+#[derive(Debug)]
+pub struct AccessMeter {
+    allowed: LocalIntCounter,
+    denied: LocalIntCounter,
+}
+
+impl AccessMeter {
+    #[must_use]
+    pub fn new(metrics: &Metrics) -> Self {
+        let counter = |name| metrics.access.with_label_values(&[name]).local();
+        AccessMeter { allowed: counter("allowed"), denied: counter("denied") }
+    }
+
+    pub fn count(&self, admittance: Admittance) {
+        match admittance {
+            Admittance::Allowed => self.allowed.inc(),
+            Admittance::Denied => self.denied.inc(),
+        }
+    }
+
+    pub fn flush(&self) {
+        self.allowed.flush();
+        self.denied.flush();
+    }
+}
+
+impl Drop for AccessMeter {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
 /// Measures one request, and writes it down when it is dropped: with the end of the answer's body,
 /// or wherever the request was given up.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ pub struct Metrics {
     registry: Registry,
     pub requests: IntCounterVec,
     pub decisions: IntCounterVec,
+    pub access: IntCounterVec,
     pub decision_seconds: HistogramVec,
     pub request_seconds: HistogramVec,
     pub upstream_seconds: HistogramVec,
@@ -29,6 +30,7 @@ pub struct Metrics {
     pub buckets_overflow: IntGauge,
     pub connections: IntGauge,
     pub turned_away: IntCounter,
+    pub proxy_header_errors: IntCounter,
     pub reloads: IntCounterVec,
 }
 
@@ -71,6 +73,12 @@ impl Metrics {
                 "weir_decisions_total",
                 "What each limit said of the requests it applied to.",
                 &["limit", "outcome"],
+            ),
+            access: counters(
+                &registry,
+                "weir_access_total",
+                "Requests of callers that are never limited, or never get in.",
+                &["action"],
             ),
             decision_seconds: histograms(
                 &registry,
@@ -131,6 +139,11 @@ impl Metrics {
                 &registry,
                 "weir_connections_turned_away_total",
                 "Connections for which there was no room.",
+            ),
+            proxy_header_errors: counter(
+                &registry,
+                "weir_proxy_header_errors_total",
+                "Connections closed because they did not begin with a good PROXY header.",
             ),
             connections: gauge(&registry, "weir_connections", "Client connections open."),
             reloads: counters(

@@ -1,6 +1,7 @@
 //! The command line: `check`, help, and what is said about bad usage.
 
-use std::process::Output;
+use std::io::Write as _;
+use std::process::{Output, Stdio};
 
 use crate::support::gateway::program;
 use crate::support::{Config, Scratch};
@@ -72,7 +73,7 @@ fn all_faults_are_told_together() {
 #[test]
 fn the_shipped_configurations_are_good() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
-    for name in ["config.toml", "reference.toml"] {
+    for name in ["config.toml", "reference.toml", "examples/oauth.toml"] {
         let output = program().arg("check").arg(format!("{folder}/{name}")).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{name}:\n{}", all(&output));
         assert!(all(&output).contains("route"), "{name} is summed up");
@@ -84,7 +85,7 @@ fn help_and_version_are_there() {
     let output = program().arg("--help").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let said = all(&output);
-    for word in ["run", "check", "--config", "Usage"] {
+    for word in ["run", "check", "hash-key", "--config", "Usage"] {
         assert!(said.contains(word), "no {word} in:\n{said}");
     }
     let output = program().arg("--version").output().unwrap();
@@ -100,8 +101,59 @@ fn bad_usage_is_a_2() {
         &["run", "--config"],
         &["check", "a", "b"],
         &["--config", "x.toml", "check"],
+        // A key on the command line is seen by others.
+        &["hash-key", "0123456789abcdef"],
     ] {
         let output = program().args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", all(&output));
+    }
+}
+
+fn hash_key(input: &[u8]) -> (Option<i32>, String) {
+    let mut command = program();
+    command.arg("hash-key").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), all(&output))
+}
+
+#[test]
+fn a_key_is_hashed_from_standard_input() {
+    // FIPS 180-2, appendix B.2.
+    let key = b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq".to_vec();
+    let hash = "sha256:248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1\n";
+    for end in [&b""[..], b"\n", b"\r\n"] {
+        let said = hash_key(&[&key, end].concat());
+        assert_eq!(said, (Some(0), hash.to_owned()));
+    }
+}
+
+#[test]
+fn what_is_no_key_is_not_hashed_and_not_repeated() {
+    for (input, expected) in [
+        (&b""[..], "there is no key on standard input"),
+        (b"hunter2\n", "fewer than 16 characters"),
+        (b"hunter2hunter2hunter2\nhunter2\n", "more than one line"),
+        (b" hunter2hunter2hunter2", "spaces around it"),
+        (b"hunter2hunter2hunter2\xff", "not valid UTF-8"),
+    ] {
+        let (code, said) = hash_key(input);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(expected) && !said.contains("hunter2"), "{said}");
+    }
+}
+
+#[test]
+fn a_new_key_comes_with_its_hash() {
+    let output = program().args(["hash-key", "--new"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("weir_"), "{} lines", lines.len());
+    assert_eq!(hash_key(lines[0].as_bytes()), (Some(0), format!("{}\n", lines[1])));
+    let output = program().args(["hash-key", "--help"]).output().unwrap();
+    let said = all(&output);
+    for word in ["standard input", "--new", "[[clients]]", "key_hash"] {
+        assert!(said.contains(word), "no {word} in:\n{said}");
     }
 }

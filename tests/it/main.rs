@@ -16,9 +16,18 @@ mod pipelining;
 mod slow;
 
 // Which route it takes, who it counts as, whether it may pass.
+mod access;
+mod addresses;
+mod api_keys;
+mod callers;
+mod forms;
 mod identity;
 mod limits;
+mod oauth;
+mod proxy_protocol;
 mod routing;
+mod token_keys;
+mod tokens;
 
 // What a limit can do: how it counts, what it charges, what becomes of those it does not admit.
 mod algorithms;
@@ -47,10 +56,13 @@ mod curl;
 
 // Running it.
 mod admin;
+mod admin_token;
 mod audit;
 mod cli;
 mod lifecycle;
+mod names;
 mod reload;
+mod rulings;
 mod snapshot;
 
 // Many gateways that share one store.
@@ -64,6 +76,7 @@ mod redis_operation;
 mod redis_places;
 mod redis_refusals;
 mod redis_regression;
+mod redis_rulings;
 mod redis_sentinel;
 
 // The servers that the tests of a shared store start.

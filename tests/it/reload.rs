@@ -5,7 +5,7 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use crate::support::{Config, Scratch, Upstream, Weir, get, post, wait_until};
+use crate::support::{Config, Scratch, Upstream, Weir, get, get_with, post, wait_until};
 
 fn with_burst(upstream: &Upstream, burst: u32) -> Config {
     Config::to(upstream).limit(&format!("key = \"ip\"\nrate = \"1/hour\"\nburst = {burst}"))
@@ -274,4 +274,31 @@ fn new_bounds_of_a_head_hold_for_the_next_request_of_an_open_connection() {
         weir.reload(&config(&format!("idle_timeout = \"60s\"\n{bound}")));
         assert_eq!(client.ask(request).status, status, "{bound}");
     }
+}
+
+#[test]
+fn files_that_the_configuration_names_are_watched() {
+    let upstream = Upstream::ok();
+    let scratch = Scratch::new();
+    // SHA-256 of `0123456789abcdef`.
+    let hash = "sha256:9f9f5111f7b27a781f1f1ddde5ebc2dd2b796bfc7365c9c28b548e564176929f";
+    let client = format!("[[clients]]\nid = \"a\"\nkey_hash = \"{hash}\"\n");
+    let clients = scratch.file("clients.toml", "");
+    let denied = scratch.file("deny.txt", "");
+    let limit = "key = \"client\"\nrate = \"1000/second\"\nmissing = \"deny\"";
+    let weir = Weir::start(&Config::to(&upstream).limit(limit).also(&format!(
+        "[identity]\nclient = \"header:x-api-key\"\nclients_file = {clients:?}\n\
+         [access]\ndeny = {{ files = [{denied:?}] }}\n"
+    )));
+    let status = || weir.ask(get_with("/", "X-Api-Key: 0123456789abcdef\r\n")).status;
+    assert_eq!(status(), 403);
+    std::fs::write(&clients, &client).unwrap();
+    wait_until("the client is known", || status() == 200);
+    // A file with faults changes nothing, and does not stand in the way of a good one.
+    std::fs::write(&clients, "[[clients]]\nid = 5\n").unwrap();
+    wait_until("it is complained about", || weir.said().contains("clients.toml:2:6: `id` must be"));
+    assert_eq!(status(), 200);
+    std::fs::write(&clients, client.replace("\"a\"", "\"b\"")).unwrap();
+    std::fs::write(&denied, "client:b\n").unwrap();
+    wait_until("the client is denied", || status() == 403);
 }

@@ -9,6 +9,7 @@ use super::upstream::Upstream;
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     server: String,
+    admin: String,
     store: String,
     upstream: Option<String>,
     limit: Option<String>,
@@ -32,6 +33,7 @@ impl Config {
         let limit = "key = \"ip\"\nrate = \"1/second\"\nburst = 5\n".to_owned();
         Config {
             server: String::new(),
+            admin: String::new(),
             store: String::new(),
             upstream: None,
             limit: Some(limit),
@@ -51,6 +53,18 @@ impl Config {
         self.server += lines;
         self.server += "\n";
         self
+    }
+
+    /// Adds lines to `[admin]`.
+    pub(crate) fn admin(mut self, lines: &str) -> Config {
+        self.admin += lines;
+        self.admin += "\n";
+        self
+    }
+
+    /// Lets whoever has [`TOKEN`](super::gateway::TOKEN) decide about callers.
+    pub(crate) fn operated(self) -> Config {
+        self.admin("token_env = \"WEIR_TEST_TOKEN\"")
     }
 
     /// Adds lines to `[store]`.
@@ -123,7 +137,9 @@ impl Config {
             if self.server.contains("listen =") { "" } else { "listen = \"127.0.0.1:0\"\n" };
         let workers = if self.server.contains("workers") { "" } else { "workers = 2\n" };
         let mut text = format!("[server]\n{listen}{workers}{}\n", self.server);
-        text += "[admin]\nlisten = \"127.0.0.1:0\"\n\n";
+        let listen =
+            if self.admin.contains("listen =") { "" } else { "listen = \"127.0.0.1:0\"\n" };
+        text += &format!("[admin]\n{listen}{}\n", self.admin);
         if !self.store.is_empty() {
             text += &format!("[store]\n{}\n", self.store);
         }

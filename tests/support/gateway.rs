@@ -27,10 +27,14 @@ pub(crate) struct Weir {
     scratch: Scratch,
 }
 
+/// What operators show, where a configuration is [`operated`](Config::operated).
+pub(crate) const TOKEN: &str = "a-token-of-the-tests";
+
 /// The program, without the surroundings that would change what it reads.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.env_remove("WEIR_CONFIG").env_remove("RUST_LOG").stdin(Stdio::null());
+    command.env("WEIR_TEST_TOKEN", TOKEN);
     command
 }
 
@@ -128,6 +132,22 @@ impl Weir {
     #[track_caller]
     pub(crate) fn admin(&self, target: &str) -> Response {
         Client::connect(self.admin).ask(get(target))
+    }
+
+    /// One request to the admin listener.
+    #[track_caller]
+    pub(crate) fn ask_admin(&self, request: impl AsRef<[u8]>) -> Response {
+        Client::connect(self.admin).ask(request)
+    }
+
+    /// The same as an operator makes it, with the token.
+    #[track_caller]
+    pub(crate) fn operate(&self, method: &str, target: &str, body: &str) -> Response {
+        let length = body.len();
+        self.ask_admin(format!(
+            "{method} {target} HTTP/1.1\r\nHost: admin.test\r\nAuthorization: Bearer {TOKEN}\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        ))
     }
 
     #[track_caller]

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 
+use crate::caller::address::unmapped;
 use crate::config::diagnostic::Fault;
 use crate::config::file::{Notes, Value};
 use crate::config::suggest::quote;
@@ -92,25 +93,24 @@ pub(super) fn network(value: &Value<'_>) -> Option<IpNet> {
             return None;
         }
     };
-    let network = unmap(parsed.trunc());
+    let network = unmapped(parsed.trunc());
     if parsed != parsed.trunc() {
         value.doubtful(
             &format!("names an address within its network: {}", quote(text)),
             format!("write `\"{network}\"`, which is what it means"),
         );
     }
+    Some(network)
+}
+
+/// A network of proxies.
+pub(super) fn trusted(value: &Value<'_>) -> Option<IpNet> {
+    let network = network(value)?;
     if network.prefix_len() == 0 {
         value.doubtful(
-            &format!("trusts everyone: {}", quote(text)),
+            &format!("trusts everyone: `{network}`"),
             "any caller can choose its own address; list your proxies only",
         );
     }
     Some(network)
-}
-
-fn unmap(network: IpNet) -> IpNet {
-    let IpNet::V6(v6) = network else { return network };
-    let mapped = v6.prefix_len().checked_sub(96).zip(v6.network().to_ipv4_mapped());
-    let v4 = mapped.and_then(|(prefix, ip)| Ipv4Net::new(ip, prefix).ok());
-    v4.map_or(network, IpNet::V4)
 }

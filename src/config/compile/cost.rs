@@ -1,6 +1,6 @@
 //! `cost`, of a limit or a route, and `count`: what is charged, and for which outcomes.
 
-use super::key::{self, of_the_connection};
+use super::source::{self, of_the_connection};
 use crate::config::file::{Section, Unique, Value};
 use crate::config::suggest::{nearest, one_of, quote, shown};
 use crate::limit::rate::MAX_COUNT;
@@ -69,6 +69,16 @@ impl Written<'_> {
         }
     }
 
+    /// The same for the plans of a limit, which have its algorithm: what does not go with that is
+    /// noted already.
+    pub(super) fn check_plans(&self, plans: &[(String, Policy)], counts: bool, of: &str) {
+        for (name, policy) in plans {
+            if !matches!(policy, Policy::Concurrency(_)) || !self.cost.is_of_response() {
+                self.check(policy, counts, &format!("plan `{name}`{of}"));
+            }
+        }
+    }
+
     /// Notes a fault if it comes too late for the policy.
     pub(super) fn goes_with(&self, policy: &Policy, whose: &str) -> bool {
         let late = self.cost.is_of_response() && matches!(policy, Policy::Concurrency(_));
@@ -86,8 +96,8 @@ fn source(value: &Value<'_>) -> Option<CostSource> {
     let text = value.text("header:x-weight")?;
     let (kind, name) = text.split_once(':').unwrap_or((text, ""));
     let named = match kind {
-        "header" | "response" => key::named("header", name),
-        "query" => key::named("query", name),
+        "header" | "response" => source::named("header", name),
+        "query" => source::named("query", name),
         _ => {
             let kinds = SOURCES.map(|it| it.split_once(':').map_or(it, |(kind, _)| kind));
             let help = match nearest(kind, kinds) {

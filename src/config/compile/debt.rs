@@ -16,6 +16,9 @@ pub(super) fn leave_room(limits: &mut [Limit], routes: &[Route]) {
     }
     for (limit, debt) in limits.iter_mut().zip(debts).filter(|(_, debt)| *debt > 0) {
         limit.policy = limit.policy.with_debt(debt);
+        for (_, policy) in &mut limit.plans {
+            *policy = policy.with_debt(debt);
+        }
         limit.candidate = limit.candidate.map(|it| it.with_debt(debt));
     }
 }

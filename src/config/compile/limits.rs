@@ -5,10 +5,13 @@ use http::StatusCode;
 use super::cost::{self, cost};
 use super::key::key;
 use super::name::{self, Names};
+use super::plans::Plans;
 use super::policy::Terms;
 use super::server::read;
+use super::source::Known;
 use super::store::{self, Home};
 use super::strategy::strategy;
+use super::when::{RouteName, when};
 use crate::config::file::{Section, Value};
 use crate::config::suggest::quote;
 use crate::limit::rate::MAX_COUNT;
@@ -24,20 +27,31 @@ const MISSING: [(&str, Missing); 4] = [
     ("shared", Missing::Shared),
 ];
 
-pub(super) fn limits(root: &mut Section<'_>, home: Home) -> (Vec<Limit>, Names) {
+/// The limits, their names, and the routes that their conditions name.
+pub(super) fn limits<'a>(
+    root: &mut Section<'a>,
+    home: Home,
+    known: Known,
+) -> (Vec<Limit>, Names, Vec<RouteName<'a>>) {
     let mut limits = Vec::new();
+    let mut routes = Vec::new();
     let mut names = Names::new("limit", &[]);
     for entry in root.named("limits") {
         let good = name::check(entry.name, entry.span.clone(), root.notes());
-        let limit = limit(entry.name, entry.section, home).filter(|_| good);
+        let limit = limit(entry.name, entry.section, (home, known), &mut routes).filter(|_| good);
         names.define(entry.name, entry.span, limit.is_some().then_some(limits.len()));
         limits.extend(limit);
     }
-    (limits, names)
+    (limits, names, routes)
 }
 
-fn limit(name: &str, mut section: Section<'_>, home: Home) -> Option<Limit> {
-    let key = section.require("key", "key = \"ip\"").and_then(|value| key(&value));
+fn limit<'a>(
+    name: &str,
+    mut section: Section<'a>,
+    (home, known): (Home, Known),
+    routes: &mut Vec<RouteName<'a>>,
+) -> Option<Limit> {
+    let key = section.require("key", "key = \"ip\"").and_then(|value| key(&value, known));
     let buckets = buckets(key.as_ref(), home);
     let terms = Terms::of(&mut section).in_timezone(&mut section);
     let policy = terms.policy(&mut section, buckets);
@@ -53,13 +67,19 @@ fn limit(name: &str, mut section: Section<'_>, home: Home) -> Option<Limit> {
     let description = section.get("description").and_then(|value| text(&value));
     let mut tried = section.section("candidate");
     let other = Terms::of(&mut tried);
+    let plans = Plans::of(&mut section, known);
+    let when = when(&mut section, known, routes);
     let (key, policy) = (key?, policy?);
     let later = count.is_some() || cost.as_ref().is_some_and(|it| it.cost.is_of_response());
     let candidate = other.candidate(tried, (&terms, &policy), (buckets, later));
+    let plans = plans.policies((&terms, &policy), buckets);
     if let Some(cost) = &cost {
         cost.check(&policy, count.is_some(), "the limit");
+        cost.check_plans(&plans, count.is_some(), "");
     }
     Some(Limit {
+        plans,
+        when: when?,
         description,
         enabled,
         cost: cost.map_or(Cost::Fixed(1), |it| it.cost),
@@ -127,7 +147,7 @@ fn missing(value: &Value<'_>, key: Option<&Key>) -> Option<Missing> {
     if key.is_some_and(always_there) {
         value.doubtful(
             "has no effect: no request is without this key",
-            "remove it, or count by a `header:`, `query:` or `cookie:`",
+            "remove it, or count by what some requests lack, such as a `header:`",
         );
     }
     Some(missing)
@@ -146,5 +166,8 @@ fn on_error(value: &Value<'_>, home: Home) -> Option<OnError> {
 
 /// Whether every request has all parts of a key, so that `missing` never comes into play.
 pub(in crate::config) fn always_there(key: &Key) -> bool {
-    key.0.iter().all(|source| matches!(source, Source::Ip | Source::Route | Source::Global))
+    let always = |it: &Source| {
+        matches!(it, Source::Ip | Source::IpPrefix(_) | Source::Route | Source::Global)
+    };
+    key.0.iter().all(always)
 }

@@ -1,7 +1,7 @@
 //! How a limit decides: `algorithm`, and the numbers that go with it.
 //!
-//! A limit has these keys, and so has its candidate, which takes from the limit what it does not
-//! say itself.
+//! A limit has these keys, and so have its candidate and its plans, which take from the limit what
+//! they do not say themselves.
 
 use std::time::Duration;
 
@@ -148,6 +148,48 @@ impl<'a> Terms<'a> {
             );
         }
         Some(candidate)
+    }
+
+    /// The policy for callers of a plan, of a limit whose own is good: the same with other numbers.
+    pub(super) fn plan(
+        mut self,
+        mut section: Section<'a>,
+        (terms, policy): (&Terms<'a>, &Policy),
+        buckets: u64,
+    ) -> Option<Policy> {
+        if !section.is_there() {
+            return None;
+        }
+        if let Some(value) = &self.algorithm.value
+            && self.algorithm()? != terms.algorithm()?
+        {
+            value.wrong(
+                &format!("cannot be another than the limit's, which is `{}`", policy.algorithm()),
+                "leave it out, or make it a limit of its own with a `when`",
+            );
+            return None;
+        }
+        if let Some(value) = &self.refill.value
+            && terms.refill.is_absent()
+        {
+            value.wrong(
+                "goes with a limit that has a `refill` itself",
+                "write a `rate`, or add a `refill` to the limit",
+            );
+            return None;
+        }
+        self.algorithm.inherit(&terms.algorithm);
+        self.rate.inherit(&terms.rate);
+        self.burst.inherit(&terms.burst);
+        self.allowance.inherit(&terms.allowance);
+        self.refill.inherit(&terms.refill);
+        self.limit.inherit(&terms.limit);
+        self.timezone.inherit(&terms.timezone);
+        let plan = self.policy(&mut section, buckets)?;
+        if plan == *policy && section.is_known() {
+            section.doubtful("decides as its limit does", "change a number of it, or remove it");
+        }
+        Some(plan)
     }
 
     fn algorithm(&self) -> Option<Algorithm> {

@@ -24,7 +24,8 @@ pub(super) struct Defined<'d> {
     pub(super) limits: &'d [Limit],
 }
 
-pub(super) fn routes(root: &mut Section<'_>, defined: Defined<'_>) -> Vec<Route> {
+/// The routes, and whether they are all that there are.
+pub(super) fn routes(root: &mut Section<'_>, defined: Defined<'_>) -> (Vec<Route>, bool) {
     let notes = root.notes();
     let sections = root.each("routes");
     if sections.as_ref().is_some_and(Vec::is_empty) {
@@ -40,12 +41,15 @@ pub(super) fn routes(root: &mut Section<'_>, defined: Defined<'_>) -> Vec<Route>
     let mut routes = Vec::new();
     let mut names = Unique::new();
     let mut claims = Claims::default();
-    for section in sections.unwrap_or_default() {
+    let sections = sections.unwrap_or_default();
+    let many = sections.len();
+    for section in sections {
         routes.extend(route(section, defined, &mut names, &mut claims));
     }
     defined.upstreams.warn_of_unused(notes);
     defined.limit_names.warn_of_unused(notes);
-    routes
+    let all = routes.len() == many;
+    (routes, all)
 }
 
 fn route(
@@ -74,6 +78,8 @@ fn route(
     if let Some(cost) = &cost {
         for limit in applied.clone().into_iter().flatten() {
             cost.check(&limit.policy, limit.count.is_some(), &format!("limit `{}`", limit.name));
+            let of = format!(" of limit `{}`", limit.name);
+            cost.check_plans(&limit.plans, limit.count.is_some(), &of);
             if let Some(candidate) = &limit.candidate {
                 cost.goes_with(candidate, &format!("the candidate of limit `{}`", limit.name));
             }
@@ -120,7 +126,7 @@ fn methods(value: &Value<'_>) -> Vec<Method> {
     methods
 }
 
-fn method(value: &Value<'_>) -> Option<Method> {
+pub(super) fn method(value: &Value<'_>) -> Option<Method> {
     const STANDARD: [&str; 9] =
         ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"];
     let text = value.text("GET")?;

@@ -1,11 +1,10 @@
-//! The sections of which there is one each: `[server]`, `[admin]`, `[respond]`, `[identity]` and
-//! `[telemetry]`.
+//! The sections that stand for themselves: `[server]`, `[admin]`, `[respond]` and `[telemetry]`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{address, file};
+use super::{address, file, secret};
 use crate::config::file::{Section, Unique, Value};
 use crate::config::settings::{Admin, Identity, LogTarget, Respond, Server, Telemetry};
 use crate::config::suggest::quote;
@@ -23,7 +22,11 @@ pub(super) const SOME_TIME: RangeInclusive<Duration> = Duration::from_millis(1).
 const HEADER_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 20;
 
 /// `[server]` and `[admin]`, which must not claim the same address.
-pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Server, Admin) {
+pub(super) fn listeners(
+    mut server: Section<'_>,
+    mut admin: Section<'_>,
+    identity: &Identity,
+) -> (Server, Admin) {
     let mut taken = address::Taken::default();
     let admin_listen = admin.get("listen").map(|value| taken.claim(&value).unwrap_or(ADMIN));
     let listen = server.get("listen").map(|value| {
@@ -50,10 +53,26 @@ pub(super) fn listeners(mut server: Section<'_>, mut admin: Section<'_>) -> (Ser
             .filter(|bytes| *bytes > 0),
         max_connections: read(&mut server, "max_connections", 0, |it| it.integer(0..=10_000_000))
             as usize,
+        proxy_protocol: read(&mut server, "proxy_protocol", false, |it| {
+            proxy_protocol(it, identity)
+        }),
     };
     let listen =
         admin_listen.unwrap_or_else(|| taken.claim_default("admin.listen", ADMIN, admin.notes()));
-    (data, Admin { listen })
+    let token =
+        admin.get("token_env").and_then(|value| secret::variable(&value, "WEIR_ADMIN_TOKEN"));
+    (data, Admin { listen, token })
+}
+
+fn proxy_protocol(value: &Value<'_>, identity: &Identity) -> Option<bool> {
+    let wanted = value.boolean()?;
+    if wanted && identity.trusted_proxies.is_empty() {
+        value.doubtful(
+            "has no effect: there are no `trusted_proxies` to say whom they speak for",
+            "list your proxies in `identity.trusted_proxies`",
+        );
+    }
+    Some(wanted)
 }
 
 pub(super) fn respond(mut section: Section<'_>) -> Respond {
@@ -72,24 +91,11 @@ pub(super) fn respond(mut section: Section<'_>) -> Respond {
     respond
 }
 
-pub(super) fn identity(mut section: Section<'_>) -> Identity {
-    let mut seen = Unique::new();
-    let proxies = section.get("trusted_proxies").and_then(|it| it.list("[\"10.0.0.0/8\"]"));
-    let mut trusted_proxies = Vec::new();
-    for entry in proxies.unwrap_or_default() {
-        let Some(network) = address::network(&entry) else { continue };
-        if seen.insert(network, &entry) {
-            trusted_proxies.push(network);
-        }
-    }
-    let ipv6_prefix = read(&mut section, "ipv6_prefix", 64, |it| it.integer(1..=128)) as u8;
-    Identity { trusted_proxies, ipv6_prefix }
-}
-
 pub(super) fn telemetry(mut section: Section<'_>) -> Telemetry {
     Telemetry {
         access_log: read(&mut section, "access_log", LogTarget::Off, log_target),
         audit_log: read(&mut section, "audit_log", LogTarget::Stderr, log_target),
+        hash_keys: read(&mut section, "hash_keys", false, Value::boolean),
     }
 }
 

@@ -1,7 +1,6 @@
 //! `[store]`: in memory, or in a Redis or Valkey that several gateways share.
 
 mod redis;
-mod secret;
 mod sentinel;
 mod tls;
 mod url;
@@ -9,9 +8,9 @@ mod url;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::file;
 use super::server::{read, secs};
 use super::told::Told;
+use super::{file, secret};
 use crate::config::file::{Section, Value};
 use crate::config::settings::{Snapshot, Store, StoreKind};
 use crate::config::suggest::quote;

@@ -121,7 +121,7 @@ impl<'a> Section<'a> {
             let value = Value::new(quote(name.get_ref()), span.clone(), item, self.notes);
             let section = Section {
                 path: path.clone(),
-                title: format!("`[{key}.{}]`", shown(name.get_ref())),
+                title: self.title_of(key, name.get_ref()),
                 span: span.clone(),
                 table: value.table(),
                 asked: Vec::new(),
@@ -178,6 +178,11 @@ impl<'a> Section<'a> {
         values
     }
 
+    /// Whether the file has a key, which has been or will be asked for.
+    pub(in crate::config) fn has(&self, key: &str) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
     /// Whether the file has it, as a table.
     pub(in crate::config) fn is_there(&self) -> bool {
         self.table.is_some()
@@ -203,6 +208,14 @@ impl<'a> Section<'a> {
 
     pub(in crate::config) fn notes(&self) -> &'a Notes {
         self.notes
+    }
+
+    /// As messages call a table of the author's naming.
+    fn title_of(&self, key: &str, name: &str) -> String {
+        match self.path.is_empty() {
+            true => format!("`[{key}.{}]`", shown(name)),
+            false => format!("`{key}.{}` of {}", shown(name), self.title),
+        }
     }
 
     fn path_of(&self, key: &str) -> String {

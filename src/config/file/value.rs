@@ -270,8 +270,13 @@ impl<'a> Value<'a> {
     pub(in crate::config) fn one_or_more(&self) -> Vec<Value<'a>> {
         match self.item() {
             DeValue::Array(items) => items.iter().map(|item| self.entry(item)).collect(),
-            _ => vec![Value::new(self.subject.clone(), self.key(), self.item, self.notes)],
+            _ => vec![self.again()],
         }
+    }
+
+    /// The same once more.
+    pub(in crate::config) fn again(&self) -> Value<'a> {
+        Value::new(self.subject.clone(), self.key(), self.item, self.notes)
     }
 
     fn entry(&self, item: &'a Spanned<DeValue<'a>>) -> Value<'a> {

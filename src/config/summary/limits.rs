@@ -1,4 +1,4 @@
-//! What limits say: a row each, and below it what is for people and what is tried out.
+//! What limits say: a row each, and below it what is for people, for some callers, or tried out.
 
 use std::time::Duration;
 
@@ -9,7 +9,9 @@ use crate::config::compile::always_there;
 use crate::config::settings::Settings;
 use crate::config::units::{show_duration, show_rate};
 use crate::limit::fixed_window::Windows;
-use crate::limit::{Cost, CostSource, Limit, Missing, Mode, OnError, Outcomes, Policy, Strategy};
+use crate::limit::{
+    Condition, Cost, CostSource, Limit, Missing, Mode, OnError, Outcomes, Policy, Strategy, What,
+};
 
 pub(super) fn limits(settings: &Settings) -> String {
     let on_error = settings.store.on_error;
@@ -20,6 +22,15 @@ pub(super) fn limits(settings: &Settings) -> String {
         if let Some(description) = &limit.description {
             text.extend(["    ", description, "\n"]);
         }
+        if !limit.when.is_empty() {
+            let conditions: Vec<String> = limit.when.iter().map(condition).collect();
+            text.extend(["    when ", &conditions.join(", "), "\n"]);
+        }
+        for (name, policy) in &limit.plans {
+            let (rate, burst) = numbers(policy);
+            let words = format!("    plan {name}: {rate} {burst}");
+            text.extend([words.trim_end(), "\n"]);
+        }
         if let Some(candidate) = &limit.candidate {
             let (rate, burst) = numbers(candidate);
             let words = ["    candidate:", candidate.algorithm(), &rate, &burst].join(" ");
@@ -27,6 +38,14 @@ pub(super) fn limits(settings: &Settings) -> String {
         }
     }
     text
+}
+
+fn condition(condition: &Condition) -> String {
+    let what = match &condition.what {
+        What::Method => "method".to_owned(),
+        What::Source(source) => source.to_string(),
+    };
+    format!("{what} is {}", condition.values.join(" or "))
 }
 
 fn row(limit: &Limit, on_error: OnError) -> Vec<String> {

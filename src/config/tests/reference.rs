@@ -47,6 +47,10 @@ const IN_REDIS: [&str; 10] = [
     "on_error",
 ];
 
+/// Where keys for tokens are, of which one goes, and what goes with the last.
+const IN_TOKENS: [&str; 7] =
+    ["secret_env", "secret_file", "pem_file", "jwks_file", "jwks_url", "refresh", "ca"];
+
 /// The reference with its examples of keys that have no default.
 fn uncommented() -> String {
     uncommented_but(&[])
@@ -56,7 +60,9 @@ fn uncommented() -> String {
 fn uncommented_but(left_out: &[&str]) -> String {
     let line = |line: &str| match line.strip_prefix('#') {
         Some(key) if left_out.iter().any(|it| key.starts_with(&format!("{it} ="))) => String::new(),
-        Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase()) => format!("{key}\n"),
+        Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => {
+            format!("{key}\n")
+        }
         _ => format!("{line}\n"),
     };
     REFERENCE.lines().map(line).collect()
@@ -79,19 +85,55 @@ fn examples_within_the_reference_are_good() {
     for (choices, left_out) in [
         (
             &[redis, queue][..],
-            &[&IN_MEMORY[..], &["timezone", "sentinel", "password_file", "degrade"]].concat(),
+            &[
+                &IN_MEMORY[..],
+                &IN_TOKENS[..4],
+                &["timezone", "sentinel", "password_file", "degrade"],
+            ]
+            .concat(),
         ),
         (
             &[redis, queue],
-            &[&IN_MEMORY[..], &["timezone", "url", "password_env", "tls", "degrade"]].concat(),
+            &[
+                &IN_MEMORY[..],
+                &IN_TOKENS[1..],
+                &["algorithms", "timezone", "url", "password_env", "tls", "degrade"],
+            ]
+            .concat(),
         ),
-        (&[degrade], &[&IN_REDIS[..], &["timezone", "max_wait", "max_queue"]].concat()),
+        (
+            &[degrade],
+            &[
+                &IN_REDIS[..],
+                &IN_TOKENS[..2],
+                &IN_TOKENS[3..],
+                &["timezone", "max_wait", "max_queue"],
+            ]
+            .concat(),
+        ),
+        (
+            &[queue],
+            &[&IN_REDIS[..], &IN_TOKENS[..3], &IN_TOKENS[4..], &["timezone", "degrade"]].concat(),
+        ),
+        (
+            &[queue],
+            &[
+                &IN_REDIS[..],
+                &IN_TOKENS[..1],
+                &IN_TOKENS[2..],
+                &["algorithms", "timezone", "degrade"],
+            ]
+            .concat(),
+        ),
     ] {
         let text = uncommented_but(left_out)
             .replace("/etc/weir", files.folder())
+            .replace("trusted_proxies = []", "trusted_proxies = [\"10.0.0.0/8\"]")
             // One that every run of the tests has.
+            .replace("WEIR_JWT_SECRET", "CARGO_PKG_DESCRIPTION")
             .replace("WEIR_REDIS_PASSWORD", "CARGO_PKG_NAME")
-            .replace("WEIR_SENTINEL_PASSWORD", "CARGO_PKG_NAME");
+            .replace("WEIR_SENTINEL_PASSWORD", "CARGO_PKG_NAME")
+            .replace("WEIR_ADMIN_TOKEN", "CARGO_PKG_NAME");
         let text = choices.iter().fold(text, |text, (from, to)| text.replace(from, to));
         let loaded = good(&text);
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
@@ -118,7 +160,7 @@ fn the_same_keys_are_asked_for_whatever_a_file_says() {
         compile::settings(&File::parse(text), &notes);
         notes.known()
     };
-    let faulty = "[limits.a]\n[upstreams.a]\n[[routes]]\n";
+    let faulty = "[limits.a.plans.a]\n[upstreams.a]\n[[routes]]\n[[clients]]\n";
     assert_eq!(known(faulty), known(&uncommented()));
 }
 
@@ -143,6 +185,7 @@ fn shipped_files_are_good() {
         include_str!("../../../config/examples/windows.toml"),
         include_str!("../../../config/examples/algorithms.toml"),
         include_str!("../../../config/examples/strategies.toml"),
+        include_str!("../../../config/examples/oauth.toml"),
     ] {
         let loaded = good(text);
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
@@ -152,7 +195,7 @@ fn shipped_files_are_good() {
 #[test]
 fn required_keys_are_the_ones_the_reference_marks() {
     let marked = REFERENCE.lines().filter(|line| line.starts_with("# Required.")).count();
-    let missing = refused("[limits.a]\n[upstreams.a]\n[[routes]]\n");
+    let missing = refused("[limits.a]\n[upstreams.a]\n[[routes]]\n[[clients]]\n");
     let missing = missing.iter().filter(|line| line.contains("has no `")).count();
     assert_eq!(marked, missing);
 }
@@ -167,15 +210,17 @@ fn list(table: &DeTable<'_>, above: &str, listed: &mut BTreeSet<String>) {
         };
         listed.insert(path.clone());
         match item.get_ref() {
-            // The author's own names, and headers to set.
-            DeValue::Table(tables) if ["limits", "upstreams"].contains(&path.as_str()) => {
+            // The author's own names, headers to set, and conditions.
+            DeValue::Table(tables)
+                if ["limits", "upstreams", "limits.NAME.plans"].contains(&path.as_str()) =>
+            {
                 for (_, item) in tables {
                     if let DeValue::Table(table) = item.get_ref() {
                         list(table, &format!("{path}.NAME"), listed);
                     }
                 }
             }
-            DeValue::Table(_) if path.ends_with("_headers.set") => {}
+            DeValue::Table(_) if path.ends_with("_headers.set") || path.ends_with(".when") => {}
             DeValue::Table(table) => list(table, &path, listed),
             DeValue::Array(items) => {
                 for item in items {

@@ -1,7 +1,18 @@
-//! Files that a configuration names: a password, certificates, a key.
+//! Files that a configuration names: passwords, certificates, keys, clients, lists.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// RFC 8037 appendix A.2 and RFC 7517 appendix A.1.
+const JWKS: &str = r#"{"keys": [
+    {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+    {"kty": "EC", "crv": "P-256", "kid": "1",
+     "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
+     "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}
+]}"#;
+
+const CLIENTS: &str = "[[clients]]\nid = \"reports\"\nkey_hash = \
+    \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n";
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
@@ -19,6 +30,13 @@ impl Files {
         files.write("redis-ca.pem", made.cert.pem().as_bytes());
         files.write("redis.pem", made.cert.pem().as_bytes());
         files.write("redis.key", made.signing_key.serialize_pem().as_bytes());
+        files.write("jwt-secret", b"0123456789abcdef0123456789abcdef\n");
+        files.write("jwt.pem", made.cert.pem().as_bytes());
+        files.write("jwks.json", JWKS.as_bytes());
+        files.write("jwks-ca.pem", made.cert.pem().as_bytes());
+        files.write("clients.toml", CLIENTS.as_bytes());
+        files.write("allow.txt", b"10.2.0.0/16\nuser:carol\n");
+        files.write("deny.txt", b"# nobody yet\n");
         files
     }
 

@@ -10,6 +10,11 @@ struct Case {
 
 /// What the upstream sees, one `name: value` a line, in order.
 fn visit(case: &Case) -> Vec<String> {
+    visit_by(None, case)
+}
+
+/// The same where one header names the caller's address.
+fn visit_by(address_header: Option<&HeaderName>, case: &Case) -> Vec<String> {
     let mut headers = HeaderMap::new();
     for (name, value) in case.headers {
         headers.append(*name, HeaderValue::from_static(value));
@@ -24,6 +29,7 @@ fn visit(case: &Case) -> Vec<String> {
         received: "1.1",
         has_via: headers.contains_key(header::VIA),
         edits: &HeaderEdits::default(),
+        address_header,
         counted: &[HeaderName::from_static("x-api-key")],
         doubles: &["x-tenant-id".to_owned()],
         by_method: case.by_method,
@@ -84,6 +90,31 @@ fn a_trusted_peer_is_appended_to() {
         "x-forwarded-host: front",
     ];
     assert_eq!(lines, expected);
+}
+
+#[test]
+fn what_is_not_read_is_not_passed_on_as_a_proxys_word() {
+    let headers = &[("x-forwarded-for", "1.1.1.1"), ("forwarded", "for=6.6.6.6")];
+    let by = |name| visit_by(Some(&name), &Case { headers, trusted: true, by_method: false });
+    let lines = by(X_FORWARDED_FOR);
+    assert_eq!(lines[2], "x-forwarded-for: 1.1.1.1, 9.9.9.9");
+    assert!(!lines.iter().any(|line| line.starts_with("forwarded")), "{lines:#?}");
+    let lines = by(FORWARDED);
+    assert!(lines[2].starts_with("forwarded: for=6.6.6.6, for=9.9.9.9;"), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.starts_with("x-forwarded-for")), "{lines:#?}");
+    // Proxies that name the caller elsewhere may write these as well.
+    let lines = by(HeaderName::from_static("cf-connecting-ip"));
+    assert_eq!(lines[2], "x-forwarded-for: 1.1.1.1, 9.9.9.9");
+    assert!(lines[3].starts_with("forwarded: for=6.6.6.6, for=9.9.9.9;"), "{lines:#?}");
+}
+
+#[test]
+fn the_header_that_names_the_caller_passes_from_trusted_peers_only() {
+    let name = HeaderName::from_static("cf-connecting-ip");
+    let headers = &[("cf-connecting-ip", "1.1.1.1")];
+    let by = |trusted| visit_by(Some(&name), &Case { headers, trusted, by_method: false });
+    assert_eq!(by(true)[1], "cf-connecting-ip: 1.1.1.1");
+    assert_eq!(by(false)[1..], OWN);
 }
 
 #[test]

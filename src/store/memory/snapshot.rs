@@ -11,6 +11,7 @@
 //! | for each shard, and then for the overflow: the number of its buckets | 4 |
 //! | for each bucket: tag, `until`, `rest`, the number of its log's entries | 8, 8, 8, 4 |
 //! | for each entry: instant, cost | 8, 8 |
+//! | rulings, as JSON: their length, and they | 4, … |
 //! | SHA-256 of everything before | 32 |
 //!
 //! Buckets are named by keyed hashes, so they are worth nothing without the secret. Slots keep
@@ -42,8 +43,10 @@ pub use file::{load, save, set_aside};
 
 const MAGIC: [u8; 8] = *b"WEIRSNAP";
 /// Another one, too, if buckets come to be named in another way: nobody would find these any more.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const CHECKSUM_BYTES: usize = 32;
+/// More than so many rulings as there may be take.
+const MOST_RULINGS: u32 = 64 << 20;
 
 /// More than `max_keys` can ever ask for.
 const MOST_SHARDS: u32 = 1 << 20;
@@ -57,6 +60,8 @@ pub struct Restored {
     /// Of the hasher that named the buckets.
     pub secret: [u8; 16],
     pub written_at: Micros,
+    /// What operators had decided, as somebody wrote it down.
+    pub rulings: Vec<u8>,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -16,6 +16,7 @@ use super::failure::{Failure, Reason};
 use super::ledger::Debt;
 use super::link::adjust;
 use super::reply::Reply;
+use super::rulings;
 use super::script;
 use super::session::Session;
 use super::slot::slot;
@@ -62,6 +63,10 @@ pub struct Keeper {
     restored: Instant,
     /// What was last warned of, so that it is not said at every reconnect.
     warned: Vec<String>,
+    /// The last change of rulings that was heard of.
+    rulings_seen: Option<String>,
+    /// Whether it is known that they cannot be heard of.
+    rulings_unheard: bool,
 }
 
 impl Keeper {
@@ -74,6 +79,8 @@ impl Keeper {
             payment: None,
             restored: Instant::now(),
             warned: Vec::new(),
+            rulings_seen: None,
+            rulings_unheard: false,
             shared,
         }
     }
@@ -153,7 +160,9 @@ impl Keeper {
         self.warn_of_eviction(&session).await;
         self.session = Some(session);
         self.pay().await?;
-        self.beat().await
+        self.beat().await?;
+        // Before the first request comes: whoever is kept out is kept out from the start.
+        self.hear_rulings().await
     }
 
     async fn renew(&mut self) -> Result<(), Failure> {
@@ -164,6 +173,7 @@ impl Keeper {
     /// What is done once a second.
     async fn look_after(&mut self) -> Result<(), Failure> {
         self.beat().await?;
+        self.hear_rulings().await?;
         // Mostly there is nothing to pay: whoever owes says so at once.
         self.pay().await
     }
@@ -179,6 +189,25 @@ impl Keeper {
         // After a failure the others have to be heard of again before they count as gone.
         let gone = self.restored.elapsed() > census::LIFETIME;
         self.shared.set_nodes(if gone { heard } else { heard.max(self.shared.nodes()) });
+        Ok(())
+    }
+
+    /// What operators have decided elsewhere. Decisions do not wait for it: whatever is wrong with it,
+    /// unless it is the connection, is warned of once.
+    async fn hear_rulings(&mut self) -> Result<(), Failure> {
+        let (Some(session), Some(book)) = (&self.session, self.shared.book.get()) else {
+            return Ok(());
+        };
+        let heard = rulings::hear(&self.shared, session, &mut self.rulings_seen, book);
+        match within(heard).await {
+            Err(failure) if failure.reason == Reason::Connection => return Err(failure),
+            Err(failure) if !self.rulings_unheard => {
+                tracing::warn!(%failure, "what operators have decided elsewhere is not heard of");
+                self.rulings_unheard = true;
+            }
+            Err(_) => {}
+            Ok(()) => self.rulings_unheard = false,
+        }
         Ok(())
     }
 

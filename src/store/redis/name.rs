@@ -50,6 +50,13 @@ pub fn part(name: &mut SmallVec<[u8; 256]>, kind: Part, bytes: &[u8]) {
         (Part::Header, _) => hashed(name, b'h', bytes),
         (Part::Query, _) => hashed(name, b'q', bytes),
         (Part::Cookie, _) => hashed(name, b'c', bytes),
+        (Part::User, _) => hashed(name, b'u', bytes),
+        (Part::Client, _) => hashed(name, b'l', bytes),
+        (Part::Tenant, _) => hashed(name, b't', bytes),
+        (Part::Plan, _) => hashed(name, b'p', bytes),
+        (Part::Jwt, _) => hashed(name, b'j', bytes),
+        (Part::Basic, _) => hashed(name, b'b', bytes),
+        (Part::Form, _) => hashed(name, b'f', bytes),
         (Part::Absent, _) => name.push(b'-'),
     }
 }

@@ -78,6 +78,10 @@ pub static DECIDE: LazyLock<Script> =
 pub static ADJUST: LazyLock<Script> =
     LazyLock::new(|| Script::new(with_algorithms!("../../../lua/adjust.lua")));
 
+/// Changes what operators have decided.
+pub static RULINGS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/rulings.lua")));
+
 /// Keeps calls that were given up from being run later.
 pub static FENCE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(

@@ -1,7 +1,7 @@
 //! What all workers share of a store in Redis.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -9,12 +9,15 @@ use prometheus::{IntCounter, IntGauge};
 use tokio::sync::Notify;
 
 use super::dialer::Dialer;
+use super::failure::Failure;
 use super::health::Health;
 use super::keeper::{self, Keeper};
 use super::ledger::Ledger;
+use super::rulings;
 use super::terms::Asker;
 use crate::clock::Clock;
 use crate::config::settings;
+use crate::rulings::{Book, Ruling};
 use crate::store::MemoryStore;
 use crate::telemetry::{Audit, Metrics};
 
@@ -42,6 +45,8 @@ pub struct Shared {
     pub(super) calls: IntCounter,
     pub(super) nodes_gauge: IntGauge,
     pub(super) next_worker: AtomicUsize,
+    /// What operators have decided, here and elsewhere.
+    pub(super) book: OnceLock<Arc<Book>>,
 }
 
 impl Shared {
@@ -73,6 +78,7 @@ impl Shared {
             calls: metrics.store_calls.clone(),
             nodes_gauge: metrics.store_nodes.clone(),
             next_worker: AtomicUsize::new(0),
+            book: OnceLock::new(),
             dialer,
         }
     }
@@ -100,6 +106,23 @@ impl Shared {
     /// Takes over what a reload has changed.
     pub fn configure(&self, store: &settings::Store) {
         self.health.set_on_error(store.on_error);
+    }
+
+    /// Shares these rulings with all who use the store. Once.
+    pub fn share(&self, book: Arc<Book>) {
+        let _ = self.book.set(book);
+    }
+
+    /// # Errors
+    /// If Redis does not take it.
+    pub async fn put_ruling(&self, ruling: &Ruling) -> Result<(), Failure> {
+        rulings::put(self, ruling).await
+    }
+
+    /// # Errors
+    /// If Redis does not take it.
+    pub async fn remove_ruling(&self, id: &str) -> Result<(), Failure> {
+        rulings::remove(self, id).await
     }
 
     pub(super) fn is_cluster(&self) -> bool {

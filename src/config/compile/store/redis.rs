@@ -197,8 +197,10 @@ impl<'a> Keys<'a> {
                 return unclear(value, "a password in `url`");
             }
             (None, Some(_), Some(value)) => return unclear(value, "`password_env`"),
-            (None, Some(value), None) => Some(secret::variable(value)?),
-            (None, None, Some(value)) => Some(secret::file(value)?),
+            (None, Some(value), None) => Some(secret::variable(value, "REDIS_PASSWORD")?),
+            (None, None, Some(value)) => {
+                Some(secret::file(value, "password", "/etc/weir/redis-password")?)
+            }
             (written, None, None) => written.clone(),
         };
         let user = match &self.username {

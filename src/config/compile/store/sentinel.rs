@@ -41,7 +41,8 @@ impl<'a> Keys<'a> {
         let nodes = self.nodes.as_ref().and_then(nodes);
         let username = self.username.as_ref().map_or(Some(None), |it| username(it).map(Some));
         let password = self.password_env.as_ref();
-        let password = password.map_or(Some(None), |it| secret::variable(it).map(Some));
+        let password =
+            password.map_or(Some(None), |it| secret::variable(it, "REDIS_PASSWORD").map(Some));
         if let Some(value) = self.username.as_ref().filter(|_| self.password_env.is_none()) {
             value.wrong("names a user without a password", "add `password_env` beside it");
             return None;

@@ -31,10 +31,10 @@ impl<'a> Keys<'a> {
             );
             return None;
         }
-        let ca = self.ca.as_ref().map_or(Some(None), |it| secret::certificates(it).map(Some));
+        let ca = self.ca.as_ref().map_or(Some(None), |it| certificates(it).map(Some));
         let client = match (&self.cert, &self.key) {
             (None, None) => Some(None),
-            (Some(cert), Some(key)) => secret::certificates(cert).zip(secret::key(key)).map(Some),
+            (Some(cert), Some(key)) => certificates(cert).zip(secret::key(key)).map(Some),
             (Some(alone), None) => {
                 alone.wrong("stands without its key", "add `key`, the file of its private key");
                 None
@@ -47,4 +47,8 @@ impl<'a> Keys<'a> {
         let (ca, client) = (ca?, client?);
         Some(wanted.then_some(RedisTls { ca, client }))
     }
+}
+
+fn certificates(value: &Value<'_>) -> Option<Vec<u8>> {
+    secret::certificates(value, "/etc/weir/redis-ca.pem")
 }

@@ -6,7 +6,8 @@ use std::io::{self, Read};
 use aws_lc_rs::digest::{Context, SHA256};
 
 use super::{
-    CHECKSUM_BYTES, Damage, LoadError, MAGIC, MOST_LOGGED, MOST_SHARDS, Restored, VERSION,
+    CHECKSUM_BYTES, Damage, LoadError, MAGIC, MOST_LOGGED, MOST_RULINGS, MOST_SHARDS, Restored,
+    VERSION,
 };
 use crate::clock::{Clock, Micros};
 use crate::limit::sliding_log::Log;
@@ -39,6 +40,7 @@ pub(super) fn decode(
     }
     let shards = (0..count).map(|_| shard(&mut from, now)).collect::<Result<Vec<_>, _>>()?;
     let overflow = Overflow::of(shard(&mut from, now)?);
+    let rulings = rulings(&mut from)?;
     from.finish()?;
     let store = if shards.iter().all(|shard| shard.len() == 0) {
         // Nothing holds it to the old number of shards.
@@ -46,7 +48,19 @@ pub(super) fn decode(
     } else {
         MemoryStore::of(shards, overflow, max_keys, clock)
     };
-    Ok(Restored { store, secret, written_at })
+    Ok(Restored { store, secret, written_at, rulings })
+}
+
+fn rulings(from: &mut Summed<impl Read>) -> Result<Vec<u8>, LoadError> {
+    let length = from.u32()?;
+    if length > MOST_RULINGS {
+        return Err(Damage::Impossible("the length of rulings").into());
+    }
+    let mut rulings = Vec::new();
+    for _ in 0..length {
+        rulings.extend(from.bytes::<1>()?);
+    }
+    Ok(rulings)
 }
 
 fn shard(from: &mut Summed<impl Read>, now: Micros) -> Result<Shard, LoadError> {

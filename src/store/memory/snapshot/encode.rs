@@ -13,7 +13,7 @@ use crate::store::memory::shard::Shard;
 /// Writes all live buckets, and says how many there were.
 pub(super) fn encode(
     store: &MemoryStore,
-    secret: &[u8; 16],
+    (secret, rulings): (&[u8; 16], &[u8]),
     to: &mut impl Write,
 ) -> io::Result<usize> {
     let now = store.clock.now();
@@ -33,6 +33,8 @@ pub(super) fn encode(
     // the shared one at least, which keeps what was charged to it.
     buckets += copy(&store.overflow.lock(), now, &mut bytes);
     to.put(&bytes)?;
+    to.put(&(rulings.len() as u32).to_le_bytes())?;
+    to.put(rulings)?;
     to.finish()?;
     Ok(buckets)
 }

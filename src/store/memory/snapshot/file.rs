@@ -13,12 +13,17 @@ use crate::store::MemoryStore;
 
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// Writes all live buckets, and says how many there were. Takes as long as the disk does.
+/// Writes all live buckets, the secret that names them and rulings, and says how many buckets there
+/// were. Takes as long as the disk does.
 ///
 /// # Errors
 /// If it cannot; then the old file is still there.
-pub fn save(store: &MemoryStore, secret: &[u8; 16], path: &Path) -> Result<usize, SaveError> {
-    replace(path, |file| encode::encode(store, secret, file))
+pub fn save(
+    store: &MemoryStore,
+    besides: (&[u8; 16], &[u8]),
+    path: &Path,
+) -> Result<usize, SaveError> {
+    replace(path, |file| encode::encode(store, besides, file))
         .map_err(|source| SaveError { path: path.to_owned(), source })
 }
 

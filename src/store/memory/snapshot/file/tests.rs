@@ -74,7 +74,10 @@ fn a_new_snapshot_takes_the_place_of_the_old_one() {
     let path = folder.snapshot();
     assert_eq!(buckets(&path), None, "the first start finds none");
     for count in [3, 5, 0] {
-        assert_eq!(save(&store(count), &SECRET, &path).expect("it is written"), count as usize);
+        assert_eq!(
+            save(&store(count), (&SECRET, b"[]"), &path).expect("it is written"),
+            count as usize
+        );
         assert_eq!(buckets(&path), Some(count as usize));
         assert_eq!(folder.names(), ["weir.snapshot"]);
     }
@@ -89,7 +92,7 @@ fn nobody_else_can_read_a_snapshot() {
         fs::write(&name, "anything").expect("a file");
         fs::set_permissions(&name, fs::Permissions::from_mode(0o666)).expect("it is ours");
     }
-    save(&store(1), &SECRET, &path).expect("it is written");
+    save(&store(1), (&SECRET, b"[]"), &path).expect("it is written");
     let mode = fs::metadata(&path).expect("the file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(folder.names(), ["weir.snapshot"]);
@@ -99,7 +102,7 @@ fn nobody_else_can_read_a_snapshot() {
 fn an_error_on_the_way_leaves_the_old_snapshot() {
     let folder = Folder::new();
     let path = folder.snapshot();
-    save(&store(3), &SECRET, &path).expect("it is written");
+    save(&store(3), (&SECRET, b"[]"), &path).expect("it is written");
     let full = replace(&path, |file| {
         file.write_all(&[1; 3 * BUFFER_BYTES])?;
         Err::<(), _>(io::Error::from(io::ErrorKind::StorageFull))
@@ -113,10 +116,10 @@ fn an_error_on_the_way_leaves_the_old_snapshot() {
 fn until_it_is_whole_a_new_snapshot_has_another_name() {
     let folder = Folder::new();
     let path = folder.snapshot();
-    save(&store(3), &SECRET, &path).expect("it is written");
+    save(&store(3), (&SECRET, b"[]"), &path).expect("it is written");
     replace(&path, |file| {
         assert_eq!(buckets(&path), Some(3));
-        encode::encode(&store(5), &SECRET, file)?;
+        encode::encode(&store(5), (&SECRET, b"[]"), file)?;
         file.flush()?;
         assert_eq!(buckets(&path), Some(3));
         assert_eq!(folder.names(), ["weir.snapshot", "weir.snapshot.new"]);
@@ -130,7 +133,7 @@ fn until_it_is_whole_a_new_snapshot_has_another_name() {
 fn a_folder_that_is_not_there_is_an_error_that_names_the_file() {
     let folder = Folder::new();
     let path = folder.0.join("missing/weir.snapshot");
-    let error = save(&store(1), &SECRET, &path).expect_err("no folder").to_string();
+    let error = save(&store(1), (&SECRET, b"[]"), &path).expect_err("no folder").to_string();
     assert!(error.contains("missing/weir.snapshot: No such file"), "{error}");
 }
 

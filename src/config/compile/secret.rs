@@ -1,4 +1,4 @@
-//! Passwords and certificates, which stand in the environment or in files of their own.
+//! Passwords, keys and certificates, which stand in the environment or in files of their own.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,13 +9,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::config::file::Value;
 use crate::config::settings::Secret;
 use crate::config::suggest::{quote, shown};
+use crate::config::units::show_size;
 
 /// What is larger was named by mistake.
-const LARGEST: u64 = 1 << 20;
+pub(super) const LARGEST: u64 = 1 << 20;
 
 /// What an environment variable holds.
-pub(super) fn variable(value: &Value<'_>) -> Option<Secret> {
-    let name = value.text("REDIS_PASSWORD")?;
+pub(super) fn variable(value: &Value<'_>, example: &str) -> Option<Secret> {
+    let name = value.text(example)?;
     let fault = match std::env::var(name) {
         Ok(secret) if !secret.is_empty() => return Some(Secret(secret)),
         Ok(_) => "is empty",
@@ -29,9 +30,9 @@ pub(super) fn variable(value: &Value<'_>) -> Option<Secret> {
     None
 }
 
-/// What a file holds, without the line break at its end.
-pub(super) fn file(value: &Value<'_>) -> Option<Secret> {
-    let (path, bytes) = contents(value, "/etc/weir/redis-password")?;
+/// What a file holds, without the line break at its end. `what` is how messages call it.
+pub(super) fn file(value: &Value<'_>, what: &str, example: &str) -> Option<Secret> {
+    let (path, bytes) = contents(value, example, LARGEST)?;
     let text = String::from_utf8(bytes).ok();
     let secret = text.as_deref().map(|it| it.strip_suffix('\n').unwrap_or(it));
     let secret = secret.map(|it| it.strip_suffix('\r').unwrap_or(it));
@@ -39,8 +40,8 @@ pub(super) fn file(value: &Value<'_>) -> Option<Secret> {
         Some(secret) => Some(Secret(secret.to_owned())),
         None => {
             value.wrong(
-                &format!("names a file without a password: {}", quote(path)),
-                "write the password into it, as UTF-8 and on one line",
+                &format!("names a file without a {what}: {}", quote(path)),
+                format!("write the {what} into it, as UTF-8 and on one line"),
             );
             None
         }
@@ -48,8 +49,8 @@ pub(super) fn file(value: &Value<'_>) -> Option<Secret> {
 }
 
 /// A file of one certificate or several.
-pub(super) fn certificates(value: &Value<'_>) -> Option<Vec<u8>> {
-    let (path, bytes) = contents(value, "/etc/weir/redis-ca.pem")?;
+pub(super) fn certificates(value: &Value<'_>, example: &str) -> Option<Vec<u8>> {
+    let (path, bytes) = contents(value, example, LARGEST)?;
     let mut found = CertificateDer::pem_slice_iter(&bytes).peekable();
     let good = found.peek().is_some() && found.all(|it| it.is_ok());
     if !good {
@@ -63,7 +64,7 @@ pub(super) fn certificates(value: &Value<'_>) -> Option<Vec<u8>> {
 
 /// A file of a private key.
 pub(super) fn key(value: &Value<'_>) -> Option<Secret> {
-    let (path, bytes) = contents(value, "/etc/weir/redis.key")?;
+    let (path, bytes) = contents(value, "/etc/weir/redis.key", LARGEST)?;
     let good = PrivateKeyDer::from_pem_slice(&bytes).is_ok();
     let text = String::from_utf8(bytes).ok().filter(|_| good);
     if text.is_none() {
@@ -75,9 +76,14 @@ pub(super) fn key(value: &Value<'_>) -> Option<Secret> {
     text.map(Secret)
 }
 
-fn contents<'a>(value: &Value<'a>, example: &str) -> Option<(&'a str, Vec<u8>)> {
+/// The path that is named, and what is in that file: at most `most` bytes.
+pub(super) fn contents<'a>(
+    value: &Value<'a>,
+    example: &str,
+    most: u64,
+) -> Option<(&'a str, Vec<u8>)> {
     let path = value.text(example)?;
-    match read(path) {
+    match read(path, most) {
         Ok(bytes) => Some((path, bytes)),
         Err(error) => {
             value.wrong(
@@ -89,11 +95,12 @@ fn contents<'a>(value: &Value<'a>, example: &str) -> Option<(&'a str, Vec<u8>)> 
     }
 }
 
-fn read(path: &str) -> io::Result<Vec<u8>> {
+fn read(path: &str, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(io::Error::other("it is larger than 1MiB"));
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let most = format!("it is larger than {}", show_size(most));
+        return Err(io::Error::other(most));
     }
     Ok(bytes)
 }

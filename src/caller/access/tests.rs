@@ -1,0 +1,197 @@
+//! Verdicts, and files that change.
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::settings::AccessEntries;
+
+fn list(entries: &[&str]) -> AccessList {
+    AccessList::new(entries.iter().map(|entry| entry.parse().unwrap()))
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn callers_are_judged_by_network_user_and_client() {
+    let access = Access {
+        allow: list(&["10.1.0.0/16", "user:alice", "client:batch"]),
+        deny: list(&["10.2.0.0/16", "2001:db8::/32", "user:mallory", "client:old"]),
+    };
+    let judge = |address, user, client| access.judge(ip(address), user, client);
+    assert_eq!(judge("10.1.2.3", None, None), Verdict::Allowed);
+    assert_eq!(judge("10.2.2.3", None, None), Verdict::Denied);
+    assert_eq!(judge("10.3.2.3", None, None), Verdict::Neither);
+    assert_eq!(judge("2001:db8:ffff::", None, None), Verdict::Denied);
+    assert_eq!(judge("10.3.2.3", Some("alice"), None), Verdict::Allowed);
+    assert_eq!(judge("10.3.2.3", None, Some("batch")), Verdict::Allowed);
+    assert_eq!(judge("10.3.2.3", Some("mallory"), Some("batch")), Verdict::Denied);
+    // A name is one of its kind, and to the letter.
+    assert_eq!(judge("10.3.2.3", Some("batch"), Some("alice")), Verdict::Neither);
+    assert_eq!(judge("10.3.2.3", Some("Alice"), Some("batch ")), Verdict::Neither);
+    assert_eq!(judge("10.3.2.3", Some(""), Some("")), Verdict::Neither);
+    assert_eq!(Access::default().judge(ip("10.1.2.3"), Some("alice"), None), Verdict::Neither);
+}
+
+#[test]
+fn a_denial_outweighs_whatever_allows() {
+    let access = Access {
+        allow: list(&["10.0.0.1", "user:alice", "client:batch"]),
+        deny: list(&["10.0.0.0/8", "user:eve"]),
+    };
+    assert_eq!(access.judge(ip("10.0.0.1"), Some("alice"), Some("batch")), Verdict::Denied);
+    assert_eq!(access.judge(ip("1.1.1.1"), Some("eve"), Some("batch")), Verdict::Denied);
+}
+
+#[test]
+fn mapped_addresses_and_networks_are_ipv4() {
+    let access = Access { allow: list(&["::ffff:10.0.0.0/104"]), deny: list(&["192.0.2.1"]) };
+    for (address, verdict) in [
+        ("10.1.2.3", Verdict::Allowed),
+        ("::ffff:10.1.2.3", Verdict::Allowed),
+        ("11.1.2.3", Verdict::Neither),
+        ("::ffff:192.0.2.1", Verdict::Denied),
+        ("::10.1.2.3", Verdict::Neither),
+    ] {
+        assert_eq!(access.judge(ip(address), None, None), verdict, "{address}");
+    }
+    assert!(!list(&["::/0"]).holds(ip("1.2.3.4"), None, None), "each family has its own");
+}
+
+#[test]
+fn networks_reach_from_end_to_end() {
+    for (entries, within, without) in [
+        (&["0.0.0.0/0"][..], &["0.0.0.0", "255.255.255.255"][..], &["::"][..]),
+        (&["::/0"], &["::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"], &["0.0.0.0"]),
+        (&["10.0.0.0/31"], &["10.0.0.0", "10.0.0.1"], &["9.255.255.255", "10.0.0.2"]),
+        (&["10.0.0.0/8", "10.0.0.0/9", "10.1.1.1"], &["10.255.255.255"], &["11.0.0.0"]),
+        (&["10.1.2.3/8"], &["10.0.0.0"], &["11.0.0.0"]),
+        (&["255.255.255.255"], &["255.255.255.255"], &["255.255.255.254"]),
+        (&[], &[], &["0.0.0.0", "::"]),
+    ] {
+        let list = list(entries);
+        assert_eq!(list.is_empty(), entries.is_empty());
+        for address in within {
+            assert!(list.holds(ip(address), None, None), "{address} in {entries:?}");
+        }
+        for address in without {
+            assert!(!list.holds(ip(address), None, None), "{address} in {entries:?}");
+        }
+    }
+}
+
+/// Addresses that often share a network.
+fn near() -> impl Strategy<Value = IpAddr> {
+    let v4 = (0..4u8, 0..4u8, any::<u8>()).prop_map(|(a, b, c)| IpAddr::from([a, b, 0, c]));
+    let v6 = (0..4u16, any::<u16>()).prop_map(|(a, b)| IpAddr::from([a, b, 0, 0, 0, 0, 0, b]));
+    prop_oneof![v4, v6]
+}
+
+proptest! {
+    #[test]
+    fn bisection_finds_what_a_walk_finds(
+        networks in prop::collection::vec((near(), 0..=128u8), 0..60),
+        asked in prop::collection::vec(near(), 1..60),
+    ) {
+        let longest = |ip: IpAddr| if ip.is_ipv4() { 32 } else { 128 };
+        let networks: Vec<IpNet> = networks
+            .into_iter()
+            .map(|(ip, bits)| IpNet::new(ip, bits.min(longest(ip))).unwrap())
+            .collect();
+        let set: Networks = networks.iter().copied().collect();
+        for ip in asked.into_iter().chain(networks.iter().map(IpNet::broadcast)) {
+            prop_assert_eq!(set.contains(ip), networks.iter().any(|it| it.contains(&ip)), "{}", ip);
+        }
+    }
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-access-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn lists_are_what_is_written_and_what_files_say() {
+    let folder = Folder::new("lists");
+    let files = vec![
+        folder.file("a.txt", "10.2.0.0/16\nuser:bob\n"),
+        folder.file("b.txt", "# none\nclient:batch\n"),
+    ];
+    let allow = AccessEntries {
+        ip: vec!["10.1.0.0/16".parse().unwrap()],
+        user: vec!["alice".to_owned()],
+        client: Vec::new(),
+        files,
+    };
+    let access = settings::Access { allow, deny: AccessEntries::default() };
+    let access = Access::load(&access).unwrap();
+    for (address, user, client) in [
+        ("10.1.0.1", None, None),
+        ("10.2.0.1", None, None),
+        ("1.1.1.1", Some("alice"), None),
+        ("1.1.1.1", Some("bob"), None),
+        ("1.1.1.1", None, Some("batch")),
+    ] {
+        assert_eq!(access.judge(ip(address), user, client), Verdict::Allowed, "{address} {user:?}");
+    }
+}
+
+#[test]
+fn a_faulty_file_is_refused_by_name_and_line() {
+    let folder = Folder::new("faulty");
+    let files = vec![folder.file("deny.txt", "10.0.0.0/8\n\n10.0.0.256\nuser:\n")];
+    let written = settings::Access {
+        deny: AccessEntries { files, ..AccessEntries::default() },
+        ..settings::Access::default()
+    };
+    let error = Access::load(&written).unwrap_err().to_string();
+    assert!(error.contains("deny.txt:3: `10.0.0.256` is no entry; write a CIDR"), "{error}");
+    assert!(error.ends_with("(and another line is wrong)"), "{error}");
+    let missing = file::load(Path::new("/no/such/list.txt")).unwrap_err();
+    assert_eq!(missing.to_string(), "cannot read /no/such/list.txt");
+    assert!(std::error::Error::source(&missing).is_some());
+}
+
+#[test]
+fn stamps_tell_that_a_file_has_changed() {
+    let folder = Folder::new("stamps");
+    let path = folder.file("list.txt", "10.0.0.0/8\n");
+    let written = settings::Access {
+        deny: AccessEntries { files: vec![path.clone()], ..AccessEntries::default() },
+        ..settings::Access::default()
+    };
+    let first = stamps(&written);
+    assert_eq!(first, stamps(&written));
+    // Replaced, by one as long and as old.
+    let other = folder.file("other.txt", "11.0.0.0/8\n");
+    let old = std::fs::metadata(&path).unwrap().modified().unwrap();
+    std::fs::File::options().write(true).open(&other).unwrap().set_modified(old).unwrap();
+    std::fs::rename(&other, &path).unwrap();
+    let second = stamps(&written);
+    assert_ne!(first, second);
+    folder.file("list.txt", "10.0.0.0/8\n11.0.0.0/8\n");
+    let third = stamps(&written);
+    assert_ne!(second, third);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(stamps(&written), [None]);
+}

@@ -1,0 +1,218 @@
+//! Callers with API keys, which are known by their hashes alone.
+//!
+//! A key is looked up by its SHA-256. There is no salt, so that one look-up finds it among any
+//! number of clients, and no slow hash, as every request pays for it: this is safe for keys that
+//! cannot be guessed, and [`hash_key`] takes no others. The time that a look-up takes tells at
+//! most about hashes, of which nobody can get back to a key.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use smallvec::SmallVec;
+
+pub use crate::config::settings::Client;
+
+/// What comes before the digits of a hash.
+const SCHEME: &str = "sha256:";
+/// What the keys that [`new_key`] makes start with, so that leaked ones can be searched for.
+pub const PREFIX: &str = "weir_";
+/// The shortest key that is hashed, in characters.
+pub const SHORTEST: usize = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the key has fewer than 16 characters: its hash has no salt, which is safe only for long random keys"
+)]
+pub struct ShortKey;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HashError {
+    #[error("does not start with `sha256:`")]
+    Scheme,
+    #[error("does not have 64 hexadecimal digits after `sha256:`")]
+    Digits,
+}
+
+/// All clients, by their keys.
+#[derive(Debug, Default)]
+pub struct Clients {
+    clients: Vec<Client>,
+    /// Where those are whose hashes begin with these bytes: hardly ever more than one.
+    by_hash: HashMap<[u8; 8], SmallVec<[u32; 2]>>,
+}
+
+impl Clients {
+    /// Of two with the same key the first counts.
+    #[must_use]
+    pub fn new(clients: Vec<Client>) -> Self {
+        let mut by_hash: HashMap<_, SmallVec<_>> = HashMap::with_capacity(clients.len());
+        for (index, client) in (0..).zip(&clients) {
+            by_hash.entry(beginning(&client.key_hash)).or_default().push(index);
+        }
+        Clients { clients, by_hash }
+    }
+
+    /// The client whose key this is.
+    #[must_use]
+    pub fn find(&self, key: &[u8]) -> Option<&Client> {
+        if self.clients.is_empty() {
+            return None;
+        }
+        let hash = sha256(key);
+        let candidates = self.by_hash.get(&beginning(&hash))?.iter();
+        let mut candidates = candidates.filter_map(|index| self.clients.get(*index as usize));
+        candidates.find(|it| verify_slices_are_equal(&it.key_hash, &hash).is_ok())
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.clients.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+}
+
+/// The hash of a key, as a configuration has it: `sha256:` and 64 digits.
+///
+/// # Errors
+/// If the key is so short that it could be found by trying.
+pub fn hash_key(key: &str) -> Result<String, ShortKey> {
+    if key.chars().count() < SHORTEST {
+        return Err(ShortKey);
+    }
+    let mut text = SCHEME.to_owned();
+    for byte in sha256(key.as_bytes()) {
+        // Writing into a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}
+
+/// The bytes of a hash as [`hash_key`] writes it.
+///
+/// # Errors
+/// If it is written in another way.
+pub fn parse_hash(text: &str) -> Result<[u8; 32], HashError> {
+    let digits = text.strip_prefix(SCHEME).ok_or(HashError::Scheme)?.as_bytes();
+    let digits: &[u8; 64] = digits.try_into().map_err(|_| HashError::Digits)?;
+    let mut hash = [0; 32];
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or(HashError::Digits);
+        *byte = (digit(0)? << 4 | digit(1)?) as u8;
+    }
+    Ok(hash)
+}
+
+/// A key that nobody can guess.
+///
+/// # Errors
+/// If the system has no randomness to give.
+pub fn new_key() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)?;
+    Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
+}
+
+pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
+    hash
+}
+
+fn beginning(hash: &[u8; 32]) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&hash[..8]);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(id: &str, key_hash: [u8; 32]) -> Client {
+        Client { id: id.to_owned(), key_hash, plan: None, tenant: None, trust: None }
+    }
+
+    #[test]
+    fn a_client_is_found_by_its_key_and_by_nothing_else() {
+        let keys: Vec<String> = (0..100).map(|_| new_key().unwrap()).collect();
+        let hash = |key: &String| parse_hash(&hash_key(key).unwrap()).unwrap();
+        let all = keys.iter().enumerate().map(|(i, key)| client(&i.to_string(), hash(key)));
+        let clients = Clients::new(all.collect());
+        assert_eq!(clients.len(), 100);
+        for (i, key) in keys.iter().enumerate() {
+            assert_eq!(clients.find(key.as_bytes()).map(|it| &it.id), Some(&i.to_string()));
+            assert_eq!(clients.find(&key.as_bytes()[1..]), None);
+            assert_eq!(clients.find(hash_key(key).unwrap().as_bytes()), None);
+        }
+        assert_eq!(clients.find(b""), None);
+        assert_eq!(Clients::default().find(keys[0].as_bytes()), None);
+    }
+
+    #[test]
+    fn hashes_that_begin_alike_are_told_apart() {
+        let key = "correct horse battery staple";
+        let hash = parse_hash(&hash_key(key).unwrap()).unwrap();
+        let mut alike = hash;
+        alike[31] ^= 1;
+        let clients = Clients::new(vec![client("alike", alike), client("own", hash)]);
+        assert_eq!(clients.find(key.as_bytes()).map(|it| it.id.as_str()), Some("own"));
+        let clients = Clients::new(vec![client("alike", alike)]);
+        assert_eq!(clients.find(key.as_bytes()), None);
+    }
+
+    #[test]
+    fn of_two_clients_with_one_key_the_first_counts() {
+        let hash = parse_hash(&hash_key("0123456789abcdef").unwrap()).unwrap();
+        let clients = Clients::new(vec![client("first", hash), client("second", hash)]);
+        assert_eq!(clients.find(b"0123456789abcdef").map(|it| it.id.as_str()), Some("first"));
+    }
+
+    #[test]
+    fn a_hash_is_the_sha_256_of_the_key_in_hexadecimal() {
+        // FIPS 180-2, appendix B.2.
+        let key = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+        let hash = "sha256:248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1";
+        assert_eq!(hash_key(key).as_deref(), Ok(hash));
+        assert_eq!(parse_hash(hash).unwrap()[..3], [0x24, 0x8d, 0x6a]);
+        assert_eq!(parse_hash(&hash.to_uppercase().replace("SHA", "sha")), parse_hash(hash));
+    }
+
+    #[test]
+    fn a_key_that_could_be_guessed_is_not_hashed() {
+        assert_eq!(hash_key("0123456789abcde"), Err(ShortKey));
+        assert_eq!(hash_key("ééééééééééééééé"), Err(ShortKey), "characters count, not bytes");
+        assert!(hash_key("0123456789abcdef").is_ok());
+        assert!(ShortKey.to_string().contains("no salt"));
+    }
+
+    #[test]
+    fn what_is_no_hash_is_refused() {
+        for text in ["", "sha256", "SHA256:00", "md5:00", "my-key", &"0".repeat(64)] {
+            assert_eq!(parse_hash(text), Err(HashError::Scheme), "{text}");
+        }
+        for digits in ["", "0", &"0".repeat(63), &"0".repeat(65), &"g".repeat(64), &"é".repeat(32)]
+        {
+            let text = format!("sha256:{digits}");
+            assert_eq!(parse_hash(&text), Err(HashError::Digits), "{text}");
+        }
+    }
+
+    #[test]
+    fn new_keys_are_long_and_differ() {
+        let key = new_key().unwrap();
+        assert!(key.starts_with(PREFIX) && key.len() == PREFIX.len() + 43, "{key}");
+        assert!(
+            key[PREFIX.len()..].bytes().all(|it| it.is_ascii_alphanumeric() || b"-_".contains(&it))
+        );
+        assert_ne!(key, new_key().unwrap());
+        assert!(hash_key(&key).is_ok());
+    }
+}

@@ -1,0 +1,194 @@
+//! Signed tokens, RFC 7519: who the caller is, on the word of an issuer whose keys are known.
+//!
+//! A token that does not verify is no identity, whatever is wrong with it. Each key is used with
+//! the algorithms that fit its type, that it says itself, and that the configuration lists: what a
+//! token says of its algorithm chooses among these and never adds to them. So a token without a
+//! signature, or one whose HMAC was made with a public key, verifies with nothing.
+//!
+//! A [`Verifier`] is shared by all workers. Each has a [`TokenCache`] in front of it, so that the
+//! second request with a token costs a hash and a look-up in place of a signature. Keys that stand
+//! in a file or behind a URL change while requests are served: [`Verifier::keep`] sees to it.
+
+mod cache;
+mod claims;
+mod fetch;
+mod keeper;
+mod key;
+mod key_set;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Header, decode_header};
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+use tokio::sync::Notify;
+
+pub use cache::TokenCache;
+pub use claims::Claims;
+pub use key_set::KeyError;
+
+use crate::config::settings::{Jwt, JwtAlgorithm, JwtKeys};
+use claims::Terms;
+use keeper::Pace;
+use key_set::KeySet;
+
+/// Longer ones are refused unseen. Header, claims and signature of a real one take a quarter.
+pub const LONGEST: usize = 8 << 10;
+/// A token that does not name its key is tried with so many at most: each costs a signature.
+const MOST_TRIES: usize = 8;
+
+/// Why a token is no identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    #[error("the token is longer than 8KiB")]
+    TooLong,
+    #[error("the token is malformed")]
+    Malformed,
+    #[error("the token demands an extension that is not known")]
+    Critical,
+    #[error("the token's algorithm is not accepted")]
+    Algorithm,
+    #[error("the token's key is not known")]
+    UnknownKey,
+    #[error("the token's signature is wrong")]
+    Signature,
+    #[error("the token has no valid time of expiry")]
+    NoExpiry,
+    #[error("the token has expired")]
+    Expired,
+    #[error("the token is not valid yet")]
+    Early {
+        /// The second from which it is.
+        from: u64,
+    },
+    #[error("the token has another issuer")]
+    Issuer,
+    #[error("the token is meant for another audience")]
+    Audience,
+}
+
+/// Tells tokens of known issuers from others.
+///
+/// Keep it over a reload that leaves its settings as they are: a new one over a URL knows no keys
+/// until it has fetched them.
+#[derive(Debug)]
+pub struct Verifier {
+    algorithms: Vec<JwtAlgorithm>,
+    terms: Terms,
+    source: JwtKeys,
+    keys: ArcSwap<KeySet>,
+    /// Told when a token names a key that is not known: it may be a new one.
+    wanted: Notify,
+    /// Whether the keys could not be had the last time. Locked while they are exchanged.
+    failing: Mutex<bool>,
+    pace: Pace,
+    signatures: AtomicU64,
+}
+
+impl Verifier {
+    /// Keys behind a URL are fetched by [`Verifier::keep`]; until it has them nothing verifies.
+    ///
+    /// # Errors
+    /// If there are no keys that can be used, unless they are behind a URL.
+    pub fn new(settings: &Jwt) -> Result<Self, KeyError> {
+        let algorithms = &settings.algorithms;
+        let keys = match &settings.keys {
+            JwtKeys::Secret(secret) => KeySet::of_secret(secret.0.as_bytes(), algorithms)?,
+            JwtKeys::Pem(pem) => KeySet::of_pem(pem, algorithms)?,
+            JwtKeys::JwksFile(path) => KeySet::of_jwks(&read(path)?, algorithms)?,
+            JwtKeys::JwksUrl(_) => KeySet::empty(),
+        };
+        Ok(Verifier {
+            algorithms: algorithms.clone(),
+            terms: Terms::new(settings),
+            source: settings.keys.clone(),
+            keys: ArcSwap::from_pointee(keys),
+            wanted: Notify::new(),
+            failing: Mutex::new(false),
+            pace: Pace::default(),
+            signatures: AtomicU64::new(0),
+        })
+    }
+
+    /// What a token says, if it can be believed at this second since the Unix epoch.
+    ///
+    /// # Errors
+    /// If it cannot: then it says nothing.
+    pub fn verify(&self, token: &[u8], now: u64) -> Result<Arc<Claims>, Rejection> {
+        if token.len() > LONGEST {
+            return Err(Rejection::TooLong);
+        }
+        let header = decode_header(token).map_err(|_| Rejection::Malformed)?;
+        // RFC 7515 section 4.1.11: who does not know what is demanded must refuse.
+        if header.crit.is_some() {
+            return Err(Rejection::Critical);
+        }
+        let accepted = self.algorithms.iter().any(|it| key::algorithm(*it) == header.alg);
+        if !accepted {
+            return Err(Rejection::Algorithm);
+        }
+        let claims = self.signed(token, &header).inspect_err(|rejection| {
+            let rotated = match rejection {
+                Rejection::UnknownKey => true,
+                // Without a name, a new key cannot be told from a forgery.
+                Rejection::Signature => header.kid.is_none(),
+                _ => false,
+            };
+            if rotated {
+                self.wanted.notify_one();
+            }
+        })?;
+        self.terms.read(claims, now).map(Arc::new)
+    }
+
+    /// What a token says, if one of the keys has signed it.
+    fn signed(&self, token: &[u8], header: &Header) -> Result<Map<String, Value>, Rejection> {
+        let keys = self.keys.load();
+        let mut known = keys.named(header.kid.as_deref()).peekable();
+        if known.peek().is_none() {
+            return Err(Rejection::UnknownKey);
+        }
+        let mut rejection = Rejection::Algorithm;
+        for key in known.filter(|key| key.fits(header.alg)).take(MOST_TRIES) {
+            self.signatures.fetch_add(1, Ordering::Relaxed);
+            match key.decode(token) {
+                Ok(claims) => return Ok(claims),
+                Err(error) if *error.kind() == ErrorKind::InvalidSignature => {
+                    rejection = Rejection::Signature;
+                }
+                Err(_) => return Err(Rejection::Malformed),
+            }
+        }
+        Err(rejection)
+    }
+
+    /// A number that is another one whenever the keys are, here or in any other verifier.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.keys.load().generation
+    }
+
+    /// How many keys there are to verify with. None: nothing verifies.
+    #[must_use]
+    pub fn key_count(&self) -> usize {
+        self.keys.load().len()
+    }
+
+    /// How many signatures were checked so far.
+    #[must_use]
+    pub fn signatures_checked(&self) -> u64 {
+        self.signatures.load(Ordering::Relaxed)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
+    let unreadable = |source| KeyError::Unreadable { path: path.to_owned(), source };
+    key_set::read(path).map_err(unreadable)
+}

@@ -1,0 +1,186 @@
+//! What a worker remembers of tokens: those that verified, and for a moment those that did not.
+//!
+//! A token is known by 128 bits of SipHash under a secret of the worker's own, so nobody can make
+//! another that is taken for it. An answer holds as long as the token does, and only for the keys
+//! that it was found with. Both memories are bounded and kept apart: a flood of bad tokens pushes
+//! no good one out.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::hash::Hasher as _;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+use super::{Claims, LONGEST, Rejection, Verifier};
+
+/// Tokens that verified.
+const MOST_GOOD: usize = 8192;
+/// Tokens that did not.
+const MOST_BAD: usize = 4096;
+/// For how many seconds a rejection is repeated unseen.
+const GRUDGE: u64 = 10;
+
+/// One worker's memory of tokens.
+pub struct TokenCache {
+    /// The slower SipHash: this one stands in for a signature.
+    keyed: SipHasher24,
+    memory: RefCell<Memory>,
+}
+
+struct Memory {
+    generation: u64,
+    good: Recent<Arc<Claims>>,
+    bad: Recent<Bad>,
+}
+
+#[derive(Clone, Copy)]
+struct Bad {
+    rejection: Rejection,
+    /// From this second on it is looked at again.
+    until: u64,
+}
+
+impl TokenCache {
+    /// A memory whose hashes nobody can foresee who does not know the secret.
+    #[must_use]
+    pub fn new(secret: &[u8; 16]) -> Self {
+        Self::with_room(secret, MOST_GOOD, MOST_BAD)
+    }
+
+    fn with_room(secret: &[u8; 16], good: usize, bad: usize) -> Self {
+        let memory = Memory { generation: 0, good: Recent::new(good), bad: Recent::new(bad) };
+        TokenCache { keyed: SipHasher24::new_with_key(secret), memory: RefCell::new(memory) }
+    }
+
+    /// What [`Verifier::verify`] says, or has said.
+    ///
+    /// # Errors
+    /// If the token is no identity.
+    pub fn verify(
+        &self,
+        verifier: &Verifier,
+        token: &[u8],
+        now: u64,
+    ) -> Result<Arc<Claims>, Rejection> {
+        if token.len() > LONGEST {
+            return Err(Rejection::TooLong);
+        }
+        let id = self.id(token);
+        let mut memory = self.memory.borrow_mut();
+        // Read before the keys are used: an answer of older keys is never kept for newer ones.
+        memory.start_over_if_other(verifier.generation());
+        if let Some(claims) = memory.good.get(id).filter(|claims| claims.holds_at(now)) {
+            return Ok(claims.clone());
+        }
+        if let Some(bad) = memory.bad.get(id).filter(|bad| now < bad.until) {
+            return Err(bad.rejection);
+        }
+        let verified = verifier.verify(token, now);
+        match &verified {
+            Ok(claims) => memory.good.insert(id, claims.clone()),
+            Err(rejection) => {
+                memory.good.remove(id);
+                let until = match rejection {
+                    Rejection::Early { from } => now.saturating_add(GRUDGE).min(*from),
+                    _ => now.saturating_add(GRUDGE),
+                };
+                memory.bad.insert(id, Bad { rejection: *rejection, until });
+            }
+        }
+        verified
+    }
+
+    fn id(&self, token: &[u8]) -> u128 {
+        let mut hasher = self.keyed;
+        hasher.write(token);
+        hasher.finish128().as_u128()
+    }
+}
+
+/// Without the secret, and without what callers are called.
+impl fmt::Debug for TokenCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenCache")
+    }
+}
+
+impl Memory {
+    fn start_over_if_other(&mut self, generation: u64) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.good.clear();
+            self.bad.clear();
+        }
+    }
+}
+
+/// A bounded table in two halves. What is asked for moves to the younger one; when that is full
+/// it becomes the older, and what nobody has asked for since is forgotten.
+struct Recent<T> {
+    half: usize,
+    young: HashMap<u128, T>,
+    old: HashMap<u128, T>,
+}
+
+impl<T> Recent<T> {
+    fn new(most: usize) -> Self {
+        Recent { half: most / 2, young: HashMap::new(), old: HashMap::new() }
+    }
+
+    fn get(&mut self, id: u128) -> Option<&T> {
+        if !self.old.is_empty()
+            && let Some(value) = self.old.remove(&id)
+        {
+            self.insert(id, value);
+        }
+        self.young.get(&id)
+    }
+
+    fn insert(&mut self, id: u128, value: T) {
+        if self.young.len() >= self.half && !self.young.contains_key(&id) {
+            std::mem::swap(&mut self.young, &mut self.old);
+            self.young.clear();
+        }
+        self.young.insert(id, value);
+    }
+
+    fn remove(&mut self, id: u128) {
+        self.young.remove(&id);
+        self.old.remove(&id);
+    }
+
+    fn clear(&mut self) {
+        self.young.clear();
+        self.old.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_stays_and_what_is_not_goes() {
+        let mut recent = Recent::new(8);
+        for id in 0..1000_u128 {
+            recent.insert(id, id);
+            assert_eq!(recent.get(0), Some(&0), "after {id}");
+            assert!(recent.young.len() + recent.old.len() <= 8, "after {id}");
+        }
+        assert_eq!(recent.get(1), None);
+        assert_eq!(recent.get(999), Some(&999));
+        recent.remove(999);
+        recent.remove(0);
+        assert!(recent.get(999).is_none() && recent.get(0).is_none());
+    }
+
+    #[test]
+    fn each_worker_knows_tokens_by_names_of_its_own() {
+        let [one, other] = [TokenCache::new(&[1; 16]), TokenCache::new(&[2; 16])];
+        assert_eq!(one.id(b"token"), one.id(b"token"));
+        assert_ne!(one.id(b"token"), other.id(b"token"));
+        assert_ne!(one.id(b"token"), one.id(b"token."));
+    }
+}

@@ -1,0 +1,126 @@
+//! Fetches a JWK set: one GET over a connection of its own, answered with 200 or not at all.
+//!
+//! Nothing is followed and nothing is kept: whoever is configured to have the keys has them.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::key_set::LARGEST;
+use crate::config::settings::JwksUrl;
+
+/// From the look-up of the name to the last byte.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a set could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("no connection: {0}")]
+    Connection(#[from] io::Error),
+    #[error("no certificates to trust: {0}")]
+    Authorities(String),
+    #[error("no name that TLS can check")]
+    Name,
+    #[error("no HTTP: {0}")]
+    Http(#[from] hyper::Error),
+    #[error("answered with {0}")]
+    Status(StatusCode),
+    #[error("larger than 1MiB")]
+    TooLarge,
+    #[error("broke off: {0}")]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+    #[error("no answer within 5 seconds")]
+    Timeout,
+}
+
+pub(super) async fn fetch(url: &JwksUrl) -> Result<Vec<u8>, FetchError> {
+    let fetched = async {
+        let stream = TcpStream::connect((url.origin.host.as_str(), url.origin.port)).await?;
+        if url.tls {
+            let name = ServerName::try_from(url.origin.host.clone());
+            let name = name.map_err(|_| FetchError::Name)?;
+            let connector = TlsConnector::from(Arc::new(tls(url.ca.clone()).await?));
+            exchange(url, connector.connect(name, stream).await?).await
+        } else {
+            exchange(url, stream).await
+        }
+    };
+    tokio::time::timeout(PATIENCE, fetched).await.unwrap_or(Err(FetchError::Timeout))
+}
+
+async fn exchange(
+    url: &JwksUrl,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+) -> Result<Vec<u8>, FetchError> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let asked = async {
+        let mut request = Request::new(Empty::<Bytes>::new());
+        *request.uri_mut() = url.path.clone().into();
+        let headers = request.headers_mut();
+        // Names and addresses that were parsed are valid header values.
+        if let Ok(host) = url.authority().parse() {
+            headers.insert(header::HOST, host);
+        }
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(header::USER_AGENT, HeaderValue::from_static("weir"));
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        let response = sender.send_request(request).await?;
+        if response.status() != StatusCode::OK {
+            return Err(FetchError::Status(response.status()));
+        }
+        match Limited::new(response.into_body(), LARGEST).collect().await {
+            Ok(body) => Ok(body.to_bytes().to_vec()),
+            Err(error) if error.is::<LengthLimitError>() => Err(FetchError::TooLarge),
+            Err(error) => Err(FetchError::Body(error)),
+        }
+    };
+    tokio::pin!(asked);
+    tokio::select! {
+        done = &mut asked => done,
+        // What it has read before it ended is still to be had.
+        _ = connection => asked.await,
+    }
+}
+
+/// Read anew each time, so that renewed authorities count without a restart.
+async fn tls(ca: Option<Vec<u8>>) -> Result<ClientConfig, FetchError> {
+    let roots = tokio::task::spawn_blocking(move || roots(ca.as_deref())).await;
+    let roots = roots.map_err(io::Error::other)??;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| FetchError::Authorities(error.to_string()))?;
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, FetchError> {
+    let none = |why: String| FetchError::Authorities(why);
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(pem) => {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                let certificate = certificate.map_err(|error| none(error.to_string()))?;
+                roots.add(certificate).map_err(|error| none(error.to_string()))?;
+            }
+        }
+        None => {
+            let system = rustls_native_certs::load_native_certs();
+            let (_, _) = roots.add_parsable_certificates(system.certs);
+        }
+    }
+    if roots.is_empty() { Err(none("there are none".to_owned())) } else { Ok(roots) }
+}

@@ -1,0 +1,65 @@
+//! Who is calling, as far as a file says: a row for each way to tell.
+
+use crate::config::settings::{AccessEntries, Identity, Jwt, JwtAlgorithm, JwtKeys, Settings};
+use crate::config::units::show_duration;
+use crate::limit::Source;
+
+use super::{count, table};
+
+/// Nothing if callers are told apart by their addresses only.
+pub(super) fn identity(settings: &Settings) -> String {
+    let Identity { user, client, tenant, plan, jwt, clients, clients_files, .. } =
+        &settings.identity;
+    let sources = [("user", user), ("client", client), ("tenant", tenant), ("plan", plan)];
+    let sources = sources.into_iter().filter(|(_, it)| !it.is_empty());
+    let mut rows: Vec<[String; 2]> = sources.map(|(name, it)| [name.to_owned(), all(it)]).collect();
+    if let Some(jwt) = jwt {
+        rows.push(["tokens".to_owned(), tokens(jwt)]);
+    }
+    if let Some(clients) = clients {
+        let files = clients_files.iter().map(|path| path.display().to_string());
+        let files = files.collect::<Vec<_>>().join(", ");
+        let from = if files.is_empty() { String::new() } else { format!(", some from {files}") };
+        rows.push(["clients".to_owned(), format!("{} with a key{from}", clients.len())]);
+    }
+    for (name, entries) in [("allow", &settings.access.allow), ("deny", &settings.access.deny)] {
+        let listed = listed(entries);
+        if !listed.is_empty() {
+            rows.push([name.to_owned(), listed.join(", ")]);
+        }
+    }
+    table(rows.into_iter().map(Vec::from).collect())
+}
+
+fn all(sources: &[Source]) -> String {
+    sources.iter().map(ToString::to_string).collect::<Vec<_>>().join(", else ")
+}
+
+fn tokens(jwt: &Jwt) -> String {
+    let mut parts = vec![match &jwt.keys {
+        JwtKeys::Secret(_) => "by a secret".to_owned(),
+        JwtKeys::Pem(_) => "by keys in PEM".to_owned(),
+        JwtKeys::JwksFile(path) => format!("by the keys in {}", path.display()),
+        JwtKeys::JwksUrl(url) => {
+            format!("by the keys at {url}, every {}", show_duration(url.refresh))
+        }
+    }];
+    let names = JwtAlgorithm::NAMES.into_iter().filter(|(_, it)| jwt.algorithms.contains(it));
+    parts.push(names.map(|(name, _)| name).collect::<Vec<_>>().join(" "));
+    for (what, names) in [("issuer", &jwt.issuer), ("audience", &jwt.audience)] {
+        parts.extend(names.as_ref().map(|names| format!("{what} {}", names.join(" or "))));
+    }
+    parts.push(format!("leeway {}", show_duration(jwt.leeway)));
+    if jwt.required {
+        parts.push("required".to_owned());
+    }
+    parts.join(", ")
+}
+
+fn listed(entries: &AccessEntries) -> Vec<String> {
+    let AccessEntries { ip, user, client, files } = entries;
+    let counts = [(ip.len(), "network"), (user.len(), "user"), (client.len(), "client")];
+    let counts = counts.into_iter().filter(|(number, _)| *number > 0);
+    let files = files.iter().map(|path| path.display().to_string());
+    counts.map(|(number, what)| count(number, what)).chain(files).collect()
+}

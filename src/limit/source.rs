@@ -1,0 +1,313 @@
+//! Where something about a request is found: what limits count by, what identities are made of, and
+//! what conditions ask for.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName, header};
+use smallvec::SmallVec;
+
+use super::key::KeyError;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The caller's address; IPv6 by the prefix that `[identity]` names.
+    Ip,
+    /// The same, but of IPv6 so many leading bits: 1 to 128.
+    IpPrefix(u8),
+    /// The name of the route that matched.
+    Route,
+    /// The same for every request.
+    Global,
+    /// Who the caller is, as `[identity]` finds it.
+    User,
+    Client,
+    Tenant,
+    Plan,
+    Header(HeaderName),
+    /// A parameter of the query, percent-decoded.
+    Query(String),
+    Cookie(String),
+    /// A claim of a token that was verified.
+    Jwt(String),
+    /// The user of `Authorization: Basic`.
+    BasicUser,
+    /// A field of a form in the body, percent-decoded.
+    Form(String),
+}
+
+/// What a request says of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    pub headers: &'a HeaderMap,
+    /// The host in one spelling. Only needed where a limit counts by it.
+    pub host: &'a str,
+    pub query: Option<&'a str>,
+    /// The beginning of a form, if somebody needs it.
+    pub form: Form<'a>,
+    /// The claims of a token that was verified.
+    pub claims: Option<&'a dyn Claims>,
+}
+
+/// As much of a form as was looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct Form<'a> {
+    pub text: &'a [u8],
+    /// Whether that is all of it.
+    pub whole: bool,
+}
+
+impl Form<'_> {
+    pub const NONE: Form<'static> = Form { text: b"", whole: true };
+}
+
+/// Claims by their names.
+pub trait Claims: fmt::Debug {
+    fn claim(&self, name: &str) -> Option<Cow<'_, str>>;
+}
+
+/// Something that a request says of itself, if it does.
+pub type Said<'a> = Option<Cow<'a, [u8]>>;
+
+/// Who the caller is, as far as that is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Identities<'a> {
+    pub user: Said<'a>,
+    pub client: Said<'a>,
+    pub tenant: Said<'a>,
+    pub plan: Said<'a>,
+}
+
+/// A request and its caller.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// Already cut to the prefix that counts.
+    pub ip: IpAddr,
+    /// The same address as a whole.
+    pub whole_ip: IpAddr,
+    pub route: &'a str,
+    pub evidence: Evidence<'a>,
+    pub who: &'a Identities<'a>,
+}
+
+impl Source {
+    /// What the subject has here, if it is a text. Nothing is copied unless it has to be decoded.
+    ///
+    /// # Errors
+    /// If it has several.
+    pub fn value<'a>(&'a self, subject: &Subject<'a>) -> Result<Said<'a>, KeyError> {
+        let borrowed = |value: &'a Said<'a>| value.as_deref().map(Cow::Borrowed);
+        Ok(match self {
+            Source::Ip | Source::IpPrefix(_) | Source::Global => None,
+            Source::Route => Some(Cow::Borrowed(subject.route.as_bytes())),
+            Source::User => borrowed(&subject.who.user),
+            Source::Client => borrowed(&subject.who.client),
+            Source::Tenant => borrowed(&subject.who.tenant),
+            Source::Plan => borrowed(&subject.who.plan),
+            _ => return self.said(&subject.evidence),
+        })
+    }
+
+    /// What the request itself says here. An empty value is none.
+    ///
+    /// # Errors
+    /// If it says several things: gateway and upstream might each believe another one.
+    pub fn said<'a>(&'a self, evidence: &Evidence<'a>) -> Result<Said<'a>, KeyError> {
+        match self {
+            // One host has many spellings, and a route takes them all.
+            Source::Header(name) if *name == header::HOST => {
+                Ok(Some(evidence.host).filter(|host| !host.is_empty()).map(borrow_text))
+            }
+            Source::Header(name) => self.header(evidence.headers, name),
+            Source::Query(name) => {
+                let values = query_values(evidence.query, name);
+                Ok(self.only(values)?.map(|value| Cow::Owned(value.to_vec())))
+            }
+            Source::Cookie(name) => {
+                Ok(self.only(cookies(evidence.headers, name))?.map(Cow::Borrowed))
+            }
+            Source::Jwt(name) => {
+                let claim = evidence.claims.and_then(|claims| claims.claim(name));
+                let claim = claim.filter(|claim| !claim.is_empty());
+                Ok(claim.map(|claim| match claim {
+                    Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+                    Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+                }))
+            }
+            Source::BasicUser => {
+                let value = self.header(evidence.headers, &header::AUTHORIZATION)?;
+                Ok(value.and_then(|value| basic_user(&value)).map(Cow::Owned))
+            }
+            Source::Form(name) => {
+                // What follows might name somebody else, and the upstream believe that.
+                if !evidence.form.whole {
+                    return Err(KeyError::Unseen(self.clone()));
+                }
+                let form = Some(evidence.form.text).filter(|form| !form.is_empty());
+                let value = self.only(query_values(form, name))?;
+                Ok(value.map(|value| Cow::Owned(value.to_vec())))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn header<'a>(&self, headers: &'a HeaderMap, name: &HeaderName) -> Result<Said<'a>, KeyError> {
+        let mut values = headers.get_all(name).iter();
+        let (first, second) = (values.next(), values.next());
+        if second.is_some() {
+            return Err(KeyError::Ambiguous(self.clone()));
+        }
+        let value = first.map(|value| value.as_bytes()).filter(|value| !value.is_empty());
+        Ok(value.map(Cow::Borrowed))
+    }
+
+    /// The one value there is. The same value said twice is still one.
+    fn only<T: AsRef<[u8]>>(
+        &self,
+        mut values: impl Iterator<Item = T>,
+    ) -> Result<Option<T>, KeyError> {
+        let Some(first) = values.next() else { return Ok(None) };
+        if values.any(|other| other.as_ref() != first.as_ref()) {
+            return Err(KeyError::Ambiguous(self.clone()));
+        }
+        Ok(Some(first).filter(|value| !value.as_ref().is_empty()))
+    }
+}
+
+fn borrow_text(text: &str) -> Cow<'_, [u8]> {
+    Cow::Borrowed(text.as_bytes())
+}
+
+fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    let lines = headers.get_all(header::COOKIE).iter();
+    let crumbs = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b';'));
+    crumbs.filter_map(|crumb| {
+        let rest = crumb.trim_ascii().strip_prefix(name.as_bytes())?;
+        let value = rest.trim_ascii_start().strip_prefix(b"=")?.trim_ascii();
+        // RFC 6265 section 4.1.1: quotes around a value are no part of it.
+        let quoted = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\""));
+        Some(quoted.unwrap_or(value))
+    })
+}
+
+/// RFC 7617: what comes before the first colon.
+fn basic_user(value: &[u8]) -> Option<Vec<u8>> {
+    let (scheme, rest) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let mut user = STANDARD.decode(rest.trim_ascii()).ok()?;
+    let colon = user.iter().position(|byte| *byte == b':')?;
+    user.truncate(colon);
+    Some(user).filter(|user| !user.is_empty())
+}
+
+/// The part of an address that counts: of IPv6 so many leading bits, of IPv4 all, since an IPv4
+/// address is all that most callers have.
+#[must_use]
+pub fn cut(ip: IpAddr, bits: u8) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX << (128 - u32::from(bits.clamp(1, 128)));
+            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask))
+        }
+    }
+}
+
+/// The values of a parameter, decoded. Bytes that are no text hide nothing that is beside them.
+pub(super) fn query_values<'a>(
+    query: Option<&'a (impl AsRef<[u8]> + ?Sized)>,
+    name: &'a str,
+) -> impl Iterator<Item = SmallVec<[u8; 64]>> + 'a {
+    let pairs = query.map(AsRef::as_ref).unwrap_or_default().split(|byte| *byte == b'&');
+    let pairs = pairs.map(|pair| match pair.iter().position(|byte| *byte == b'=') {
+        Some(at) => (&pair[..at], &pair[at + 1..]),
+        None => (pair, &[][..]),
+    });
+    let values = pairs.filter(|pair| *unescape(pair.0) == *name.as_bytes());
+    values.map(|pair| unescape(pair.1))
+}
+
+/// Undoes percent-escapes and plus signs, so that every spelling of a value is one key. What is
+/// no escape stays as it is.
+fn unescape(text: &[u8]) -> SmallVec<[u8; 64]> {
+    decoded(text, true)
+}
+
+/// Undoes percent-escapes alone, as in a path.
+#[must_use]
+pub fn unpercent(text: &str) -> SmallVec<[u8; 64]> {
+    decoded(text.as_bytes(), false)
+}
+
+fn decoded(bytes: &[u8], plus_is_space: bool) -> SmallVec<[u8; 64]> {
+    let mut plain = SmallVec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex =
+            |offset: usize| bytes.get(at + offset).and_then(|&digit| (digit as char).to_digit(16));
+        match (bytes[at], hex(1), hex(2)) {
+            (b'%', Some(high), Some(low)) => {
+                plain.push((high << 4 | low) as u8);
+                at += 3;
+                continue;
+            }
+            (b'+', ..) if plus_is_space => plain.push(b' '),
+            (byte, ..) => plain.push(byte),
+        }
+        at += 1;
+    }
+    plain
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Ip => f.write_str("ip"),
+            Source::IpPrefix(bits) => write!(f, "ip/{bits}"),
+            Source::Route => f.write_str("route"),
+            Source::Global => f.write_str("global"),
+            Source::User => f.write_str("user"),
+            Source::Client => f.write_str("client"),
+            Source::Tenant => f.write_str("tenant"),
+            Source::Plan => f.write_str("plan"),
+            Source::Header(name) => write!(f, "header:{name}"),
+            Source::Query(name) => write!(f, "query:{name}"),
+            Source::Cookie(name) => write!(f, "cookie:{name}"),
+            Source::Jwt(name) => write!(f, "jwt:{name}"),
+            Source::BasicUser => f.write_str("basic:user"),
+            Source::Form(name) => write!(f, "form:{name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn basic_names_its_user_and_nothing_else_does() {
+        let user = |value: &str| basic_user(value.as_bytes()).map(String::from_utf8);
+        let encoded = |text: &str| format!("Basic {}", STANDARD.encode(text));
+        assert_eq!(user(&encoded("ann:secret:x")), Some(Ok("ann".into())));
+        assert_eq!(user(&encoded("ann:").replace("Basic", "bAsIc")), Some(Ok("ann".into())));
+        for none in
+            ["", "Basic", "Basic ", "Basic !!!", "Bearer YTpi", &encoded(":x"), &encoded("ann")]
+        {
+            assert_eq!(user(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_cuts_ipv6_and_leaves_ipv4_alone() {
+        let cut = |ip: &str, bits| cut(ip.parse().unwrap(), bits).to_string();
+        assert_eq!(cut("2001:db8:1:2::3", 48), "2001:db8:1::");
+        assert_eq!(cut("2001:db8:1:2::3", 128), "2001:db8:1:2::3");
+        assert_eq!(cut("ffff::", 1), "8000::");
+        assert_eq!(cut("1.2.3.4", 8), "1.2.3.4");
+    }
+}

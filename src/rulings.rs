@@ -1,0 +1,344 @@
+//! What operators decide at run time about single callers, and until when.
+//!
+//! A ruling overrides the numbers of one limit for one key, or lets a caller pass all limits, or
+//! keeps it out. Each ends by itself. They are part of the configuration that workers serve, so a
+//! request pays nothing for them unless there are some; where gateways share a store, they share
+//! these as well (`store::redis::rulings`), and the embedded store keeps them in its snapshot.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ipnet::IpNet;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use crate::caller::Access;
+use crate::caller::access::{AccessList, Entry};
+use crate::caller::address::unmapped;
+use crate::config;
+use crate::limit::adjust::{AdjustError, Numbers};
+use crate::limit::{Limit, Policy};
+
+/// More than anybody decides by hand. Whoever has more callers to tell apart has plans and lists.
+pub const MOST: usize = 10_000;
+
+/// One decision.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ruling {
+    #[serde(flatten)]
+    pub about: About,
+    /// The Unix second at which it ends.
+    pub until: u64,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum About {
+    /// Other numbers of a limit for one key, written as [`Key::spelled`](crate::limit::Key::spelled) reads it.
+    Override {
+        limit: String,
+        key: String,
+        #[serde(flatten)]
+        written: Written,
+    },
+    /// A caller that is never limited, or never gets in.
+    Access { action: Action, who: Who, value: String },
+}
+
+/// The numbers of an override, as they were written.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Written {
+    /// As a configuration has it: `600/minute`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<String>,
+    /// The burst, or how many at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u64>,
+    /// So many times as much of everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boost: Option<f64>,
+}
+
+/// Why a limit cannot be overridden so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OverrideError {
+    #[error("`rate` is not a rate: write one such as \"600/minute\"")]
+    Rate,
+    #[error(transparent)]
+    Numbers(#[from] AdjustError),
+}
+
+impl Written {
+    /// The policy of a limit under these numbers.
+    ///
+    /// # Errors
+    /// If it cannot have them.
+    pub fn policy(&self, limit: &Limit) -> Result<Policy, OverrideError> {
+        let rate = self.rate.as_deref();
+        let rate = rate.map(|text| config::rate(text).ok_or(OverrideError::Rate)).transpose()?;
+        let numbers = Numbers { rate, burst: self.burst, boost: self.boost };
+        Ok(limit.policy.adjusted(&numbers)?)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    Allow,
+    Deny,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Who {
+    Ip,
+    User,
+    Client,
+}
+
+impl Ruling {
+    /// One that has ended, to ask for others about the same.
+    #[must_use]
+    pub fn about(about: About) -> Self {
+        Ruling { about, until: 0, reason: None }
+    }
+
+    /// Two rulings about the same are one, and the later one holds.
+    #[must_use]
+    pub fn id(&self) -> String {
+        match &self.about {
+            About::Override { limit, key, .. } => format!("override/{limit}/{key}"),
+            // Whoever is allowed is not denied any more, and the other way round.
+            About::Access { who, value, .. } => {
+                let who = match who {
+                    Who::Ip => "ip",
+                    Who::User => "user",
+                    Who::Client => "client",
+                };
+                format!("access/{who}/{value}")
+            }
+        }
+    }
+
+    fn entry(&self) -> Option<(Action, Entry)> {
+        let About::Access { action, who, value } = &self.about else { return None };
+        let entry = match who {
+            Who::Ip => Entry::Network(network(value)?),
+            Who::User => Entry::User(value.clone()),
+            Who::Client => Entry::Client(value.clone()),
+        };
+        Some((*action, entry))
+    }
+}
+
+/// An address, or a network of them.
+#[must_use]
+pub fn network(text: &str) -> Option<IpNet> {
+    let network = text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    network.map(|network| unmapped(network).trunc())
+}
+
+/// The rulings that hold, as they were at some instant.
+#[derive(Debug, Clone, Default)]
+pub struct Rulings(Vec<Ruling>);
+
+impl Rulings {
+    /// Who is let in, and who is not, if anybody is named.
+    #[must_use]
+    pub fn access(&self) -> Option<Access> {
+        let of = |wanted: Action| {
+            let entries = self.0.iter().filter_map(Ruling::entry);
+            entries.filter(move |(action, _)| *action == wanted).map(|(_, entry)| entry)
+        };
+        let access = Access {
+            allow: AccessList::new(of(Action::Allow)),
+            deny: AccessList::new(of(Action::Deny)),
+        };
+        Some(access).filter(|it| !it.allow.is_empty() || !it.deny.is_empty())
+    }
+
+    /// The keys of a limit that have other numbers, with their policies.
+    pub fn overrides<'a>(&'a self, limit: &'a Limit) -> impl Iterator<Item = (&'a str, Policy)> {
+        self.0.iter().filter_map(move |ruling| match &ruling.about {
+            About::Override { limit: name, key, written } if *name == limit.name => {
+                // What a reload has made impossible does not hold any more.
+                Some((key.as_str(), written.policy(limit).ok()?))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// All rulings of this process. Clones of what holds are handed out.
+#[derive(Debug, Default)]
+pub struct Book {
+    rulings: Mutex<BTreeMap<String, Ruling>>,
+    changed: Notify,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("there are {MOST} rulings already: let some end, or use plans and lists")]
+pub struct Full;
+
+impl Book {
+    /// A book with what somebody has written down. What cannot be read, or has ended, is left out.
+    #[must_use]
+    pub fn of(text: &[u8]) -> Self {
+        let rulings: Vec<Ruling> = serde_json::from_slice(text).unwrap_or_default();
+        let book = Book::default();
+        book.replace(rulings);
+        book
+    }
+
+    /// All that hold, written down.
+    #[must_use]
+    pub fn text(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.all()).unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn all(&self) -> Vec<Ruling> {
+        let now = now();
+        self.rulings.lock().values().filter(|it| it.until > now).cloned().collect()
+    }
+
+    /// Those that hold, for a configuration to be served with.
+    #[must_use]
+    pub fn rulings(&self) -> Rulings {
+        Rulings(self.all())
+    }
+
+    /// # Errors
+    /// If there are too many for another one.
+    pub fn has_room(&self, id: &str) -> Result<(), Full> {
+        let (now, rulings) = (now(), self.rulings.lock());
+        let full = rulings.len() >= MOST && !rulings.contains_key(id);
+        let full = full && rulings.values().all(|it| it.until > now);
+        if full { Err(Full) } else { Ok(()) }
+    }
+
+    /// # Errors
+    /// If there are too many.
+    pub fn put(&self, ruling: Ruling) -> Result<(), Full> {
+        let mut rulings = self.rulings.lock();
+        let now = now();
+        rulings.retain(|_, it| it.until > now);
+        let id = ruling.id();
+        if rulings.len() >= MOST && !rulings.contains_key(&id) {
+            return Err(Full);
+        }
+        rulings.insert(id, ruling);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// False if there was none.
+    pub fn remove(&self, id: &str) -> bool {
+        let removed = self.rulings.lock().remove(id).is_some();
+        self.changed.notify_one();
+        removed
+    }
+
+    #[must_use]
+    pub fn get(&self, id: &str) -> Option<Ruling> {
+        let now = now();
+        self.rulings.lock().get(id).filter(|it| it.until > now).cloned()
+    }
+
+    /// Takes over what others who share the store have decided.
+    pub fn replace(&self, rulings: impl IntoIterator<Item = Ruling>) {
+        let now = now();
+        let rulings = rulings.into_iter().filter(|it| it.until > now).take(MOST);
+        let rulings: BTreeMap<_, _> = rulings.map(|it| (it.id(), it)).collect();
+        let mut held = self.rulings.lock();
+        if *held != rulings {
+            *held = rulings;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Resolves when another set of rulings holds: one was made or taken back, or has ended.
+    pub async fn changed(&self) {
+        let ends = self.rulings.lock().values().map(|it| it.until).min();
+        let ended = async {
+            match ends {
+                Some(second) => {
+                    let left = Duration::from_secs(second.saturating_sub(now()));
+                    tokio::time::sleep(left.max(Duration::from_millis(100))).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.changed.notified() => {}
+            () = ended => {
+                let now = now();
+                self.rulings.lock().retain(|_, it| it.until > now);
+            }
+        }
+    }
+}
+
+/// The Unix second.
+#[must_use]
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deny(value: &str, until: u64) -> Ruling {
+        let about = About::Access { action: Action::Deny, who: Who::Ip, value: value.to_owned() };
+        Ruling { about, until, reason: None }
+    }
+
+    #[test]
+    fn what_is_written_down_can_be_read_again() {
+        let book = Book::default();
+        let written = Written { rate: Some("5/second".to_owned()), burst: Some(7), boost: None };
+        let about = About::Override { limit: "l".into(), key: "a".into(), written };
+        let ruling = Ruling { about, until: now() + 60, reason: Some("a launch".into()) };
+        book.put(ruling.clone()).expect("room");
+        book.put(deny("192.0.2.0/24", now() + 60)).expect("room");
+        assert_eq!(Book::of(&book.text()).all(), book.all());
+        assert_eq!(book.get("override/l/a"), Some(ruling));
+        assert!(Book::of(b"garbage").all().is_empty());
+    }
+
+    #[test]
+    fn what_has_ended_holds_no_more_and_makes_room() {
+        let book = Book::default();
+        book.put(deny("192.0.2.1", now())).expect("room");
+        assert!(book.all().is_empty() && book.rulings().access().is_none());
+        book.put(deny("192.0.2.2", now() + 60)).expect("room");
+        assert_eq!(book.rulings.lock().len(), 1);
+    }
+
+    #[test]
+    fn the_later_of_two_rulings_about_one_caller_holds() {
+        let book = Book::default();
+        book.put(deny("192.0.2.1", now() + 60)).expect("room");
+        let about =
+            About::Access { action: Action::Allow, who: Who::Ip, value: "192.0.2.1".into() };
+        book.put(Ruling { about, until: now() + 60, reason: None }).expect("room");
+        let access = book.rulings().access().expect("one is named");
+        assert!(access.deny.is_empty() && !access.allow.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_end_is_a_change() {
+        let book = Book::default();
+        book.put(deny("192.0.2.1", now() + 1)).expect("room");
+        book.changed().await;
+        while !book.all().is_empty() {
+            book.changed().await;
+        }
+    }
+}
