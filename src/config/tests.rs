@@ -8,6 +8,7 @@ mod identity;
 mod limit_faults;
 mod limits;
 mod meaning;
+mod plans;
 mod reference;
 mod rendering;
 mod robustness;
