@@ -49,6 +49,9 @@ enum Command {
     Check {
         /// The file; without it, the one that `weir run` would serve
         file: Option<PathBuf>,
+        /// The same, said as to `weir run`
+        #[arg(long, value_name = "FILE", conflicts_with = "file")]
+        config: Option<PathBuf>,
     },
     HashKey(hash_key::HashKey),
 }
@@ -61,7 +64,7 @@ impl Cli {
         let code = match cli.command {
             None => cli.run.main(),
             Some(Command::Run(run)) => run.main(),
-            Some(Command::Check { file }) => check::main(file),
+            Some(Command::Check { file, config }) => check::main(file.or(config)),
             Some(Command::HashKey(command)) => command.main(),
         };
         ExitCode::from(code)

@@ -11,6 +11,7 @@ use super::burst::{Burst, Misfit};
 use super::calendar::{Often, often, zone};
 use super::told::{Place, Told};
 use crate::config::file::{Section, Value};
+use crate::config::units::show_duration;
 use crate::limit::concurrency::{Concurrency, MAX_LIMIT};
 use crate::limit::refill::{MAX_EVERY, MIN_EVERY, RefillBucket};
 use crate::limit::sliding_log::{self, SlidingLog};
@@ -37,6 +38,8 @@ const ALGORITHMS: [(&str, Algorithm); 6] = [
     ("concurrency", Algorithm::Concurrency),
 ];
 
+/// Nobody is to wait longer for a turn without its being said.
+const LONG_WAIT: Duration = Duration::from_secs(60);
 /// What one entry of a log takes, with its part of the room to grow.
 const ENTRY: u64 = 32;
 /// Logs that may take more are warned of.
@@ -103,7 +106,9 @@ impl<'a> Terms<'a> {
                 often.windows(&self.timezone, &place).map(Policy::FixedWindow)
             }
             Algorithm::LeakyBucket => {
-                self.bucket(self.rate(section)?, section).map(Policy::LeakyBucket)
+                let bucket = self.bucket(self.rate(section)?, section)?;
+                self.warn_of_long_wait(&bucket, section);
+                Some(Policy::LeakyBucket(bucket))
             }
             Algorithm::Concurrency => {
                 if self.limit.is_absent() {
@@ -225,6 +230,20 @@ impl<'a> Terms<'a> {
         let second = second.div_ceil(u128::from(rate.period_us())) as u64;
         self.burst(section).warn_if_below(bucket.burst(), second, "one second of its rate");
         Some(Policy::TokenBucket(bucket))
+    }
+
+    /// Whoever comes last into a leaky bucket waits for all the others, and most clients do not wait
+    /// for so long.
+    fn warn_of_long_wait(&self, bucket: &TokenBucket, section: &Section<'a>) {
+        let wait = bucket.span(bucket.burst() - 1);
+        if wait > LONG_WAIT {
+            let wait = show_duration(Duration::from_secs(wait.as_secs()));
+            let place = Place::first([&self.burst.value, &self.rate.value], section);
+            place.doubtful(
+                &format!("has requests wait for their turn for up to {wait}"),
+                "write a smaller `burst`",
+            );
+        }
     }
 
     /// A bucket that refills at whole periods, whatever its rate says.

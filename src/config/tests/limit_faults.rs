@@ -250,6 +250,20 @@ fn numbers_that_contradict_each_other_are_warned_of() {
 }
 
 #[test]
+fn turns_that_take_longer_than_a_minute_are_warned_of() {
+    let leaky = |keys: &str| limit(&format!("key = \"ip\"\nalgorithm = \"leaky_bucket\"\n{keys}"));
+    doubtful(&[
+        (
+            leaky("rate = \"1/minute\"\nburst = 100"),
+            "10:9: warning: `burst` has requests wait for their turn for up to 1h39m; write a \
+             smaller `burst`",
+        ),
+        (leaky("rate = \"6000/hour\""), "9:8: warning: `rate` has requests wait for their turn"),
+    ]);
+    assert!(good(&leaky("rate = \"1/second\"\nburst = 61")).warnings.is_empty());
+}
+
+#[test]
 fn logs_that_may_fill_the_memory_are_warned_of() {
     let log = |keys: &str| format!("algorithm = \"sliding_log\"\nrate = \"1_000/hour\"\n{keys}");
     doubtful(&[(
