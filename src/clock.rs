@@ -30,6 +30,12 @@ pub fn recent() -> Instant {
     RECENT.get().unwrap_or_else(look)
 }
 
+/// What the wall clock shows: seconds since the Unix epoch.
+#[must_use]
+pub fn unix_second() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 /// A point in time: microseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Micros(pub u64);

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ipnet::IpNet;
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use crate::caller::Access;
 use crate::caller::access::{AccessList, Entry};
 use crate::caller::address::unmapped;
+pub use crate::clock::unix_second as now;
 use crate::config;
 use crate::limit::adjust::{AdjustError, Numbers};
 use crate::limit::{Limit, Policy};
@@ -282,12 +283,6 @@ impl Book {
             }
         }
     }
-}
-
-/// The Unix second.
-#[must_use]
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Answer, answer};
 use crate::config::{self, Settings};
+use crate::respond::fault::sentence;
 use crate::rulings::{self, About, Action, Book, Full, Ruling, Who, Written};
 use crate::store;
 use crate::telemetry::{Audit, CallerNames, Event};
@@ -347,10 +348,4 @@ fn complaint(problem: &Problem) -> Answer {
 
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
-}
-
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-    first.into_iter().chain(letters).chain(['.']).collect()
 }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use http::{HeaderMap, StatusCode};
 
 use super::Gateway;
+use super::compiled::Rule;
 use super::live::Live;
 use crate::limit::Cost;
 use crate::store::{AnyStore, Lasting, Store};
@@ -80,8 +81,11 @@ impl Dues {
         // The limit may have other numbers by now, and its buckets with it.
         let now = self.gateway.live.borrow().clone();
         let charge = |due: Due| {
-            let prefix = live.shared.limits[due.rule].prefix;
-            let rule = now.shared.limits.iter().find(|rule| rule.prefix == prefix)?;
+            let mut rule = &live.shared.limits[due.rule];
+            if !Rc::ptr_eq(live, &now) {
+                let same = |other: &&Rule| other.prefix == rule.prefix;
+                rule = now.shared.limits.iter().find(same)?;
+            }
             let (policy, _) = rule.numbers(due.charge.bucket(), due.plan.as_deref());
             Some(due.charge(live, status, headers)?.under(*policy))
         };

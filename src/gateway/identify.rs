@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
@@ -13,6 +12,7 @@ use crate::body::Body;
 use crate::caller::access::Verdict;
 use crate::caller::jwt::Claims;
 use crate::caller::{Access, Caller};
+use crate::clock::unix_second;
 use crate::limit::source::{self, Evidence, Form, Said, Subject};
 use crate::respond::Fault;
 use crate::route::bare_host;
@@ -102,7 +102,7 @@ impl Gateway {
         if !visit.way.needs.token && !shared.token_required {
             return Ok(None);
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = unix_second();
         let verified = bearer(headers).map(|token| self.tokens.verify(verifier, token, now));
         match verified {
             Some(Ok(claims)) => Ok(Some(claims)),

@@ -177,6 +177,12 @@ impl Policy {
         }
     }
 
+    /// Whether what is owed comes back bit by bit, and not with the end of a window.
+    #[must_use]
+    pub fn refills(&self) -> bool {
+        matches!(self, Policy::TokenBucket(_) | Policy::LeakyBucket(_) | Policy::RefillBucket(_))
+    }
+
     /// In which time so many units come back once the first has, at the least: whoever waits
     /// behind others cannot pass sooner.
     #[must_use]

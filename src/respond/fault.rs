@@ -189,7 +189,9 @@ struct Problem {
     error_description: String,
 }
 
-fn sentence(text: &str) -> String {
+/// An error's text as people read it: with a capital and a full stop.
+#[must_use]
+pub fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
     first.into_iter().chain(letters).chain(['.']).collect()

@@ -88,7 +88,7 @@ impl Ledger {
                 *known = debt;
             } else {
                 known.cost = known.cost.saturating_add(debt.cost);
-                if debt.policy.refilled(Duration::MAX) == 0 {
+                if !debt.policy.refills() {
                     known.cost = known.cost.min(debt.policy.deepest());
                 }
                 // One that was in doubt may be older than what is known. The bucket in Redis is
