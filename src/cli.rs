@@ -2,6 +2,7 @@
 
 mod check;
 mod hash_key;
+mod health;
 mod run;
 
 use std::path::PathBuf;
@@ -31,6 +32,7 @@ Examples:
   weir                               serve config/config.toml, or the built-in default
   weir run --config /etc/weir.toml   serve another file
   weir check config/config.toml      say what is wrong with a file, or what it means
+  weir health                        ask a running gateway whether it takes traffic
   weir hash-key --new                make an API key and its hash
 
 Environment:
@@ -53,6 +55,7 @@ enum Command {
         #[arg(long, value_name = "FILE", conflicts_with = "file")]
         config: Option<PathBuf>,
     },
+    Health(health::Health),
     HashKey(hash_key::HashKey),
 }
 
@@ -65,6 +68,7 @@ impl Cli {
             None => cli.run.main(),
             Some(Command::Run(run)) => run.main(),
             Some(Command::Check { file, config }) => check::main(file.or(config)),
+            Some(Command::Health(command)) => command.main(),
             Some(Command::HashKey(command)) => command.main(),
         };
         ExitCode::from(code)

@@ -26,6 +26,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
+pub use compile::ADMIN;
 pub use diagnostic::{Diagnostics, Fault, Level};
 pub use error::ConfigError;
 use file::Notes;

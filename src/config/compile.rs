@@ -38,6 +38,8 @@ use super::settings::Settings;
 pub(super) use clients::clients;
 pub(super) use limits::always_there;
 use routes::Defined;
+pub use server::ADMIN;
+pub(super) use server::admin_listen;
 
 pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
     let mut root = file.root(notes);

@@ -3,9 +3,13 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{ConfigError, DEFAULT, Loaded, load, parse};
+use super::compile::admin_listen;
+use super::file::{File, Notes};
+use super::{ConfigError, DEFAULT, Loaded, load, parse, read};
 
 const VARIABLE: &str = "WEIR_CONFIG";
 const USUAL: &str = "config/config.toml";
@@ -41,6 +45,22 @@ impl Source {
             Source::File(path) => load(path),
             Source::BuiltIn => parse(&self.to_string(), DEFAULT),
         }
+    }
+
+    /// Where its admin listener is, whatever else is wrong with it: whoever asks a gateway how it is
+    /// must not depend on a file that is being edited, nor on variables that are set elsewhere.
+    ///
+    /// # Errors
+    /// If the file cannot be read at all.
+    pub fn admin_listen(&self) -> io::Result<SocketAddr> {
+        let bytes = match self {
+            Source::File(path) => read(path)?,
+            Source::BuiltIn => DEFAULT.into(),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let notes = Notes::default();
+        let listen = admin_listen(&mut File::parse(&text).root(&notes));
+        Ok(listen)
     }
 
     /// The file to watch, if there is one.

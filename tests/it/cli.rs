@@ -85,7 +85,7 @@ fn help_and_version_are_there() {
     let output = program().arg("--help").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let said = all(&output);
-    for word in ["run", "check", "hash-key", "--config", "Usage"] {
+    for word in ["run", "check", "health", "hash-key", "--config", "Usage"] {
         assert!(said.contains(word), "no {word} in:\n{said}");
     }
     let output = program().arg("--version").output().unwrap();

@@ -59,6 +59,7 @@ mod admin;
 mod admin_token;
 mod audit;
 mod cli;
+mod health;
 mod lifecycle;
 mod names;
 mod reload;

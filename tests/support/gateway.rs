@@ -105,6 +105,10 @@ impl Weir {
         &self.data
     }
 
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }

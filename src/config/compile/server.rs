@@ -11,7 +11,8 @@ use crate::config::suggest::quote;
 use crate::config::units::LONGEST;
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
-const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+/// Where the admin listener is unless the file says otherwise.
+pub const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 /// A time to wait that may be none at all.
 pub(super) const ANY_TIME: RangeInclusive<Duration> = Duration::ZERO..=LONGEST;
@@ -62,6 +63,12 @@ pub(super) fn listeners(
     let token =
         admin.get("token_env").and_then(|value| secret::variable(&value, "WEIR_ADMIN_TOKEN"));
     (data, Admin { listen, token })
+}
+
+/// Where the admin listener of a file is that may have any faults.
+pub(in crate::config) fn admin_listen(root: &mut Section<'_>) -> SocketAddr {
+    let listen = root.section("admin").get("listen");
+    listen.and_then(|value| value.text("127.0.0.1:9090")?.parse().ok()).unwrap_or(ADMIN)
 }
 
 fn proxy_protocol(value: &Value<'_>, identity: &Identity) -> Option<bool> {
