@@ -17,7 +17,7 @@ use crate::admin::{self, Api, Status};
 use crate::clock::Clock;
 use crate::config::settings::{self, StoreKind};
 use crate::config::watch::Watch;
-use crate::config::{Loaded, Source, store_summary};
+use crate::config::{Loaded, Source, admin_summary, store_summary};
 use crate::gateway::{Compiled, Gateway, Queues};
 use crate::listen::acceptor::{self, Room};
 use crate::listen::worker::Worker;
@@ -117,7 +117,8 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
             let room = Room { max_connections, turned_away };
             acceptors.spawn(acceptor::accept(listener, workers, room, stopping));
         }
-        tracing::info!("admin on http://{}", admin.local_addr()?);
+        let only = admin_summary(&settings.admin);
+        tracing::info!("admin on http://{}{only}", admin.local_addr()?);
         let admin = admin::start(admin, status.clone())?;
         tracing::info!(
             "store {}{}; {} workers, at most {max_connections} connections; configuration {source}",

@@ -32,7 +32,7 @@ pub use error::ConfigError;
 use file::Notes;
 pub use locate::{Source, locate};
 pub use settings::Settings;
-pub use summary::{store as store_summary, summary};
+pub use summary::{admin as admin_summary, store as store_summary, summary};
 
 /// What Weir runs on when there is no file: the copy of `config/config.toml` it was built with.
 pub const DEFAULT: &str = include_str!("../config/config.toml");

@@ -31,6 +31,7 @@ mod store;
 mod strategy;
 mod told;
 mod upstreams;
+mod variable;
 mod when;
 
 use super::file::{File, Notes};

@@ -62,6 +62,14 @@ pub struct Admin {
     pub token: Option<Secret>,
 }
 
+impl Admin {
+    /// Whether there is a `/v1`: not where others reach it and nobody has to know anything.
+    #[must_use]
+    pub fn has_api(&self) -> bool {
+        self.token.is_some() || self.listen.ip().is_loopback()
+    }
+}
+
 /// `[store]`: where buckets live.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {

@@ -10,7 +10,7 @@ use http::Method;
 
 use super::Loaded;
 use super::settings::{
-    Balance, HostPattern, Origin, PathPattern, Route, Segment, Settings, Target, Upstream,
+    Admin, Balance, HostPattern, Origin, PathPattern, Route, Segment, Settings, Target, Upstream,
 };
 use crate::limit::Cost;
 pub use store::store;
@@ -28,7 +28,8 @@ pub fn summary(loaded: &Loaded) -> String {
     ];
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{}: {}", loaded.name, counts.join(", "));
-    let _ = writeln!(text, "listen {}, admin {}", listen.join(", "), settings.admin.listen);
+    let (listen, at) = (listen.join(", "), settings.admin.listen);
+    let _ = writeln!(text, "listen {listen}, admin {at}{}", admin(&settings.admin));
     let _ = writeln!(text, "store {}", store(&settings.store));
     let callers = identity::identity(settings);
     if !callers.is_empty() {
@@ -44,6 +45,12 @@ pub fn summary(loaded: &Loaded) -> String {
         let _ = write!(text, "\nlimits\n{}", limits::limits(settings));
     }
     text
+}
+
+/// What goes behind the address of the admin listener if not everything is there.
+#[must_use]
+pub fn admin(admin: &Admin) -> &'static str {
+    if admin.has_api() { "" } else { " (/metrics, /healthz and /readyz only: there is no token)" }
 }
 
 fn count(number: usize, what: &str) -> String {

@@ -15,6 +15,7 @@ mod robustness;
 mod routes;
 mod secrets;
 mod store;
+mod variables;
 
 use super::{Loaded, parse};
 

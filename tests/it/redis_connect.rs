@@ -119,6 +119,19 @@ fn a_password_may_come_from_a_file_or_the_environment() {
     assert!(!weir.said().contains("from-elsewhere"));
 }
 
+#[test]
+fn an_empty_password_is_none() {
+    let redis = Redis::start();
+    let store = redis.store() + "password_env = \"WEIR_TEST_SECRET\"\non_error = \"deny\"\n";
+    let scratch = Scratch::new();
+    let file = scratch.file("weir.toml", &config(&store).text());
+    let mut command = program();
+    command.env("WEIR_TEST_SECRET", "");
+    let weir = Weir::start_with(command, scratch, file);
+    assert_eq!([0; 4].map(|_| weir.get("/").status), [200, 200, 200, 429]);
+    assert_eq!(redis.buckets().len(), 1);
+}
+
 /// What a careful operator lets the gateway's user do.
 const RIGHTS: [&str; 9] = [
     "on",

@@ -6,6 +6,7 @@ use std::io::{self, Read as _};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::variable::Variable;
 use crate::config::file::Value;
 use crate::config::settings::Secret;
 use crate::config::suggest::{quote, shown};
@@ -14,20 +15,15 @@ use crate::config::units::show_size;
 /// What is larger was named by mistake.
 pub(super) const LARGEST: u64 = 1 << 20;
 
-/// What an environment variable holds.
+/// What an environment variable holds, which must not be empty.
 pub(super) fn variable(value: &Value<'_>, example: &str) -> Option<Secret> {
-    let name = value.text(example)?;
-    let fault = match std::env::var(name) {
-        Ok(secret) if !secret.is_empty() => return Some(Secret(secret)),
-        Ok(_) => "is empty",
-        Err(std::env::VarError::NotPresent) => "is not set",
-        Err(std::env::VarError::NotUnicode(_)) => "is not valid UTF-8",
-    };
-    value.wrong(
-        &format!("names the environment variable {}, which {fault}", quote(name)),
-        "set it before Weir starts",
-    );
-    None
+    Variable::full(value, example).map(|it| Secret(it.text))
+}
+
+/// The same where an empty one means that there is no secret. `None` if there is something wrong.
+pub(super) fn optional(value: &Value<'_>, example: &str) -> Option<Option<Secret>> {
+    let found = Variable::of(value, example)?;
+    Some(Some(Secret(found.text)).filter(|secret| !secret.0.is_empty()))
 }
 
 /// What a file holds, without the line break at its end. `what` is how messages call it.

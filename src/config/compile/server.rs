@@ -60,8 +60,8 @@ pub(super) fn listeners(
     };
     let listen =
         admin_listen.unwrap_or_else(|| taken.claim_default("admin.listen", ADMIN, admin.notes()));
-    let token =
-        admin.get("token_env").and_then(|value| secret::variable(&value, "WEIR_ADMIN_TOKEN"));
+    let token = admin.get("token_env");
+    let token = token.and_then(|value| secret::optional(&value, "WEIR_ADMIN_TOKEN")?);
     (data, Admin { listen, token })
 }
 

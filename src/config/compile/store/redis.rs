@@ -197,7 +197,7 @@ impl<'a> Keys<'a> {
                 return unclear(value, "a password in `url`");
             }
             (None, Some(_), Some(value)) => return unclear(value, "`password_env`"),
-            (None, Some(value), None) => Some(secret::variable(value, "REDIS_PASSWORD")?),
+            (None, Some(value), None) => secret::optional(value, "REDIS_PASSWORD")?,
             (None, None, Some(value)) => {
                 Some(secret::file(value, "password", "/etc/weir/redis-password")?)
             }
@@ -211,13 +211,22 @@ impl<'a> Keys<'a> {
             && user.is_some()
             && password.is_none()
         {
-            value.wrong(
-                "names a user without a password",
-                "add `password_env` or `password_file`: Redis takes the two together",
-            );
+            no_password(value, self.password_env.as_ref(), "`password_env` or `password_file`");
             return None;
         }
         Some((user, password))
+    }
+}
+
+/// Notes a user without a password: Redis takes the two together.
+pub(super) fn no_password(user: &Value<'_>, variable: Option<&Value<'_>>, keys: &str) {
+    const MESSAGE: &str = "names a user without a password";
+    match variable.and_then(|value| value.text("REDIS_PASSWORD")) {
+        Some(name) => user.wrong(
+            &format!("{MESSAGE}: the variable {} is empty", quote(name)),
+            "set it before Weir starts, or leave the user out",
+        ),
+        None => user.wrong(MESSAGE, format!("add {keys}: Redis takes the two together")),
     }
 }
 

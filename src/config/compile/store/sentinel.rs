@@ -1,6 +1,6 @@
 //! `sentinel = { master, nodes, … }`: who to ask for the Redis that is the master now.
 
-use super::redis::username;
+use super::redis::{no_password, username};
 use super::{secret, url};
 use crate::config::file::{Section, Unique, Value};
 use crate::config::settings::{Origin, RedisServers};
@@ -41,10 +41,9 @@ impl<'a> Keys<'a> {
         let nodes = self.nodes.as_ref().and_then(nodes);
         let username = self.username.as_ref().map_or(Some(None), |it| username(it).map(Some));
         let password = self.password_env.as_ref();
-        let password =
-            password.map_or(Some(None), |it| secret::variable(it, "REDIS_PASSWORD").map(Some));
-        if let Some(value) = self.username.as_ref().filter(|_| self.password_env.is_none()) {
-            value.wrong("names a user without a password", "add `password_env` beside it");
+        let password = password.map_or(Some(None), |it| secret::optional(it, "REDIS_PASSWORD"));
+        if let Some(user) = self.username.as_ref().filter(|_| password == Some(None)) {
+            no_password(user, self.password_env.as_ref(), "`password_env` beside it");
             return None;
         }
         let (master, nodes, username, password) = (master?, nodes?, username?, password?);
