@@ -165,6 +165,7 @@ pub struct Respond {
 /// `[identity]`: how it is found who the caller is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
+    /// Those of the file and those of the environment, without doubles.
     pub trusted_proxies: Vec<IpNet>,
     /// The one header in which they say whom they speak for. `None`: both `X-Forwarded-For` and
     /// `Forwarded`, as long as they agree.

@@ -1,6 +1,7 @@
 //! Which address a request counts by.
 
-use crate::support::{Config, Upstream, Weir, get, get_with};
+use crate::support::gateway::program;
+use crate::support::{Config, Scratch, Upstream, Weir, get, get_with};
 
 const TRUSTED: &str = "trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\", \"fd00::/8\"]";
 
@@ -154,4 +155,69 @@ fn an_untrusted_peer_cannot_use_the_named_header() {
     let seen = upstream.last();
     assert!(!seen.raw.contains("192.0.2.1"), "nor does the upstream see it: {}", seen.raw);
     assert_eq!([weir.ask(get("/")).status, weir.ask(get_with("/", lines)).status], [200, 429]);
+}
+
+const VARIABLE: &str = "WEIR_TEST_PROXIES";
+
+/// A file that serves several places: it names a variable with the proxies that are not the same.
+fn placed(upstream: &Upstream, lines: &str) -> Config {
+    Config::to(upstream)
+        .limit("key = \"ip\"\nrate = \"1/day\"\nburst = 1")
+        .also(&format!("[identity]\ntrusted_proxies_env = \"{VARIABLE}\"\n{lines}"))
+}
+
+#[test]
+fn proxies_named_in_the_environment_are_trusted_besides_those_of_the_file() {
+    let upstream = Upstream::ok();
+    let config = placed(&upstream, "trusted_proxies = [\"10.0.0.0/8\", \"192.168.0.1\"]");
+    for (text, believed) in [
+        ("127.0.0.0/8,fd00::/8", true),
+        ("  fd00::/8  127.0.0.1\t10.0.0.0/8 ,, 127.0.0.1\n", true),
+        ("192.168.0.0/16, ::1", false),
+        ("", false),
+        (" , ", false),
+    ] {
+        let scratch = Scratch::new();
+        let file = scratch.file("weir.toml", &config.text());
+        let mut command = program();
+        command.env(VARIABLE, text);
+        let weir = Weir::start_with(command, scratch, file);
+        let chains = ["192.0.2.1", "6.6.6.6, 192.0.2.1, 10.0.0.1", "192.0.2.2"];
+        let told = chains.map(|it| get_with("/", &format!("X-Forwarded-For: {it}\r\n")));
+        let statuses = told.map(|it| weir.ask(it).status);
+        let expected = if believed { [200, 429, 200] } else { [200, 429, 429] };
+        assert_eq!(statuses, expected, "{text:?}");
+    }
+}
+
+#[test]
+fn what_is_in_the_variable_is_checked_with_the_file() {
+    let upstream = Upstream::ok();
+    let config = placed(&upstream, "address_header = \"x-real-ip\"");
+    let scratch = Scratch::new();
+    let file = scratch.file("weir.toml", &config.server("proxy_protocol = true").text());
+    let named = "`trusted_proxies_env` names the environment variable `WEIR_TEST_PROXIES`, ";
+    let without = ["`address_header` is never read", "`proxy_protocol` has no effect"];
+    let rows: [(Option<&str>, i32, &[&str]); 7] = [
+        (Some("10.0.0.0/8, fd00::/8 192.0.2.1"), 0, &["10.0.0.0/8, fd00::/8, 192.0.2.1/32"]),
+        (Some(""), 0, &without),
+        (None, 2, &[named, "which is not set", "set it before Weir starts"]),
+        (Some("10.0.0.0/8,10.0.0.0/33"), 2, &[named, "in which `10.0.0.0/33` is not a network"]),
+        (Some("proxy.internal"), 2, &[named, "`proxy.internal` is not a network", "10.0.0.0/8"]),
+        (Some("10.1.2.3/8"), 0, &["warning", "WEIR_TEST_PROXIES", "`10.1.2.3/8`", "10.0.0.0/8"]),
+        (Some("::/0"), 0, &["warning", "WEIR_TEST_PROXIES", "trusts everyone: `::/0`"]),
+    ];
+    for (value, code, parts) in rows {
+        let mut command = program();
+        value.map(|value| command.env(VARIABLE, value));
+        let output = command.arg("check").arg(&file).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{value:?}: {said}");
+        for part in parts {
+            assert!(said.contains(part), "{value:?}: no {part:?} in {said}");
+        }
+    }
+    let mut command = program();
+    command.env(VARIABLE, "10.0.0.0/8").arg("check").arg(&file);
+    assert_eq!(command.output().unwrap().stderr, b"", "nobody is warned of what is there");
 }

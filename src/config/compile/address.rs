@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use ipnet::IpNet;
 
+use super::variable::Variable;
 use crate::caller::address::unmapped;
 use crate::config::diagnostic::Fault;
 use crate::config::file::{Notes, Value};
@@ -82,19 +83,14 @@ fn listen(value: &Value<'_>) -> Option<SocketAddr> {
 /// IPv4-mapped addresses are too.
 pub(super) fn network(value: &Value<'_>) -> Option<IpNet> {
     let text = value.text("10.0.0.0/8")?;
-    let parsed = match (text.parse::<IpNet>(), text.parse::<IpAddr>()) {
-        (Ok(network), _) => network,
-        (_, Ok(address)) => IpNet::from(address),
-        _ => {
-            value.wrong(
-                &format!("is not a network: {}", quote(text)),
-                "write a CIDR such as `\"10.0.0.0/8\"` or `\"fd00::/8\"`, or one address",
-            );
-            return None;
-        }
+    let Some(Written { network, within }) = written(text) else {
+        value.wrong(
+            &format!("is not a network: {}", quote(text)),
+            "write a CIDR such as `\"10.0.0.0/8\"` or `\"fd00::/8\"`, or one address",
+        );
+        return None;
     };
-    let network = unmapped(parsed.trunc());
-    if parsed != parsed.trunc() {
+    if within {
         value.doubtful(
             &format!("names an address within its network: {}", quote(text)),
             format!("write `\"{network}\"`, which is what it means"),
@@ -103,14 +99,58 @@ pub(super) fn network(value: &Value<'_>) -> Option<IpNet> {
     Some(network)
 }
 
+/// A network as somebody wrote it.
+struct Written {
+    network: IpNet,
+    /// Whether it was written with an address that is not its first.
+    within: bool,
+}
+
+fn written(text: &str) -> Option<Written> {
+    let parsed = text.parse::<IpNet>().ok();
+    let parsed = parsed.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
+    Some(Written { network: unmapped(parsed.trunc()), within: parsed != parsed.trunc() })
+}
+
+const TRUSTS_EVERYONE: &str = "any caller can choose its own address; list your proxies only";
+
 /// A network of proxies.
 pub(super) fn trusted(value: &Value<'_>) -> Option<IpNet> {
     let network = network(value)?;
     if network.prefix_len() == 0 {
-        value.doubtful(
-            &format!("trusts everyone: `{network}`"),
-            "any caller can choose its own address; list your proxies only",
-        );
+        value.doubtful(&format!("trusts everyone: `{network}`"), TRUSTS_EVERYONE);
     }
     Some(network)
+}
+
+/// The networks of proxies in an environment variable, with commas or blanks between them. All are
+/// looked at, so that each is told what is wrong with it.
+pub(super) fn trusted_in_variable(value: &Value<'_>) -> Vec<IpNet> {
+    let Some(Variable { name, text }) = Variable::of(value, "WEIR_TRUSTED_PROXIES") else {
+        return Vec::new();
+    };
+    let mut networks = Vec::new();
+    let items = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|it| !it.is_empty());
+    for item in items {
+        let told = |what: &str| format!("names the environment variable {}, {what}", quote(name));
+        let Some(Written { network, within }) = written(item) else {
+            value.wrong(
+                &told(&format!("in which {} is not a network", quote(item))),
+                "write CIDRs such as `10.0.0.0/8` or `fd00::/8`, or single addresses, with commas \
+                 between them",
+            );
+            continue;
+        };
+        if within {
+            value.doubtful(
+                &told(&format!("in which {} is an address within its network", quote(item))),
+                format!("write `{network}`, which is what it means"),
+            );
+        }
+        if network.prefix_len() == 0 {
+            value.doubtful(&told(&format!("which trusts everyone: `{network}`")), TRUSTS_EVERYONE);
+        }
+        networks.push(network);
+    }
+    networks
 }

@@ -1,6 +1,7 @@
 //! `[identity]`: which proxies are believed, and how it is found who the caller is.
 
 use http::{HeaderName, header};
+use ipnet::IpNet;
 
 use super::server::read;
 use super::source::{self, Known, Use, of_the_connection};
@@ -17,15 +18,7 @@ pub(super) fn identity(
     mut section: Section<'_>,
     written: Option<Vec<Client>>,
 ) -> (Identity, Known) {
-    let mut seen = Unique::new();
-    let proxies = section.get("trusted_proxies").and_then(|it| it.list("[\"10.0.0.0/8\"]"));
-    let mut trusted_proxies = Vec::new();
-    for entry in proxies.unwrap_or_default() {
-        let Some(network) = address::trusted(&entry) else { continue };
-        if seen.insert(network, &entry) {
-            trusted_proxies.push(network);
-        }
-    }
+    let trusted_proxies = trusted_proxies(&mut section);
     let header = section.get("address_header");
     if let Some(header) = header.as_ref().filter(|_| trusted_proxies.is_empty()) {
         header.doubtful("is never read: there are no `trusted_proxies`", "list your proxies there");
@@ -74,6 +67,26 @@ pub(super) fn identity(
         clients_files,
     };
     (identity, known)
+}
+
+/// Those of the file, and those of the environment: one file may serve several places.
+fn trusted_proxies(section: &mut Section<'_>) -> Vec<IpNet> {
+    let mut seen = Unique::new();
+    let listed = section.get("trusted_proxies").and_then(|it| it.list("[\"10.0.0.0/8\"]"));
+    let mut networks = Vec::new();
+    for entry in listed.unwrap_or_default() {
+        let Some(network) = address::trusted(&entry) else { continue };
+        if seen.insert(network, &entry) {
+            networks.push(network);
+        }
+    }
+    let variable = section.get("trusted_proxies_env");
+    for network in variable.iter().flat_map(address::trusted_in_variable) {
+        if !networks.contains(&network) {
+            networks.push(network);
+        }
+    }
+    networks
 }
 
 fn address_header(value: &Value<'_>) -> Option<HeaderName> {

@@ -6,13 +6,18 @@ use crate::limit::Source;
 
 use super::{count, table};
 
-/// Nothing if callers are told apart by their addresses only.
+/// Nothing if callers are told apart by the addresses of their connections only.
 pub(super) fn identity(settings: &Settings) -> String {
-    let Identity { user, client, tenant, plan, jwt, clients, clients_files, .. } =
-        &settings.identity;
+    let Identity {
+        trusted_proxies, user, client, tenant, plan, jwt, clients, clients_files, ..
+    } = &settings.identity;
     let sources = [("user", user), ("client", client), ("tenant", tenant), ("plan", plan)];
     let sources = sources.into_iter().filter(|(_, it)| !it.is_empty());
     let mut rows: Vec<[String; 2]> = sources.map(|(name, it)| [name.to_owned(), all(it)]).collect();
+    if !trusted_proxies.is_empty() {
+        let networks: Vec<String> = trusted_proxies.iter().map(ToString::to_string).collect();
+        rows.insert(0, ["proxies".to_owned(), networks.join(", ")]);
+    }
     if let Some(jwt) = jwt {
         rows.push(["tokens".to_owned(), tokens(jwt)]);
     }

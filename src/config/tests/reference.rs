@@ -133,7 +133,8 @@ fn examples_within_the_reference_are_good() {
             .replace("WEIR_JWT_SECRET", "CARGO_PKG_DESCRIPTION")
             .replace("WEIR_REDIS_PASSWORD", "CARGO_PKG_NAME")
             .replace("WEIR_SENTINEL_PASSWORD", "CARGO_PKG_NAME")
-            .replace("WEIR_ADMIN_TOKEN", "CARGO_PKG_NAME");
+            .replace("WEIR_ADMIN_TOKEN", "CARGO_PKG_NAME")
+            .replace("WEIR_TRUSTED_PROXIES", "CARGO_PKG_VERSION_PRE");
         let text = choices.iter().fold(text, |text, (from, to)| text.replace(from, to));
         let loaded = good(&text);
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);

@@ -81,3 +81,31 @@ fn an_empty_secret_that_tokens_are_signed_with_is_a_fault() {
     let text = with_route(&format!("[identity.jwt]\nsecret_env = \"{EMPTY}\""));
     fault(&text, "names the environment variable `CARGO_PKG_VERSION_PRE`, which is empty");
 }
+
+#[test]
+fn proxies_may_be_named_in_a_variable() {
+    let identity = |name: &str| format!("[identity]\ntrusted_proxies_env = \"{name}\"");
+    assert_eq!(means(&with_route(&identity(EMPTY))).identity.trusted_proxies, []);
+    fault(
+        &with_route(&identity("WEIR_NO_SUCH")),
+        "`WEIR_NO_SUCH`, which is not set; set it before",
+    );
+    fault(
+        &with_route(&identity(SET)),
+        "6:23: `trusted_proxies_env` names the environment variable `CARGO_PKG_NAME`, in which \
+         `weir` is not a network; write CIDRs such as `10.0.0.0/8` or `fd00::/8`, or single \
+         addresses, with commas between them",
+    );
+    let text = with_route("[identity]\ntrusted_proxies_env = [\"10.0.0.0/8\"]");
+    fault(&text, "`trusted_proxies_env` must be a string, not an array");
+}
+
+#[test]
+fn a_summary_names_the_proxies_that_are_believed() {
+    let text = with_route(
+        "[identity]\ntrusted_proxies = [\"10.0.0.0/8\", \"::1\"]\nuser = \"header:x-user\"",
+    );
+    let expected = "\ncallers\n  proxies  10.0.0.0/8, ::1/128\n  user     header:x-user\n";
+    let shown = summary(&good(&text));
+    assert!(shown.contains(expected), "{shown}");
+}
