@@ -18,6 +18,7 @@ pub struct Metrics {
     pub decision_seconds: HistogramVec,
     pub request_seconds: HistogramVec,
     pub upstream_seconds: HistogramVec,
+    pub upstream_errors: IntCounterVec,
     /// By [`STORE_ERRORS`].
     pub store_errors: IntCounterVec,
     pub store_calls: IntCounter,
@@ -100,6 +101,14 @@ impl Metrics {
                 "Time from forwarding a request to the header of its response.",
                 "upstream",
                 REQUEST_BUCKETS,
+            ),
+            upstream_errors: counters(
+                &registry,
+                "weir_upstream_errors_total",
+                "Requests that an upstream failed, once each, after all retries: no connection, \
+                 nothing in time, no whole HTTP response, or a status of 500 or more. Requests \
+                 whose client left are not among them.",
+                &["upstream", "error"],
             ),
             store_errors: counters(
                 &registry,
