@@ -80,6 +80,7 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
     let mut id = [0; 4];
     getrandom::fill(&mut id).map_err(AppError::Randomness)?;
     let node = format!("weir-{:08x}", u32::from_ne_bytes(id));
+    metrics.introduce(&node);
     let count = match settings.server.workers {
         0 => std::thread::available_parallelism()?.get(),
         count => count,

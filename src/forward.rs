@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::body::Body;
 use crate::http1::{Framing, Wire, encode};
 use crate::respond::Fault;
+use crate::telemetry::Failure;
 use crate::upstream::{Exchange, ExchangeError, Server, Upstream};
 use headers::Outbound;
 
@@ -65,7 +66,10 @@ impl Passage<'_> {
                         failed = Some(server);
                         continue;
                     }
-                    Err(error) => return Err(error.into()),
+                    Err(error) => {
+                        self.upstream.failures.count(error.failure());
+                        return Err(error.into());
+                    }
                 },
             };
             let body = body.take().unwrap_or_else(Body::empty);
@@ -83,7 +87,7 @@ impl Passage<'_> {
                     failed = Some(server);
                     continue;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(self.failed(error)),
             };
             self.upstream.seconds.observe(started.elapsed().as_secs_f64());
             let upgraded = line.status == StatusCode::SWITCHING_PROTOCOLS;
@@ -91,7 +95,13 @@ impl Passage<'_> {
                 let (wire, slot) = exchange.into_tunnel(&mut headers);
                 Body::tunnel(wire, slot)
             } else {
-                let body = exchange.into_body(self.method, line, &mut headers, self.stall)?;
+                let body = exchange.into_body(self.method, line, &mut headers, self.stall);
+                let mut body = body.map_err(|error| self.failed(error))?;
+                if line.status.is_server_error() {
+                    self.upstream.failures.count(Failure::Status5xx);
+                } else {
+                    body.count_in(&self.upstream.failures);
+                }
                 Body::upstream(Box::new(body))
             };
             headers::clean_response(&mut headers, line.noted, upgraded);
@@ -100,6 +110,14 @@ impl Passage<'_> {
             *response.headers_mut() = headers;
             return Ok(response);
         }
+    }
+
+    /// Counts what an upstream has done wrong.
+    fn failed(&self, error: ExchangeError) -> Fault {
+        if let Some(failure) = error.failure() {
+            self.upstream.failures.count(failure);
+        }
+        error.into()
     }
 
     fn may_retry(&self, attempts: &mut u32, possible: bool) -> bool {

@@ -12,6 +12,9 @@ pub mod names;
 pub use access_log::Entry;
 pub use audit::{Audit, Event};
 pub use lines::Lines;
-pub use meter::{AccessMeter, Admittance, CLIENT_GONE, LimitMeter, Meter, Outcome, RouteMeter};
+pub use meter::{
+    AccessMeter, Admittance, CLIENT_GONE, Failure, FailureMeter, LimitMeter, Meter, Outcome,
+    RouteMeter,
+};
 pub use metrics::Metrics;
 pub use names::CallerNames;

@@ -23,7 +23,7 @@ pub use pool::{Server, Slot};
 
 use crate::config::settings;
 use crate::http1::{self, Wire};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Failure, FailureMeter, Metrics};
 use balance::Balancer;
 
 /// Retries may add at most this share to an upstream's traffic, in percent.
@@ -38,6 +38,7 @@ pub struct Upstream {
     pub response_timeout: Duration,
     pub retries: u32,
     pub seconds: LocalHistogram,
+    pub failures: Rc<FailureMeter>,
     servers: Vec<Rc<Server>>,
     balancer: Balancer,
     /// Hundredths of a retry that may still be made.
@@ -54,6 +55,17 @@ pub enum ConnectError {
     TimedOut,
 }
 
+impl ConnectError {
+    /// What it counts as.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        match self {
+            ConnectError::Resolve(_) | ConnectError::Refused(_) => Failure::Unreachable,
+            ConnectError::TimedOut => Failure::Timeout,
+        }
+    }
+}
+
 impl Upstream {
     /// Builds the worker's view, taking over the servers it already had.
     pub fn new(upstream: &settings::Upstream, known: &Servers, metrics: &Metrics) -> Self {
@@ -67,6 +79,7 @@ impl Upstream {
             response_timeout: upstream.response_timeout,
             retries: upstream.retries,
             seconds: metrics.upstream_seconds.with_label_values(&[upstream.name.as_str()]).local(),
+            failures: Rc::new(FailureMeter::new(&upstream.name, metrics)),
             servers,
             balancer: Balancer::new(upstream.balance),
             retry_budget: Cell::new(RETRY_BURST * 100),
@@ -96,6 +109,12 @@ impl Upstream {
             self.retry_budget.set(left);
         }
         left.is_some()
+    }
+
+    /// Adds what was counted here to the metrics everybody sees.
+    pub fn flush_meters(&self) {
+        self.seconds.flush();
+        self.failures.flush();
     }
 
     /// A new connection to `server`, tried at each of its addresses in turn.

@@ -26,6 +26,8 @@ pub enum OutsideError {
 pub struct Surroundings {
     tokens: Option<Tokens>,
     access: Option<Arc<Access>>,
+    /// The state of all files when they were read, and when they were last looked at.
+    read: Vec<Option<Stamp>>,
     lists: Vec<Option<Stamp>>,
     settings: settings::Access,
     /// What operators have decided.
@@ -61,7 +63,8 @@ impl Surroundings {
         let tokens = settings.identity.jwt.as_ref().map(Tokens::of).transpose()?;
         let settings = settings.access.clone();
         let access = access.map(Arc::new);
-        Ok(Surroundings { tokens, access, lists, settings, book, clients })
+        let read = lists.clone();
+        Ok(Surroundings { tokens, access, read, lists, settings, book, clients })
     }
 
     /// The same for another configuration, to [take over](Surroundings::take_over).
@@ -101,6 +104,12 @@ impl Surroundings {
     #[must_use]
     pub fn have_changed(&self) -> bool {
         stamps(&self.settings, &self.clients) != self.lists
+    }
+
+    /// Whether the lists are those that were read, and not given up on.
+    #[must_use]
+    pub fn are_as_read(&self) -> bool {
+        stamps(&self.settings, &self.clients) == self.read
     }
 
     /// Takes the lists for read as they are now, whatever they say: it has been complained about.

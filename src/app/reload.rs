@@ -86,6 +86,9 @@ impl Reloader {
             if !self.surroundings.have_changed() {
                 self.refused = None;
             }
+            if self.surroundings.are_as_read() {
+                self.metrics.last_reload.set(1);
+            }
             return;
         }
         match self.source.load() {
@@ -93,6 +96,7 @@ impl Reloader {
             Err(error) => {
                 // It is looked at again when it changes again.
                 self.surroundings.give_up_on_lists();
+                self.metrics.last_reload.set(0);
                 let text = error.to_string();
                 if self.refused.as_ref() == Some(&text) {
                     return;
@@ -134,6 +138,7 @@ impl Reloader {
         self.current = loaded;
         self.refused = None;
         self.metrics.reloads.with_label_values(&["ok"]).inc();
+        self.metrics.last_reload.set(1);
         let (routes, limits) = (compiled.settings.routes.len(), compiled.settings.limits.len());
         self.logs.audit.record(Event::ConfigUpdated { routes, limits });
         tracing::info!(routes, limits, "configuration reloaded");
@@ -155,6 +160,7 @@ impl Reloader {
 
     fn fail(&self, why: &str) {
         self.metrics.reloads.with_label_values(&["failed"]).inc();
+        self.metrics.last_reload.set(0);
         tracing::error!("configuration not reloaded: {why}; the one before serves on");
     }
 }

@@ -91,6 +91,6 @@ impl Live {
         self.alone_seconds.flush();
         self.limit_meters.iter().for_each(LimitMeter::flush);
         self.routes.iter().for_each(|route| route.meter.flush());
-        self.upstreams.iter().for_each(|upstream| upstream.seconds.flush());
+        self.upstreams.iter().for_each(Upstream::flush_meters);
     }
 }

@@ -3,6 +3,8 @@
 //! A meter belongs to one thread and costs no atomic operation. It adds up into the shared
 //! [`Metrics`] when the worker is told to, which every scrape does, and when it is dropped.
 
+mod upstream;
+
 use std::cell::OnceCell;
 use std::fmt;
 use std::rc::Rc;
@@ -10,6 +12,8 @@ use std::rc::Rc;
 use http::StatusCode;
 use prometheus::local::{LocalHistogram, LocalIntCounter};
 use tokio::time::Instant;
+
+pub use upstream::{Failure, FailureMeter};
 
 use super::access_log::Entry;
 use super::metrics::Metrics;

@@ -18,6 +18,7 @@ pub struct Metrics {
     pub decision_seconds: HistogramVec,
     pub request_seconds: HistogramVec,
     pub upstream_seconds: HistogramVec,
+    pub upstream_errors: IntCounterVec,
     /// By [`STORE_ERRORS`].
     pub store_errors: IntCounterVec,
     pub store_calls: IntCounter,
@@ -32,6 +33,9 @@ pub struct Metrics {
     pub turned_away: IntCounter,
     pub proxy_header_errors: IntCounter,
     pub reloads: IntCounterVec,
+    /// Whether the files say what is served.
+    pub last_reload: IntGauge,
+    build: IntGaugeVec,
 }
 
 /// Why a call to the store failed; `denied` is a login or a permission.
@@ -101,6 +105,14 @@ impl Metrics {
                 "upstream",
                 REQUEST_BUCKETS,
             ),
+            upstream_errors: counters(
+                &registry,
+                "weir_upstream_errors_total",
+                "Requests that an upstream failed, once each, after all retries: no connection, \
+                 nothing in time, no whole HTTP response, or a status of 500 or more. Requests \
+                 whose client left are not among them.",
+                &["upstream", "error"],
+            ),
             store_errors: counters(
                 &registry,
                 "weir_store_errors_total",
@@ -126,7 +138,7 @@ impl Metrics {
                 &registry,
                 "weir_queue_depth",
                 "Requests that wait for a limit to let them pass.",
-                "limit",
+                &["limit"],
             ),
             no_queue: IntGauge::new("none", "none").expect(REGISTERED),
             buckets: gauge(&registry, "weir_buckets", "Buckets in memory, shared ones included."),
@@ -152,8 +164,20 @@ impl Metrics {
                 "Attempts to load a changed configuration.",
                 &["result"],
             ),
+            last_reload: gauge(
+                &registry,
+                "weir_config_last_reload_successful",
+                "0 from a failed reload until one succeeds or the file is again as it was.",
+            ),
+            build: gauges(
+                &registry,
+                "weir_build_info",
+                "1, by the version of Weir and the name that this gateway has in Via.",
+                &["version", "node"],
+            ),
             registry,
         };
+        metrics.last_reload.set(1);
         for result in ["ok", "failed"] {
             metrics.reloads.with_label_values(&[result]);
         }
@@ -162,6 +186,11 @@ impl Metrics {
             metrics.store_errors.with_label_values(&[reason]);
         }
         metrics
+    }
+
+    /// Says what this gateway is called.
+    pub fn introduce(&self, node: &str) {
+        self.build.with_label_values(&[env!("CARGO_PKG_VERSION"), node]).set(1);
     }
 
     /// All metrics in Prometheus's text format.
@@ -214,8 +243,8 @@ fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
     gauge
 }
 
-fn gauges(registry: &Registry, name: &str, help: &str, label: &str) -> IntGaugeVec {
-    let vec = IntGaugeVec::new(Opts::new(name, help), &[label]).expect(REGISTERED);
+fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    let vec = IntGaugeVec::new(Opts::new(name, help), labels).expect(REGISTERED);
     registry.register(Box::new(vec.clone())).expect(REGISTERED);
     vec
 }

@@ -4,6 +4,7 @@
 //! it has read the whole body, and the rest of the body then flows while the response does.
 
 use std::io;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::body::Body;
 use crate::http1::{
     BodyError, Decoder, Framing, FramingError, Head, HeadError, StatusLine, Wire, encode, head,
 };
+use crate::telemetry::{Failure, FailureMeter};
 
 /// What an upstream may spend on the head of a response.
 const MAX_HEAD: usize = 64 * 1024;
@@ -42,6 +44,18 @@ pub enum ExchangeError {
     /// The client's side failed while its body was being sent on.
     #[error("the request's body could not be read")]
     Request(#[source] BodyError),
+}
+
+impl ExchangeError {
+    /// What it counts as, if it was the upstream's.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        match self {
+            ExchangeError::TimedOut => Some(Failure::Timeout),
+            ExchangeError::Request(_) => None,
+            _ => Some(Failure::Broken),
+        }
+    }
 }
 
 /// A connection with a request on it.
@@ -159,8 +173,8 @@ impl Exchange {
         // to the next request, so the chance is not taken.
         let suspect = bodiless && !matches!(stated, None | Some(Framing::Length(0)));
         let reusable = framing != Framing::UntilClose && !suspect && noted.persists(line.http10);
-        let mut body =
-            UpstreamBody { exchange: Some(self), decoder: Decoder::new(framing), reusable };
+        let (exchange, decoder) = (Some(self), Decoder::new(framing));
+        let mut body = UpstreamBody { exchange, decoder, reusable, failures: None };
         if body.decoder.is_done() {
             body.release();
         }
@@ -174,9 +188,16 @@ pub struct UpstreamBody {
     exchange: Option<Exchange>,
     decoder: Decoder,
     reusable: bool,
+    /// Where it is counted if the rest does not come.
+    failures: Option<Rc<FailureMeter>>,
 }
 
 impl UpstreamBody {
+    /// Counts it there if the rest does not come.
+    pub fn count_in(&mut self, failures: &Rc<FailureMeter>) {
+        self.failures = self.exchange.as_ref().map(|_| failures.clone());
+    }
+
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         self.decoder.remaining()
@@ -189,7 +210,13 @@ impl UpstreamBody {
         }
         let next = ready!(self.decoder.poll(&mut exchange.wire, cx));
         match &next {
-            Some(Err(_)) => self.exchange = None,
+            Some(Err(error)) => {
+                self.exchange = None;
+                if let Some(failures) = self.failures.take() {
+                    let late = matches!(error, BodyError::TimedOut);
+                    failures.count(if late { Failure::Timeout } else { Failure::Broken });
+                }
+            }
             // The last piece frees the connection at once, before the client has read it.
             _ if self.decoder.is_done() => self.release(),
             _ => {}

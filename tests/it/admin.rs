@@ -101,6 +101,19 @@ fn no_caller_can_make_a_series() {
     assert!(!after.iter().any(|it| it.contains("user-") || it.contains("path-")));
 }
 
+#[test]
+fn the_build_and_the_name_of_the_gateway_are_told() {
+    let weir = Weir::start(&Config::echo().open());
+    let echoed = weir.get("/").json();
+    let via = echoed["headers"]["via"].as_str().unwrap().to_owned();
+    let node = via.strip_prefix("1.1 ").unwrap();
+    assert!(node.starts_with("weir-") && node.len() == 13, "{node}");
+    let labels = [("version", env!("CARGO_PKG_VERSION")), ("node", node)];
+    let metrics = weir.metrics();
+    assert_eq!(metrics.value("weir_build_info", &labels), Some(1.0));
+    assert_eq!(metrics.value("weir_build_info", &[]), Some(1.0), "once");
+}
+
 fn log_lines(weir: &Weir) -> Vec<Value> {
     let text = std::fs::read_to_string(weir.directory().join("access.log")).unwrap_or_default();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);

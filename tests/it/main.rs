@@ -48,6 +48,7 @@ mod bodies;
 mod forwarding;
 mod reuse;
 mod upgrade;
+mod upstream_errors;
 mod upstream_faults;
 
 // What the caller is told.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -301,4 +302,68 @@ fn files_that_the_configuration_names_are_watched() {
     std::fs::write(&clients, client.replace("\"a\"", "\"b\"")).unwrap();
     std::fs::write(&denied, "client:b\n").unwrap();
     wait_until("the client is denied", || status() == 403);
+}
+
+/// What `weir_config_last_reload_successful` says.
+fn last_reload(weir: &Weir) -> f64 {
+    weir.metrics().value("weir_config_last_reload_successful", &[]).expect("the gauge")
+}
+
+#[test]
+fn a_gauge_tells_whether_the_file_is_the_one_that_is_served() {
+    let upstream = Upstream::ok();
+    let good = with_burst(&upstream, 100).text();
+    let weir = Weir::start(&with_burst(&upstream, 100));
+    assert_eq!(last_reload(&weir), 1.0);
+    let (bad, worse) = (good.replace("burst", "brust"), good.replace("1/hour", "1/eon"));
+    let fails = |text: &str| {
+        let failed = weir.reloads("failed");
+        weir.replace_file(text);
+        wait_until("the failure is counted", || weir.reloads("failed") > failed);
+        assert_eq!(last_reload(&weir), 0.0);
+    };
+    fails(&bad);
+    fails(&worse);
+    // Put back as it was: nothing is reloaded, and all is well.
+    let ok = weir.reloads("ok");
+    weir.replace_file(&good);
+    wait_until("all is well", || last_reload(&weir) == 1.0);
+    assert_eq!(weir.reloads("ok"), ok);
+    // The same fault again is another failure.
+    fails(&worse);
+    weir.reload(&with_burst(&upstream, 101));
+    assert_eq!(last_reload(&weir), 1.0);
+    // So is a file that is not there, or a log that cannot be opened.
+    std::fs::remove_file(weir.file()).unwrap();
+    wait_until("it is missed", || last_reload(&weir) == 0.0);
+    weir.reload(&with_burst(&upstream, 102));
+    assert_eq!(last_reload(&weir), 1.0);
+    fails(&with_burst(&upstream, 103).also("[telemetry]\naccess_log = \"/dev/full/a.log\"").text());
+    weir.signal(Signal::HUP);
+    weir.replace_file(&with_burst(&upstream, 102).text());
+    wait_until("all is well", || last_reload(&weir) == 1.0);
+}
+
+#[test]
+fn a_faulty_file_that_the_configuration_names_is_no_success() {
+    let scratch = Scratch::new();
+    let clients = scratch.file("clients.toml", "");
+    let keyed = format!("[identity]\nclient = \"header:x-api-key\"\nclients_file = {clients:?}\n");
+    let config = Config::echo().open().also(&keyed);
+    let weir = Weir::start(&config);
+    std::fs::write(&clients, "[[clients]]\nid = 5\n").unwrap();
+    wait_until("it is refused", || last_reload(&weir) == 0.0);
+    // The file that names it has no fault, and is as it was; that alone is not enough.
+    weir.replace_file(&config.text());
+    let failed = weir.reloads("failed");
+    weir.replace_file(&config.text().replace("echo", "ecko"));
+    wait_until("this one is refused as well", || weir.reloads("failed") > failed);
+    weir.replace_file(&config.text());
+    // Long enough for the change to be noticed: there is no condition to wait for.
+    for _ in 0..30 {
+        thread::sleep(Duration::from_millis(10));
+        assert_eq!(last_reload(&weir), 0.0);
+    }
+    std::fs::write(&clients, "").unwrap();
+    wait_until("all is well", || last_reload(&weir) == 1.0);
 }
