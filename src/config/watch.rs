@@ -23,6 +23,8 @@ pub struct Watch {
     file: PathBuf,
     watched: BTreeSet<PathBuf>,
     events: UnboundedReceiver<()>,
+    /// Something has changed and was not told yet.
+    changed: bool,
 }
 
 impl Watch {
@@ -36,20 +38,26 @@ impl Watch {
                 let _ = sender.send(());
             }
         })?;
-        let mut watch = Watch { watcher, file: file.to_owned(), watched: BTreeSet::new(), events };
+        let file = file.to_owned();
+        let mut watch = Watch { watcher, file, watched: BTreeSet::new(), events, changed: false };
         watch.follow()?;
         Ok(watch)
     }
 
-    /// Resolves when something has changed and come to rest.
+    /// Resolves when something has changed and come to rest. Nothing is lost if waiting for it is
+    /// broken off.
     pub async fn changed(&mut self) {
-        if self.events.recv().await.is_none() {
-            return std::future::pending().await;
+        if !self.changed {
+            if self.events.recv().await.is_none() {
+                return std::future::pending().await;
+            }
+            self.changed = true;
         }
         let settle = async {
             while let Ok(Some(())) = tokio::time::timeout(REST, self.events.recv()).await {}
         };
         let _ = tokio::time::timeout(AT_MOST, settle).await;
+        self.changed = false;
         if let Err(error) = self.follow() {
             tracing::warn!(%error, "changes of {} may go unnoticed", self.file.display());
         }
@@ -86,6 +94,22 @@ fn folders(file: &Path) -> BTreeSet<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who waits for several things at once drops those that came second.
+    #[tokio::test]
+    async fn a_change_is_told_also_after_waiting_for_it_was_broken_off() {
+        let folder = std::env::temp_dir().join(format!("weir-rest-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("c.toml");
+        let mut watch = Watch::new(&file).unwrap();
+        std::fs::write(&file, "a").unwrap();
+        let mut told = false;
+        for patience in [REST / 5; 20].into_iter().chain([Duration::from_secs(10)]) {
+            told = told || tokio::time::timeout(patience, watch.changed()).await.is_ok();
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(told);
+    }
 
     #[test]
     fn every_link_on_the_way_is_watched() {
