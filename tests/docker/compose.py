@@ -1,0 +1,137 @@
+"""A compose project of the test's own: a copy of the checkout, a name, ports and an image."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from say import Failure, progress
+from standins import carry_out
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PORTS = ("WEIR_PORT", "WEIR_ADMIN_PORT", "WEIR_CLUSTER_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT")
+
+
+def program():
+    """`docker compose`, or the older program of that name; None if there is neither."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) is None:
+            continue
+        asked = subprocess.run([*command, "version"], stdin=subprocess.DEVNULL, capture_output=True)
+        if asked.returncode == 0:
+            return command
+    return None
+
+
+class Project:
+    """One deployment. Nothing of it is shared with another one, but for what was built."""
+
+    def __init__(self, folder, image):
+        self.command = program()
+        self.folder = Path(folder) / "weir"
+        self.name = f"weir-test-{os.getpid()}"
+        copy_checkout(self.folder)
+        # On loopback, whatever the defaults are: this machine may be reached by others.
+        self.ports = dict(zip(PORTS, free_ports(len(PORTS))))
+        self.secrets = {}
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("WEIR_", "COMPOSE_"))},
+            **{name: f"127.0.0.1:{port}" for name, port in self.ports.items()},
+            "WEIR_IMAGE": image,
+        }
+
+    def run(self, *arguments, profile=None, check=True, timeout=300):
+        """Runs one command of compose, and answers what it printed."""
+        chosen = ["--profile", profile] if profile else []
+        command = [*self.command, "-p", self.name, *chosen, *arguments]
+        environment = {**self.environment, **self.secrets}
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace", timeout=timeout,
+        )
+        if check and done.returncode != 0:
+            shown = " ".join(arguments)
+            raise Failure(f"`compose {shown}` failed:\n{(done.stdout + done.stderr)[-4000:].strip()}\n{self.last_words()}")
+        return done.stdout
+
+    def images(self):
+        """The image of each service that is started without a profile."""
+        services = re.search(r"^services:\n((?:  .*\n)+)", self.run("config"), re.MULTILINE).group(1)
+        found = {}
+        for service in re.split(r"^(?=  \S)", services, flags=re.MULTILINE):
+            image = re.search(r"^    image: (\S+)$", service, re.MULTILINE)
+            if image and "\n    profiles:" not in service:
+                found[service.split(":")[0].strip()] = image.group(1)
+        return found
+
+    def container(self, service):
+        """The id of a service's container."""
+        found = self.run("ps", "-aq", service, profile="cluster").split()
+        if not found:
+            raise Failure(f"{service} has no container")
+        return found[0]
+
+    def state(self, service):
+        return json.loads(carry_out("docker", "inspect", "--format", "{{json .State}}", self.container(service)))
+
+    def becomes_healthy(self, *services, within=90):
+        """Waits until Docker finds them all healthy."""
+        for service in services:
+            def healthy():
+                return self.state(service).get("Health", {}).get("Status") == "healthy"
+
+            wait_for(healthy, f"{service} to be healthy", within, self.last_words)
+
+    def last_words(self):
+        """The end of every log, for somebody who has to find out what went wrong."""
+        asked = subprocess.run(
+            [*self.command, "-p", self.name, "--profile", "cluster", "logs", "--no-color", "--tail", "15"],
+            cwd=self.folder, env={**self.environment, **self.secrets}, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace",
+        )
+        return asked.stdout[-8000:]
+
+    def remove(self):
+        progress("removing containers, networks and volumes")
+        self.run("down", "--volumes", "--remove-orphans", "--timeout", "2", profile="cluster", check=False)
+
+
+def copy_checkout(folder):
+    """What a clone would have: the files that git knows, as they are now."""
+    listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True)
+    if listed.returncode != 0:
+        raise Failure("this is no git checkout, so it is not known which files belong to it")
+    for name in listed.stdout.decode().split("\0"):
+        source = ROOT / name
+        if name and source.is_file():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [it.getsockname()[1] for it in sockets]
+    for it in sockets:
+        it.close()
+    return ports
+
+
+def wait_for(condition, what, within=30, explain=lambda: ""):
+    """Waits until something is so, and answers what the condition did; fails if it never is."""
+    until = time.monotonic() + within
+    last = None
+    while time.monotonic() < until:
+        try:
+            found = condition()
+            if found:
+                return found
+        except (OSError, ValueError, KeyError) as error:
+            last = error
+        time.sleep(0.1)
+    because = f" ({last})" if last else ""
+    raise Failure(f"waited {within} s for {what}{because}\n{explain()}".strip())
