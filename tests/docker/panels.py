@@ -94,7 +94,8 @@ def every_query(files):
     for annotation in files.dashboard["annotations"]["list"]:
         if "expr" in annotation:
             texts = annotation.get("titleFormat", "") + annotation.get("textFormat", "")
-            yield Query(f"annotation {annotation['name']}", filled(annotation["expr"]), frozenset(LEGEND.findall(texts)))
+            yield Query(f"annotation {annotation['name']}", filled(annotation["expr"]),
+                        frozenset(LEGEND.findall(texts)))
     for rule in files.rules():
         texts = " ".join(rule.get("annotations", {}).values())
         yield Query(f"alert {rule['alert']}", rule["expr"], frozenset(LABEL.findall(texts)))
@@ -148,8 +149,8 @@ def names(files, catalogue):
     for (_, label), known in catalogue.known.items():
         values.setdefault(label, set()).update(known)
     for panel in structure.panels(files.dashboard):
-        labels = {label for target in panel["targets"] for label in promql.read(filled(target["expr"]), catalogue)[0] or ()}
-        faults = list(structure.of_names(panel, labels, values))
+        results = [promql.read(filled(target["expr"]), catalogue)[0] or () for target in panel["targets"]]
+        faults = list(structure.of_names(panel, set().union(*results), values))
         if faults:
             yield structure.name_of(panel), faults
 
@@ -175,7 +176,29 @@ def check(prometheus, page, files=None):
 
 def ask(prometheus, expr):
     """(series with a value, None), or (None, why Prometheus does not answer)."""
-    url = f"{prometheus.rstrip('/')}/api/v1/query?{urllib.parse.urlencode({'query': expr})}"
+    data, fault = got(prometheus, "query", query=expr)
+    if fault:
+        return None, fault
+    if data["resultType"] != "vector":
+        return None, f"is a {data['resultType']}, and no series"
+    return sum(series["value"][1] != "NaN" for series in data["result"]), None
+
+
+def unloaded(prometheus, files=None):
+    """Alerts that this Prometheus does not have, or cannot work out, each with the reason."""
+    data, fault = got(prometheus, "rules")
+    if fault:
+        return [fault]
+    rules = {rule["name"]: rule for group in data["groups"] for rule in group["rules"]}
+    names = [rule["alert"] for rule in (files or Files()).rules()]
+    return ([f"alert {name}: Prometheus has not loaded it" for name in names if name not in rules]
+            + [f"alert {name}: Prometheus says {rules[name].get('lastError')}" for name in names
+               if name in rules and rules[name]["health"] == "err"])
+
+
+def got(prometheus, path, **parameters):
+    """(the data of an answer, None), or (None, why there is none)."""
+    url = f"{prometheus.rstrip('/')}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
     try:
         with urllib.request.urlopen(url, timeout=10) as response:
             answer = json.load(response)
@@ -185,10 +208,7 @@ def ask(prometheus, expr):
         return None, f"Prometheus does not answer: {error}"
     if answer.get("status") != "success":
         return None, f"Prometheus says {answer.get('error')}"
-    data = answer["data"]
-    if data["resultType"] != "vector":
-        return None, f"is a {data['resultType']}, and no series"
-    return sum(series["value"][1] != "NaN" for series in data["result"]), None
+    return answer["data"], None
 
 
 def promtool(root=ROOT, runs=PROMTOOL):
@@ -241,6 +261,8 @@ def main():
     except (yml.Fault, ValueError, OSError) as error:
         sys.exit(f"panels: {error}")
     faults = structure.faults(files)
+    if options.prometheus:
+        faults += unloaded(options.prometheus, files)
     for fault in faults:
         print(f"FAULT  {fault}")
     failed = len(faults)

@@ -84,6 +84,10 @@ def panel(files, title):
     return next(each for each in structure.panels(files.dashboard) if each["title"] == title)
 
 
+def matcher(files, title):
+    return panel(files, title)["fieldConfig"]["overrides"][0]["matcher"]
+
+
 class TheFiles(unittest.TestCase):
     def test_are_right(self):
         self.assertEqual(faults_of(FILES), "")
@@ -148,8 +152,10 @@ class Misspelt(unittest.TestCase):
         self.assertIn("names `results` beside it", replaced("{{result}}", "{{results}}"))
         self.assertIn("arranges a column 'Value #Z'", replaced("Value #C", "Value #Z"))
         for title in ("Outcomes", "Alerts"):
-            found = spoilt(lambda files: panel(files, title)["fieldConfig"]["overrides"][0]["matcher"].update(options="stat"))
+            found = spoilt(lambda files: matcher(files, title).update(options="stat"))
             self.assertIn("nothing is called so", found)
+        found = spoilt(lambda files: matcher(files, "Upstream time").update(options="C"))
+        self.assertIn("of query C, which there is not", found)
 
     def test_sides_that_never_match_are_caught(self):
         found = replaced("/ sum by (limit) (rate(", "/ sum by (outcome) (rate(", "alerts")
@@ -168,14 +174,20 @@ class Broken(unittest.TestCase):
     def test_what_a_panel_lacks_is_caught(self):
         for key, said in (("title", "has no title"), ("description", "has no description"),
                           ("datasource", "not provisioned"), ("targets", "asks nothing")):
-            self.assertIn(said, spoilt(lambda files: panel(files, "Connections").update({key: type(panel(files, "Connections")[key])()})), key)
+            def empty(files):
+                panel(files, "Connections")[key] = type(panel(files, "Connections")[key])()
+            self.assertIn(said, spoilt(empty), key)
         for key, said in (("unit", "has no unit"), ("min", "does not begin at 0"), ("noValue", "that it is empty")):
-            self.assertIn(said, spoilt(lambda files: panel(files, "Connections")["fieldConfig"]["defaults"].pop(key)), key)
+            found = spoilt(lambda files: panel(files, "Connections")["fieldConfig"]["defaults"].pop(key))
+            self.assertIn(said, found, key)
 
     def test_targets_are_caught(self):
-        for change, said in (({"refId": "B"}, "refId B is there twice"), ({"legendFormat": ""}, "has no legend for A"),
-                             ({"expr": "sum(up{instance=~\"$gateway\"})"}, "uses $gateway, which is not defined"),
-                             ({"datasource": {"type": "prometheus", "uid": "mine"}}, "'mine', which is not provisioned")):
+        for change, said in (
+            ({"refId": "B"}, "refId B is there twice"),
+            ({"legendFormat": ""}, "has no legend for A"),
+            ({"expr": "sum(up{instance=~\"$gateway\"})"}, "uses $gateway, which is not defined"),
+            ({"datasource": {"type": "prometheus", "uid": "mine"}}, "'mine', which is not provisioned"),
+        ):
             self.assertIn(said, spoilt(lambda files: panel(files, "Decision time")["targets"][0].update(change)))
 
     def test_provisioning_is_caught(self):
@@ -196,14 +208,14 @@ class Broken(unittest.TestCase):
 
     def test_alerts_are_caught(self):
         for change, said in (
-            (lambda files: files.rules()[3]["labels"].update(severity="page"), "neither warning nor critical"),
-            (lambda files: files.rules()[3].update(alert="Refusals"), "begins with Weir"),
-            (lambda files: files.rules()[3].update(alert="WeirRefusal"), "does not show both"),
-            (lambda files: files.rules()[3].update(alert="WeirUnchecked"), "alert WeirUnchecked is there twice"),
-            (lambda files: files.rules()[3]["annotations"].update(description="See README, \"Limits\"."), "no section 'Limits'"),
-            (lambda files: files.rules()[3]["annotations"].pop("summary"), "has no summary"),
+            (lambda rule: rule["labels"].update(severity="page"), "neither warning nor critical"),
+            (lambda rule: rule.update(alert="Refusals"), "begins with Weir"),
+            (lambda rule: rule.update(alert="WeirRefusal"), "does not show both"),
+            (lambda rule: rule.update(alert="WeirUnchecked"), "alert WeirUnchecked is there twice"),
+            (lambda rule: rule["annotations"].update(description='See README, "Limits".'), "no section 'Limits'"),
+            (lambda rule: rule["annotations"].pop("summary"), "has no summary"),
         ):
-            self.assertIn(said, spoilt(change), said)
+            self.assertIn(said, spoilt(lambda files: change(files.rules()[3])), said)
 
     def test_an_untold_panel_is_caught(self):
         self.assertIn("does not tell of panel", spoilt(lambda files: panel(files, "Buckets").update(title="Pails")))
@@ -239,7 +251,8 @@ class PromQL(unittest.TestCase):
             (f"max_over_time(sum by (limit) ({metric})[30m:1m])", {"limit"}),
             ('histogram_quantile(0.9, sum by (le, store) (rate(weir_decision_seconds_bucket[5m])))', {"store"}),
             (f'sum by (kind) (label_replace({metric}, "kind", "$1", "outcome", "(.).*"))', {"kind"}),
-            ("sum by (instance) (weir_connections) * on (instance) group_left (version) weir_build_info", {"instance", "version"}),
+            ("sum by (instance) (weir_connections) * on (instance) group_left (version) weir_build_info",
+             {"instance", "version"}),
             ("weir_build_info * on (instance) group_right (version) sum by (instance, limit) (weir_queue_depth)",
              {"instance", "limit", "version"}),
             ("sum by (limit) (weir_queue_depth) > 0 and on (limit) weir_decisions_total", {"limit"}),
@@ -263,7 +276,11 @@ class PromQL(unittest.TestCase):
             ("histogram_quantile(0.9, weir_connections)", "without `le`"),
             ('label_replace(up, "a", "$1", "limit", "(.*)")', "reads `limit`"),
             ("sum(weir_queue_dept)", "did you mean `weir_queue_depth`?"),
-            ('{__name__="up"}', "where a metric"), ("up{job}", "no matcher"), ("up up", "goes on"), ("sum(up", "should be"), ("rate(5)", "of no series"),
+            ('{__name__="up"}', "where a metric"),
+            ("up{job}", "no matcher"),
+            ("up up", "goes on"),
+            ("sum(up", "should be"),
+            ("rate(5)", "of no series"),
         ):
             self.assertIn(said, "\n".join(self.read(query)[1]), query)
 
@@ -276,7 +293,7 @@ class Asked(unittest.TestCase):
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                status, answer = test.answer(parse_qs(urlsplit(self.path).query)["query"][0])
+                status, answer = test.answer(parse_qs(urlsplit(self.path).query).get("query", [""])[0])
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(json.dumps(answer).encode())
@@ -302,16 +319,40 @@ class Asked(unittest.TestCase):
         self.assertFalse(any(answer.faults for answer in answers.values()))
 
     def test_a_refusal_is_a_fault_of_the_query(self):
-        self.answer = lambda query: (400, {"status": "error", "error": "parse error"}) if "topk" in query else self.series()
+        refusal = 400, {"status": "error", "error": "parse error"}
+        self.answer = lambda query: refusal if "topk" in query else self.series()
         wrong = [answer.where for answer in panels.check(self.url, PAGE) if answer.faults]
         self.assertEqual(wrong, ['panel 3 "Refused, worst limit" A', 'panel 4 "Upstream errors, worst" A'])
+
+    def test_rules_that_are_not_loaded_are_told(self):
+        rules = [{"name": rule["alert"], "health": "ok"} for rule in FILES.rules()[1:]]
+        rules[0].update(health="err", lastError="many-to-many matching")
+        self.answer = lambda _: (200, {"status": "success", "data": {"groups": [{"rules": rules}]}})
+        self.assertEqual(panels.unloaded(self.url), [
+            "alert WeirNoGateway: Prometheus has not loaded it",
+            "alert WeirGatewayDown: Prometheus says many-to-many matching"])
 
     def test_nobody_there_is_a_fault(self):
         self.assertIn("does not answer", panels.ask("http://127.0.0.1:1", "up")[1])
 
 
 class Yaml(unittest.TestCase):
-    TEXT = 'a: 1 # one\nb:\n- x: "y # z"\n  t: true\n- [1, "2", p]\nc: >-\n  d: e\n  f\ng: |\n  h\n\n   i\nj:\n  - k\n  - l: \'m\'\'n\'\n'
+    TEXT = """a: 1 # one
+b:
+- x: "y # z"
+  t: true
+- [1, "2", p]
+c: >-
+  d: e
+  f
+g: |
+  h
+
+   i
+j:
+  - k
+  - l: 'm''n'
+"""
 
     def test_is_read(self):
         self.assertEqual(yml.read(self.TEXT), {
@@ -328,7 +369,8 @@ class Yaml(unittest.TestCase):
             self.assertEqual(yml.read(text), yaml.safe_load(text))
 
     def test_what_is_not_read_is_a_fault(self):
-        for text in ("a: &b 1", "a: {b: 1}", "a: b: c", "a: 1\na: 2", "a:\n\t- 1", "a: 'b", "  a: 1\n b: 2", "a b", "a: >-\n  b\n\n  c"):
+        for text in ("a: &b 1", "a: {b: 1}", "a: b: c", "a: 1\na: 2", "a:\n\t- 1", "a: 'b", "  a: 1\n b: 2", "a b",
+                     "a: >-\n  b\n\n  c"):
             with self.assertRaises(yml.Fault, msg=text):
                 yml.read(text)
 
@@ -339,18 +381,22 @@ class AlertTests(unittest.TestCase):
     CHANGES = {
         "WeirNoGateway": [("for: 1m", "for: 0s"), ("critical", "warning"), (" == 1", "")],
         "WeirGatewayDown": [("for: 1m", "for: 0s"), ('{job="weir"}', ""), ("== 0", "== 2")],
-        "WeirGatewayMissing": [("quantile_over_time(0.5,", "max_over_time("), ("for: 2m", "for: 10m"), ("[1h:1m]", "[3h:1m]")],
+        "WeirGatewayMissing": [("quantile_over_time(0.5,", "max_over_time("), ("for: 2m", "for: 0s"),
+                               ("[1h:1m]", "[3h:1m]")],
         "WeirRefusals": [("> 0.01", "> 0.005"), ("> 0.01", "> 0.03"), (">= 10", ">= 1"), (">= 10", ">= 30"),
                          ("for: 5m", "for: 1m"), ("refused|degraded", "refused"), ("|degraded", "|degraded|unchecked"),
                          ('outcome="refused"', 'outcome=~".*refused"'), ("by (limit)", "by (limit, instance)")],
-        "WeirStoreDegraded": [("for: 2m", "for: 1m"), ("max_over_time(weir_store_degraded[1m])", "weir_store_degraded")],
-        "WeirUnchecked": [("and on (limit)", "or on (limit)"), ("for: 2m", "for: 1m"), ("critical", "warning")],
+        "WeirStoreDegraded": [("for: 2m", "for: 1m"),
+                              ("max_over_time(weir_store_degraded[1m])", "weir_store_degraded")],
+        "WeirUnchecked": [("and on (limit)", "or on (limit)"), ("for: 2m", "for: 1m"), ("critical", "warning"),
+                          ("> 0.01", "> 0.004"), ("> 0.01", "> 0.6")],
         "WeirUpstreamFailing": [(">= 5", ">= 1"), ("> 0.05", "> 0.03"), ("> 0.05", "> 0.2"), ("for: 1m", "for: 0s"),
-                                ('{error!="status_5xx"}', '{error="status_5xx"}'), ("by (upstream)", "by (upstream, instance)")],
+                                ('{error!="status_5xx"}', '{error="status_5xx"}'),
+                                ("by (upstream)", "by (upstream, instance)")],
         "WeirReloadFailed": [("for: 1m", "for: 0s"), ("== 0", "== 1")],
         "WeirMemoryFull": [("for: 1m", "for: 0s"), ("> 0", "> 100"), ("weir_buckets_overflow", "weir_buckets")],
-        "WeirTurnedAway": [("[5m]", "[15m]"), ("> 0", "> 5"), ("increase(weir_connections_turned_away_total[5m])",
-                                                             "weir_connections_turned_away_total")],
+        "WeirTurnedAway": [("[5m]", "[15m]"), ("> 0", "> 5"),
+                           ("increase(weir_connections_turned_away_total[5m])", "weir_connections_turned_away_total")],
     }
 
     def test_hold_every_number_of_every_rule(self):
@@ -374,8 +420,8 @@ class AlertTests(unittest.TestCase):
     def run_with(self, rules):
         with tempfile.TemporaryDirectory() as directory:
             root = Path(directory)
-            for file, text in (("config/prometheus/alerts.yml", rules),
-                               ("tests/docker/alerts_test.yml", (panels.ROOT / "tests/docker/alerts_test.yml").read_text())):
+            tests = (panels.ROOT / "tests/docker/alerts_test.yml").read_text()
+            for file, text in (("config/prometheus/alerts.yml", rules), ("tests/docker/alerts_test.yml", tests)):
                 (root / file).parent.mkdir(parents=True)
                 (root / file).write_text(text)
             return panels.promtool(root, panels.PROMTOOL[-1:])[0][2]

@@ -19,7 +19,7 @@ TOKEN = re.compile(r"""
 
 AGGREGATIONS = {"sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "count_values", "bottomk", "topk",
                 "quantile", "limitk", "limit_ratio"}
-# These two keep the series as they are; the others leave what `by` says.
+# These keep the series as they are; the others leave what `by` says.
 CHOOSING = {"topk", "bottomk", "limitk", "limit_ratio"}
 SCALARS = {"time", "pi", "scalar", "minute", "hour", "month", "year", "day_of_month", "day_of_week"}
 PRECEDENCE = {"or": 1, "and": 2, "unless": 2, "==": 3, "!=": 3, ">": 3, "<": 3, ">=": 3, "<=": 3,
@@ -126,7 +126,7 @@ class Reader:
         how, labels, group, extra = matching
         for name in sorted(labels):
             if name not in (left & right if how == "on" else left | right):
-                self.faults.append(f"`{how} ({name})`: there is no such label on {'both sides' if how == 'on' else 'a side'}")
+                self.faults.append(f"`{how} ({name})`: there is no such label on {shown(left)} and {shown(right)}")
         keys = (frozenset(labels),) * 2 if how == "on" else (left - labels, right - labels)
         if operator != "or" and keys[0] != keys[1]:
             self.faults.append(f"the sides of `{operator}` never match: {shown(keys[0])} and {shown(keys[1])}")
@@ -181,7 +181,7 @@ class Reader:
         else:
             kept = clause[1] if clause[0] == "by" else labels - clause[1]
         for label in sorted(clause[1] - labels if clause else ()):
-            self.faults.append(f"`{clause[0]} ({label})`: there is no such label on what {name} is of, only {shown(labels)}")
+            self.faults.append(f"`{clause[0]} ({label})`: there is no such label on what {name} is of: {shown(labels)}")
         return frozenset(kept)
 
     def clause(self):

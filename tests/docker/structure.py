@@ -113,7 +113,11 @@ def of_names(panel, labels, values):
     if panel["type"] == "table":
         renamed = {old: new for options in steps for old, new in options["renameByName"].items()}
         legends = [re.escape(renamed.get(field, field)) for field in fields]
-    names = [override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]]
+    matchers = [override["matcher"] for override in panel["fieldConfig"]["overrides"]]
+    for matcher in matchers:
+        if matcher["id"] == "byFrameRefID" and matcher["options"] not in refs:
+            yield f"has something to say of query {matcher['options']}, which there is not"
+    names = [matcher["options"] for matcher in matchers if matcher["id"] == "byName"]
     names += [order["displayName"] for order in panel["options"].get("sortBy", [])]
     for name in names:
         if not any(re.fullmatch(legend, name) for legend in legends):
@@ -122,8 +126,9 @@ def of_names(panel, labels, values):
 
 def legend_pattern(legend, values):
     parts = re.split(r"\{\{\s*(\w+)\s*\}\}", legend)
-    known = ["(" + "|".join(map(re.escape, sorted(values[part]))) + ")" if part in values else ".+" for part in parts[1::2]]
-    return "".join(map(re.escape, parts[:1])) + "".join(a + re.escape(b) for a, b in zip(known, parts[2::2]))
+    def known(label):
+        return f"({'|'.join(map(re.escape, sorted(values[label])))})" if label in values else ".+"
+    return "".join(known(part) if at % 2 else re.escape(part) for at, part in enumerate(parts))
 
 
 def of_source(owner, files):
