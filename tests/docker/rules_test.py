@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""What alerts_test.yml holds: each number of each rule is changed, and promtool has to notice.
+
+  tests/docker/rules_test.py
+"""
+
+import re
+import shutil
+import sys
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import panels  # noqa: E402
+
+
+@unittest.skipUnless(shutil.which("promtool"), "promtool is not installed")
+class AlertTests(unittest.TestCase):
+    # Of each alert: thresholds, times and conditions, and what is put in their place.
+    CHANGES = {
+        "WeirNoGateway": [("for: 1m", "for: 0s"), ("critical", "warning"), (" == 1", "")],
+        "WeirGatewayDown": [("for: 1m", "for: 0s"), ('{job="weir"}', ""), ("== 0", "== 2")],
+        "WeirGatewayMissing": [("quantile_over_time(0.5,", "max_over_time("), ("for: 2m", "for: 0s"),
+                               ("[1h:1m]", "[3h:1m]")],
+        "WeirRefusals": [("> 0.01", "> 0.005"), ("> 0.01", "> 0.03"), (">= 10", ">= 1"), (">= 10", ">= 30"),
+                         ("for: 5m", "for: 1m"), ("refused|degraded", "refused"), ("|degraded", "|degraded|unchecked"),
+                         ('outcome="refused"', 'outcome=~".*refused"'), ("by (limit)", "by (limit, instance)")],
+        "WeirStoreDegraded": [("for: 2m", "for: 1m"),
+                              ("max_over_time(weir_store_degraded[1m])", "weir_store_degraded")],
+        "WeirUnchecked": [("and on (limit)", "or on (limit)"), ("for: 2m", "for: 1m"), ("critical", "warning"),
+                          ("> 0.01", "> 0.004"), ("> 0.01", "> 0.6")],
+        "WeirUpstreamFailing": [(">= 5", ">= 1"), ("> 0.05", "> 0.03"), ("> 0.05", "> 0.2"), ("for: 1m", "for: 0s"),
+                                ('{error!="status_5xx"}', '{error="status_5xx"}'),
+                                ("by (upstream)", "by (upstream, instance)")],
+        "WeirReloadFailed": [("for: 1m", "for: 0s"), ("== 0", "== 1")],
+        "WeirMemoryFull": [("for: 1m", "for: 0s"), ("> 0", "> 100"), ("weir_buckets_overflow", "weir_buckets")],
+        "WeirTurnedAway": [("[5m]", "[15m]"), ("> 0", "> 5"),
+                           ("increase(weir_connections_turned_away_total[5m])", "weir_connections_turned_away_total")],
+    }
+
+    def test_hold_every_number_of_every_rule(self):
+        """In each round one thing is changed in each alert, and the tests of each have to fail."""
+        head, *rules = re.split(r"(?=\n      - alert: )", (panels.ROOT / "config/prometheus/alerts.yml").read_text())
+        names = [re.search(r"alert: (\w+)", rule).group(1) for rule in rules]
+        self.assertEqual(names, list(self.CHANGES))
+        turns = []
+        for turn in range(max(map(len, self.CHANGES.values()))):
+            changed = {name: self.CHANGES[name][turn] for name in names if turn < len(self.CHANGES[name])}
+            for name, rule in zip(names, rules):
+                self.assertIn(changed.get(name, ("",))[0], rule)
+            turns.append((changed, head + "".join(
+                rule.replace(*changed[name]) if name in changed else rule for name, rule in zip(names, rules))))
+        with ThreadPoolExecutor() as pool:
+            for (changed, _), said in zip(turns, pool.map(self.run_with, [rules for _, rules in turns])):
+                for name, change in changed.items():
+                    with self.subTest(alert=name, change=change):
+                        self.assertIn(f'alertname=\\"{name}\\"', said)
+
+    def run_with(self, rules):
+        with tempfile.TemporaryDirectory() as directory:
+            root = Path(directory)
+            tests = (panels.ROOT / "tests/docker/alerts_test.yml").read_text()
+            for file, text in (("config/prometheus/alerts.yml", rules), ("tests/docker/alerts_test.yml", tests)):
+                (root / file).parent.mkdir(parents=True)
+                (root / file).write_text(text)
+            return panels.promtool(root, panels.PROMTOOL[-1:])[0][2]
+
+
+if __name__ == "__main__":
+    unittest.main()
