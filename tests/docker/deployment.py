@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import threading
 import time
 from contextlib import contextmanager
@@ -10,8 +11,14 @@ import panels
 from client import Load, SlowUpload, ask, at_once, outcome, query
 from compose import wait_for
 from say import figure, holds
+from standins import carry_out
 
 PARTNER_BURST = 100
+# Panels of what does not happen here: alerts, limits that queue, degrade or only watch, failures.
+NOTHING_TO_SHOW = (
+    '"Alerts" A', '"Outcomes" B', *(f'"Outcomes by limit" {part}' for part in "CDFG"), '"On trial: would be refused" A',
+    '"Waiting in queues" A', '"Upstream failures" A', '"Connections not taken" A', '"Connections not taken" B',
+)
 
 
 def it_comes_up_by_itself_and_limits(project, services):
@@ -103,11 +110,48 @@ def prometheus_has_the_gateways_series(project, _):
 
 
 def every_query_of_the_panels_and_alerts_is_answered(project, _):
-    url = f"http://127.0.0.1:{project.ports['PROMETHEUS_PORT']}"
-    metrics = ask(project.ports["WEIR_ADMIN_PORT"], "/metrics").body
-    problems, empty, answered = panels.check_queries(url, metrics)
-    holds(not problems, "\n".join(problems))
-    figure("queries of dashboard and alerts", f"{answered} with data, {len(empty)} valid without")
+    port = project.ports["PROMETHEUS_PORT"]
+    prometheus = f"http://127.0.0.1:{port}"
+    # Rates take two scrapes, between which something happened.
+    with Load(project.ports["WEIR_PORT"], "/", pace=0.2):
+        wait_for(lambda: query(port, "sum(rate(weir_upstream_seconds_count[1m])) > 0"), "rates")
+    page = ask(project.ports["WEIR_ADMIN_PORT"], "/metrics").body
+    holds(not (faults := panels.unloaded(prometheus)), faults)
+    answers = panels.check(prometheus, page)
+    faults = [f"{answer.where}: {fault}" for answer in answers for fault in answer.faults]
+    holds(not faults, "\n".join(faults))
+    without = [answer.where for answer in answers if not answer.series and not answer.where.endswith(NOTHING_TO_SHOW)]
+    holds(all(where.startswith(("alert ", "annotation ")) for where in without), without)
+    data = sum(bool(answer.series) for answer in answers)
+    figure("queries of the dashboard and the alerts", f"{data} with data, {len(answers) - data} valid and empty")
+
+
+def grafana_has_the_dashboard_and_its_source(project, services):
+    if "grafana" not in services:
+        return
+    port = project.ports["GRAFANA_PORT"]
+    # Without a login, as somebody who just looks.
+    found = ask(port, "/api/dashboards/uid/weir")
+    holds(found.status == 200 and found.json()["dashboard"]["title"] == "Weir", found.body)
+    holds(ask(port, "/").status == 200)
+
+
+def the_alerts_pass_their_tests(project, _):
+    """By the promtool of the image, so that none has to be installed."""
+    tools = project.folder.parent / "tools"
+    tools.mkdir()
+    image = project.images()["prometheus"]
+    container = carry_out("docker", "create", image).strip()
+    try:
+        carry_out("docker", "cp", "-L", f"{container}:/bin/promtool", tools / "promtool")
+    finally:
+        carry_out("docker", "rm", container)
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    tried = subprocess.run(
+        [project.folder / "tests/panels/run"], env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=300,
+    )
+    holds(tried.returncode == 0 and "skipped" not in tried.stdout, tried.stdout + tried.stderr)
 
 
 def stopping_lets_requests_in_flight_end(project, _):
@@ -174,5 +218,7 @@ CLAIMS = [
     without_redis_the_gateway_limits_by_itself_and_is_healthy,
     prometheus_has_the_gateways_series,
     every_query_of_the_panels_and_alerts_is_answered,
+    grafana_has_the_dashboard_and_its_source,
+    the_alerts_pass_their_tests,
     stopping_lets_requests_in_flight_end,
 ]

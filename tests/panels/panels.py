@@ -6,8 +6,8 @@ and promtool runs over the rules if it is there. With a Prometheus and a `/metri
 query of every panel, variable, annotation and alert is also asked, and every metric, label and
 label value in it has to be one that Weir has:
 
-  tests/docker/panels.py
-  tests/docker/panels.py --prometheus http://localhost:9091 --metrics http://localhost:9090/metrics
+  tests/panels/panels.py
+  tests/panels/panels.py --prometheus http://localhost:9091 --metrics http://localhost:9090/metrics
 
 Let the gateway answer a request before: routes are no series until then. Several `--metrics` are
 taken together. A query that is right and has no answer is said to be empty, which is no fault.
@@ -40,7 +40,7 @@ LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 LABEL = re.compile(r"\$labels\.(\w+)")
 PROMTOOL = (("check", "config", "config/prometheus/prometheus.yml"),
             ("check", "rules", "config/prometheus/alerts.yml"),
-            ("test", "rules", "tests/docker/alerts_test.yml"))
+            ("test", "rules", "tests/panels/alerts_test.yml"))
 
 
 class Files:
@@ -59,7 +59,7 @@ class Files:
         self.providers = yaml("config/grafana/provisioning/dashboards/weir.yml")
         self.prometheus = yaml("config/prometheus/prometheus.yml")
         self.alerts = yaml("config/prometheus/alerts.yml")
-        self.alert_tests = yaml("tests/docker/alerts_test.yml")
+        self.alert_tests = yaml("tests/panels/alerts_test.yml")
         self.readme = (root / "README.md").read_text()
         self.guide = (root / "docs/monitoring.md").read_text()
 
@@ -249,7 +249,7 @@ def text_of(place):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tests/docker/panels.py", description=__doc__,
+    parser = argparse.ArgumentParser(prog="tests/panels/panels.py", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prometheus", metavar="URL", help="where to ask the queries")
     parser.add_argument("--metrics", metavar="URL|FILE", action="append", default=[], help="/metrics of a gateway")

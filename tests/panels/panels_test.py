@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What panels.py catches: each test spoils a copy of the real files and sees it found.
 
-  tests/docker/panels_test.py
+  tests/panels/panels_test.py
 """
 
 import copy
@@ -360,7 +360,7 @@ j:
             import yaml
         except ImportError:
             self.skipTest("PyYAML is not installed")
-        files = [*panels.ROOT.glob("config/**/*.yml"), *panels.ROOT.glob("tests/docker/*.yml")]
+        files = [*panels.ROOT.glob("config/**/*.yml"), *panels.ROOT.glob("tests/panels/*.yml")]
         for text in [self.TEXT, *(file.read_text() for file in files)]:
             self.assertEqual(yml.read(text), yaml.safe_load(text))
 

@@ -50,12 +50,12 @@ class Catalogue:
             self.metrics.setdefault(name, set()).update(label for label, _ in pairs)
             for label, value in pairs:
                 if value not in VALUES.get((name, label), {value}):
-                    self.faults.append(f"/metrics has {name}{{{label}=\"{value}\"}}, which tests/docker/catalogue.py "
+                    self.faults.append(f"/metrics has {name}{{{label}=\"{value}\"}}, which tests/panels/catalogue.py "
                                        "does not know")
         for name, labels in CONDITIONAL.items():
             if self.metrics.setdefault(name, labels) != labels:
                 self.faults.append(f"/metrics has {name} with {promql.shown(self.metrics[name])}, "
-                                   f"and tests/docker/catalogue.py with {promql.shown(labels)}")
+                                   f"and tests/panels/catalogue.py with {promql.shown(labels)}")
 
     def add(self, name, labels, **values):
         """A series that is Prometheus's own, with all the values its labels can have."""
