@@ -108,6 +108,8 @@ pub(crate) fn exactly(weirs: &[&Weir], held: &Held, count: usize) {
     for weir in weirs {
         wait_until("all places are free", || free(weir) == Some(count as i64));
     }
+    // The upstream may hear later than the gateway that somebody has left.
+    wait_until("nobody is held any more", || held.inside() == 0);
     let mut clients: Vec<Client> =
         (0..count).map(|n| hold(weirs[n % weirs.len()], held, "/held/last")).collect();
     for weir in weirs {

@@ -218,11 +218,11 @@ fn serve(
             Err(_) => return,
         };
         let raw = String::from_utf8_lossy(&head).into_owned();
-        seen.heads.fetch_add(1, Ordering::SeqCst);
         let request = match parse(raw, connection) {
             Ok(request) => request,
             Err(fault) => {
                 seen.faults.lock().unwrap().push(fault);
+                seen.heads.fetch_add(1, Ordering::SeqCst);
                 wire.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
                 return;
             }
@@ -230,6 +230,8 @@ fn serve(
         let slot = {
             let mut requests = seen.requests.lock().unwrap();
             requests.push(request.clone());
+            // Whoever has seen the count finds the request.
+            seen.heads.fetch_add(1, Ordering::SeqCst);
             requests.len() - 1
         };
         let mut exchange = Exchange { request, wire: &mut wire, body_read: false, seen, slot };
