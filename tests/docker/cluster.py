@@ -9,14 +9,14 @@ from compose import wait_for
 from deployment import PARTNER_BURST, edited, quota
 from say import holds
 
-GATEWAYS = ("gateway-1", "gateway-2", "gateway-3")
+NODES = ("node-1", "node-2", "node-3")
 SECRETS = {"WEIR_ADMIN_TOKEN": "a-token-of-the-test", "WEIR_REDIS_PASSWORD": "a password of the test"}
 
 
 def three_gateways_come_up_behind_one_address(project):
     project.secrets = SECRETS
-    project.run("up", "-d", "gateway", "prometheus", "balancer", *GATEWAYS, profile="cluster")
-    project.becomes_healthy("balancer", "gateway", "prometheus", *GATEWAYS)
+    project.run("up", "-d", "gateway", "prometheus", "balancer", *NODES, profile="cluster")
+    project.becomes_healthy("balancer", "gateway", "prometheus", *NODES)
     names = set()
     for number in range(30):
         answer = ask(project.ports["WEIR_CLUSTER_PORT"], "/partners/", headers={"x-api-key": f"name-{number}"})
@@ -69,14 +69,14 @@ def killing_a_gateway_fails_nobody_and_gives_nobody_more(project):
     port, key = project.ports["WEIR_CLUSTER_PORT"], {"x-api-key": "killed"}
     with Load(port, "/partners/", headers=key) as load:
         wait_for(lambda: outcome(port, "/partners/", headers=key) == 429, "the burst to be spent")
-        project.run("kill", "gateway-2", profile="cluster")
+        project.run("kill", "node-2", profile="cluster")
         time.sleep(4)
     holds(set(load.seen) == {200, 429}, load.seen)
     holds(load.seen[200] <= PARTNER_BURST, load.seen)
     answers = at_once(300, port, "/partners/", headers={"x-api-key": "two-left"})
     holds(answers == {200: PARTNER_BURST, 429: 200}, answers)
-    project.run("up", "-d", "gateway-2", profile="cluster")
-    project.becomes_healthy("gateway-2")
+    project.run("up", "-d", "node-2", profile="cluster")
+    project.becomes_healthy("node-2")
 
 
 def restarting_redis_fails_nobody(project):
@@ -99,7 +99,7 @@ def prometheus_sees_every_gateway(project):
 
 def stopping_ends_every_gateway_well(project):
     project.run("stop", profile="cluster")
-    codes = {service: project.state(service)["ExitCode"] for service in ("gateway", "balancer", *GATEWAYS)}
+    codes = {service: project.state(service)["ExitCode"] for service in ("gateway", "balancer", *NODES)}
     holds(set(codes.values()) == {0}, codes)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import time
 from pathlib import Path
 
 from say import Failure, progress
-from standins import carry_out
+from standins import carry_out, docker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PORTS = ("WEIR_PORT", "WEIR_ADMIN_PORT", "WEIR_CLUSTER_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT")
@@ -27,22 +28,50 @@ def program():
     return None
 
 
+def is_local():
+    """Whether the engine sees the folders of this machine."""
+    host = os.environ.get("DOCKER_HOST", "")
+    return not host or host.startswith("unix:")
+
+
+def images(folder, environment=None):
+    """The image of each service that is started without a profile; None for Weir's own."""
+    asked = subprocess.run([*program(), "config"], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                           capture_output=True, text=True)
+    if asked.returncode != 0:
+        raise Failure(f"docker-compose.yml is not understood:\n{asked.stderr.strip()}")
+    services = re.search(r"^services:\n((?:  .*\n)+)", asked.stdout, re.MULTILINE).group(1)
+    found, built = {}, set()
+    for service in re.split(r"^(?=  \S)", services, flags=re.MULTILINE):
+        image = re.search(r"^    image: (\S+)$", service, re.MULTILINE)
+        if image and "\n    profiles:" not in service:
+            found[service.split(":")[0].strip()] = image.group(1)
+        if image and "\n    build:" in service:
+            built.add(image.group(1))
+    return {service: None if image in built else image for service, image in found.items()}
+
+
 class Project:
     """One deployment. Nothing of it is shared with another one, but for what was built."""
 
-    def __init__(self, folder, image):
+    def __init__(self, folder):
         self.command = program()
         self.folder = Path(folder) / "weir"
-        self.name = f"weir-test-{os.getpid()}"
+        self.name = f"weir-test-{secrets.token_hex(4)}"
+        self.image = f"{self.name}:latest"
         copy_checkout(self.folder)
         # On loopback, whatever the defaults are: this machine may be reached by others.
         self.ports = dict(zip(PORTS, free_ports(len(PORTS))))
         self.secrets = {}
+        foreign = ("WEIR_", "COMPOSE_", "REDIS_", "GRAFANA_", "PROMETHEUS_")
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("WEIR_", "COMPOSE_"))},
+            **{name: value for name, value in os.environ.items() if not name.startswith(foreign)},
             **{name: f"127.0.0.1:{port}" for name, port in self.ports.items()},
-            "WEIR_IMAGE": image,
+            "WEIR_IMAGE": self.image,
         }
+
+    def images(self):
+        return images(self.folder, self.environment)
 
     def run(self, *arguments, profile=None, check=True, timeout=300):
         """Runs one command of compose, and answers what it printed."""
@@ -57,16 +86,6 @@ class Project:
             shown = " ".join(arguments)
             raise Failure(f"`compose {shown}` failed:\n{(done.stdout + done.stderr)[-4000:].strip()}\n{self.last_words()}")
         return done.stdout
-
-    def images(self):
-        """The image of each service that is started without a profile."""
-        services = re.search(r"^services:\n((?:  .*\n)+)", self.run("config"), re.MULTILINE).group(1)
-        found = {}
-        for service in re.split(r"^(?=  \S)", services, flags=re.MULTILINE):
-            image = re.search(r"^    image: (\S+)$", service, re.MULTILINE)
-            if image and "\n    profiles:" not in service:
-                found[service.split(":")[0].strip()] = image.group(1)
-        return found
 
     def container(self, service):
         """The id of a service's container."""
@@ -98,13 +117,15 @@ class Project:
     def remove(self):
         progress("removing containers, networks and volumes")
         self.run("down", "--volumes", "--remove-orphans", "--timeout", "2", profile="cluster", check=False)
+        # Its layers stay, for the next run.
+        docker("image", "rm", "--no-prune", self.image, quiet=True)
 
 
 def copy_checkout(folder):
     """What a clone would have: the files that git knows, as they are now."""
     listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True)
     if listed.returncode != 0:
-        raise Failure("this is no git checkout, so it is not known which files belong to it")
+        raise Failure(f"git does not say which files belong to the checkout: {listed.stderr.decode().strip()}")
     for name in listed.stdout.decode().split("\0"):
         source = ROOT / name
         if name and source.is_file():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from client import ask, at_once
 from compose import free_ports, wait_for
-from say import figure, holds
+from say import Failure, figure, holds
 from standins import carry_out
 
 # What an empty image has as well: the places where an engine puts things into a container.
@@ -41,6 +41,7 @@ def the_image_holds_the_binary_a_configuration_and_certificates(image):
     holds(files == {"usr/bin/weir", "etc/weir/config.toml", "etc/ssl/certs/ca-certificates.crt"}, files)
     size = int(carry_out("docker", "image", "inspect", "--format", "{{.Size}}", image))
     figure("size of the image", f"{size / 1e6:.1f} MB")
+    holds(size < 20e6, size)
 
 
 def the_image_is_no_root_and_says_how_it_is_stopped_and_asked(image):
@@ -122,9 +123,14 @@ class Container:
         published = [f"127.0.0.1:{self.port}:8080", f"127.0.0.1:{self.admin}:9090"]
         locked = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         ports = [part for port in published for part in ("-p", port)]
-        self.id = carry_out("docker", "run", "-d", *locked, *ports, *options, image).strip()
+        self.id = carry_out("docker", "create", *locked, *ports, *options, image).strip()
 
     def __enter__(self):
+        try:
+            carry_out("docker", "start", self.id)
+        except Failure:
+            self.__exit__()
+            raise
         return self
 
     def becomes_healthy(self):
@@ -142,4 +148,4 @@ class Container:
         return self.state()["ExitCode"]
 
     def __exit__(self, *_):
-        carry_out("docker", "rm", "-f", self.id)
+        carry_out("docker", "rm", "-fv", self.id)

@@ -11,6 +11,10 @@ class Failure(Exception):
     """Something that is not as it must be; its text says what."""
 
 
+class Skipped(Exception):
+    """Something that cannot be tried here; its text says why."""
+
+
 def progress(text):
     print(f"{time.monotonic() - START:6.1f} s  {text}", flush=True)
 
@@ -39,6 +43,9 @@ class Tally:
     def attempt(self, name, claim, *about):
         try:
             claim(*about)
+        except Skipped as why:
+            # As `tests/run` counts it.
+            print(f"skipped: {name}: {why}", flush=True)
         except Exception as error:  # Whatever it is, the claim does not hold.
             self.failed += 1
             where = traceback.extract_tb(error.__traceback__)[1:2] or traceback.extract_tb(error.__traceback__)

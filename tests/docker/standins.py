@@ -1,12 +1,13 @@
 """Images for where none can be pulled: made of Debian's packages and the installed Rust.
 
-A stand-in has the name and the tag of the image it stands for, the same programs at the same
-places, and the same entry point, so that the Dockerfile and docker-compose.yml are used as they
-are. It is made only if the image is neither there nor to be had, and is labelled as what it is.
+A stand-in has the same programs at the same places as the image it stands for, and the same entry
+point, so that the Dockerfile and docker-compose.yml are used as they are. It is kept under a name of
+its own, weir-stand-in/…, and has the name of the other only while it is needed.
 """
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -16,8 +17,11 @@ from pathlib import Path
 from say import Failure, progress
 
 LABEL = "weir.stand-in"
+OWN = "weir-stand-in/"
 # The one on which the others stand: what `debian` is on a registry.
-BASE = "weir-stand-in/debian:bookworm"
+BASE = OWN + "debian:bookworm"
+
+SECRET = re.compile(r"\s*(token|\S*password|credential)")
 
 REDIS = """
 RUN apt-get update -q && apt-get install -y -q --no-install-recommends redis-server \\
@@ -65,34 +69,49 @@ def engine_answers():
     return shutil.which("docker") is not None and docker("info", quiet=True).returncode == 0
 
 
-def have(image):
-    """Whether the image is there, was pulled, or could be replaced by a stand-in."""
-    if exists(image) or pulled(image):
+class Images:
+    """The images of one run. Names that were lent to stand-ins are taken back at its end."""
+
+    def __init__(self):
+        self.lent = []
+
+    def have(self, image):
+        """Whether the image is there, was pulled, or could be replaced by a stand-in."""
+        if exists(image) and not is_stand_in(image):
+            return True
+        progress(f"pulling {image}")
+        if docker("pull", "-q", image, quiet=True).returncode == 0:
+            return True
+        if not (exists(OWN + image) or make(image)):
+            return False
+        progress(f"a stand-in serves as {image}")
+        docker("tag", OWN + image, image)
+        self.lent.append(image)
         return True
-    return make(image)
+
+    def give_back(self):
+        for image in self.lent:
+            docker("image", "rm", "--no-prune", image, quiet=True)
 
 
 def exists(image):
     return docker("image", "inspect", image, quiet=True).returncode == 0
 
 
-def in_use():
-    """The stand-ins that are here, by name and tag."""
-    listed = docker("images", "--filter", f"label={LABEL}", "--format", "{{.Repository}}:{{.Tag}}").stdout
-    return [name for name in listed.split() if "<none>" not in name]
+def is_stand_in(image):
+    return LABEL in docker("image", "inspect", "--format", "{{json .Config.Labels}}", image).stdout
 
 
-def remove(*others):
-    """Takes away what earlier runs have made, the base last."""
-    for name in sorted(in_use(), key=lambda it: it == BASE) + list(others):
-        if exists(name):
-            progress(f"removing {name}")
-            docker("image", "rm", name)
-
-
-def pulled(image):
-    progress(f"pulling {image}")
-    return docker("pull", "-q", image, quiet=True).returncode == 0
+def remove():
+    """Takes away all stand-ins, and what was built on them."""
+    # Children first: an image on which another stands would only lose its name.
+    for _ in range(8):
+        listed = docker("images", "-aq", "--no-trunc", "--filter", f"label={LABEL}").stdout.split()
+        if not listed:
+            return
+        for image in dict.fromkeys(listed):
+            docker("image", "rm", "-f", image, quiet=True)
+    progress("some stand-ins are in use by containers and stay")
 
 
 def make(image):
@@ -113,7 +132,7 @@ def build(image, steps, fill):
     """Builds on the base, from a folder that only ever exists as a stream."""
     base()
     progress(f"making a stand-in for {image}")
-    command = ["docker", "build", "-q", "-t", image, "-"]
+    command = ["docker", "build", "-q", "-t", OWN + image, "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as builder:
         try:
             with tarfile.open(fileobj=builder.stdin, mode="w|") as tar:
@@ -128,7 +147,7 @@ def build(image, steps, fill):
 
 
 def base():
-    """Debian's smallest system, with the certificates and package sources of this machine."""
+    """Debian's smallest system, with the certificates of this machine."""
     if exists(BASE):
         return
     need("debootstrap")
@@ -153,7 +172,9 @@ def toolchain(tar):
             tar.add(found, f"rust/{part}")
     home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
     settings = next((home / name for name in ("config.toml", "config") if (home / name).exists()), None)
-    put(tar, "cargo/config.toml", settings.read_text() if settings else "")
+    lines = settings.read_text().splitlines(keepends=True) if settings else []
+    # What it takes to log in somewhere is not for an image.
+    put(tar, "cargo/config.toml", "".join(line for line in lines if not SECRET.match(line)))
 
 
 def put(tar, name, text, mode=0o644):
