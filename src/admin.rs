@@ -104,7 +104,9 @@ impl Status {
         } else {
             (StatusCode::OK, "ready")
         };
-        let text = format!(r#"{{"status":"{status}","store":"{}"}}"#, self.store.kind());
+        let reason = self.store.failure().filter(|_| status == "degraded");
+        let reason = reason.map_or(String::new(), |reason| format!(r#","reason":"{reason}""#));
+        let text = format!(r#"{{"status":"{status}","store":"{}"{reason}}}"#, self.store.kind());
         answer(code, "application/json", text.into())
     }
 

@@ -122,7 +122,8 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         tracing::info!("admin on http://{}{only}", admin.local_addr()?);
         let admin = admin::start(admin, status.clone())?;
         tracing::info!(
-            "store {}{}; {} workers, at most {max_connections} connections; configuration {source}",
+            "{node}: store {}{}; {} workers, at most {max_connections} connections; \
+             configuration {source}",
             store_summary(&settings.store),
             if store.is_degraded() { ", out of reach" } else { "" },
             workers.len(),

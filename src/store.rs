@@ -299,6 +299,15 @@ impl Shared {
         }
     }
 
+    /// Why it fails, if that is known.
+    #[must_use]
+    pub fn failure(&self) -> Option<&'static str> {
+        match self {
+            Shared::Memory(_) => None,
+            Shared::Redis(shared) => shared.health().reason(),
+        }
+    }
+
     /// Shares what operators decide with all who use the store.
     pub fn share(&self, book: &Arc<Book>) {
         if let Shared::Redis(shared) = self {

@@ -130,8 +130,11 @@ impl Api {
         let sent = sent.and_then(|value| value.split_at_checked(7));
         let sent = sent.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
         let right = |sent: &[u8]| verify_slices_are_equal(sent, token.as_bytes()).is_ok();
-        let right = sent.is_some_and(|(_, sent)| right(sent));
-        if right { Ok(()) } else { Err(Problem::unauthorized("Send the token.")) }
+        match sent {
+            Some((_, sent)) if right(sent) => Ok(()),
+            Some(_) => Err(Problem::unauthorized("That is not the token.")),
+            None => Err(Problem::unauthorized("Send the token: Authorization: Bearer TOKEN.")),
+        }
     }
 
     async fn ask(

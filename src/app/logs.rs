@@ -9,10 +9,32 @@ use crate::telemetry::{Audit, Lines};
 
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    #[error("cannot open the access log: {0}")]
-    Access(#[source] io::Error),
-    #[error("cannot open the audit log: {0}")]
-    Audit(#[source] io::Error),
+    #[error(
+        "cannot open the access log {0}: {1}; see that its folder is there and may be written to"
+    )]
+    Access(String, #[source] io::Error),
+    #[error(
+        "cannot open the audit log {0}: {1}; see that its folder is there and may be written to"
+    )]
+    Audit(String, #[source] io::Error),
+}
+
+impl LogError {
+    fn access(telemetry: &Telemetry) -> impl FnOnce(io::Error) -> LogError + '_ {
+        |error| LogError::Access(name(&telemetry.access_log), error)
+    }
+
+    fn audit(telemetry: &Telemetry) -> impl FnOnce(io::Error) -> LogError + '_ {
+        |error| LogError::Audit(name(&telemetry.audit_log), error)
+    }
+}
+
+fn name(target: &LogTarget) -> String {
+    match target {
+        LogTarget::File(path) => path.display().to_string(),
+        // These are open already, and cannot fail to.
+        LogTarget::Off | LogTarget::Stdout | LogTarget::Stderr => String::new(),
+    }
 }
 
 #[derive(Debug)]
@@ -28,8 +50,9 @@ impl Logs {
     /// # Errors
     /// If one of them cannot be opened.
     pub fn open(telemetry: &Telemetry) -> Result<Logs, LogError> {
-        let access = Lines::open(&telemetry.access_log).map_err(LogError::Access)?;
-        let (audit, audit_guard) = Audit::open(&telemetry.audit_log).map_err(LogError::Audit)?;
+        let access = Lines::open(&telemetry.access_log).map_err(LogError::access(telemetry))?;
+        let audit = Audit::open(&telemetry.audit_log);
+        let (audit, audit_guard) = audit.map_err(LogError::audit(telemetry))?;
         let (access, access_guard) = access.unzip();
         let guards = access_guard.into_iter().chain(audit_guard).collect();
         Ok(Logs { access, audit, guards })
@@ -40,8 +63,8 @@ impl Logs {
     /// # Errors
     /// If one of them cannot be opened; then all stay as they are.
     pub fn renew(&mut self, old: &Telemetry, new: &Telemetry) -> Result<(), LogError> {
-        let access = changed(&old.access_log, &new.access_log).map_err(LogError::Access)?;
-        let audit = changed(&old.audit_log, &new.audit_log).map_err(LogError::Audit)?;
+        let access = changed(&old.access_log, &new.access_log).map_err(LogError::access(new))?;
+        let audit = changed(&old.audit_log, &new.audit_log).map_err(LogError::audit(new))?;
         match access {
             Some(opened) => self.access = self.keep(opened),
             None => self.access.iter().for_each(Lines::reopen),

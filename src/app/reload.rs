@@ -87,6 +87,9 @@ impl Reloader {
                 self.refused = None;
             }
             if self.surroundings.are_as_read() {
+                if self.metrics.last_reload.get() == 0 {
+                    tracing::info!("the configuration is again the one that is served");
+                }
                 self.metrics.last_reload.set(1);
             }
             return;

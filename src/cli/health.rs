@@ -243,7 +243,9 @@ impl Said {
         match (answer.status, word("status")?) {
             (StatusCode::OK, "ready") => Some(Said::Well(format!("ready, store {store}"))),
             (StatusCode::OK, "degraded") => {
-                let how = "it fails, and on_error decides";
+                let reason = word("reason").filter(is_name).map(|why| format!(" ({why})"));
+                let reason = reason.unwrap_or_default();
+                let how = format!("it fails{reason}, and on_error decides");
                 Some(Said::Well(format!("degraded, store {store}: {how}")))
             }
             (StatusCode::SERVICE_UNAVAILABLE, "draining") => Some(Said::Not("draining")),

@@ -234,6 +234,20 @@ fn a_lost_reply_is_charged_once_at_most() {
 }
 
 #[test]
+fn an_outage_is_told_of_by_its_latest_reason() {
+    let mut redis = Redis::start();
+    let weir = Weir::start(&config(&redis.store(), "local", "key = \"ip\"\nrate = \"1/day\""));
+    redis.kill();
+    wait_until("it is missed", || weir.degraded());
+    assert!(!weir.said().contains("another reason"));
+    redis.spawn_again(&["--requirepass", "another"]);
+    wait_until("it is denied", || weir.admin("/readyz").json()["reason"] == "denied");
+    let told = "store still degraded, for another reason now";
+    wait_until("the log has it", || weir.said().contains(told));
+    assert_eq!(weir.said().matches(told).count(), 1);
+}
+
+#[test]
 fn a_password_is_never_printed() {
     const SECRET: &str = "correct-horse-battery";
     let redis = Redis::guarded("something-else");

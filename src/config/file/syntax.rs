@@ -31,7 +31,10 @@ impl<'a> File<'a> {
         let mut faults = Vec::new();
         let mut unclosed: Vec<Range<usize>> = Vec::new();
         for error in &errors {
-            let at = error.span().unwrap_or(0..0);
+            let mut at = error.span().unwrap_or(0..0);
+            if takes_a_word_for_a_number(error.message()) {
+                at = word(text, &at);
+            }
             let Some(what) = Open::told_by(error.message()) else {
                 // What the parser stumbles over may be a piece of a password.
                 let written = match text.get(at.clone()) {
@@ -90,6 +93,9 @@ fn describe(message: &str, written: &str, span: Range<usize>) -> Fault {
         ("string values must be quoted", _) => {
             (format!("{} is not a value", quote(written)), VALUES.to_owned())
         }
+        (what, _) if takes_a_word_for_a_number(what) => {
+            (format!("{} is not a value", quote(written)), VALUES.to_owned())
+        }
         ("duplicate key", _) => (
             format!("duplicate key {}", quote(written)),
             "remove one of the two, or give it another name".to_owned(),
@@ -111,6 +117,27 @@ fn describe(message: &str, written: &str, span: Range<usize>) -> Fault {
         (what, expected) => (what.to_owned(), format!("expected {expected}")),
     };
     Fault::error(span, what).help(help)
+}
+
+/// By its first letter `ip` could have been `inf`, and `two` could have been `true`; whoever forgot
+/// the quotes meant neither.
+fn takes_a_word_for_a_number(message: &str) -> bool {
+    let what = message.split_once(',').map_or(message, |(what, _)| what);
+    let kinds = ["boolean", "float", "integer number", "mantissa", "fraction", "exponent"];
+    what.strip_prefix("invalid ").is_some_and(|kind| kinds.contains(&kind))
+}
+
+/// All of the value that something within it is wrong with.
+fn word(text: &str, at: &Range<usize>) -> Range<usize> {
+    let ends = |it: char| it.is_whitespace() || "=,[]{}#".contains(it);
+    let (Some(before), Some(after)) = (text.get(..at.start), text.get(at.start..)) else {
+        return at.clone();
+    };
+    let start = before
+        .rfind(ends)
+        .map_or(0, |last| last + before[last..].chars().next().map_or(1, char::len_utf8));
+    let end = after.find(ends).map_or(text.len(), |first| at.start + first);
+    start..end.max(at.end)
 }
 
 const VALUES: &str =

@@ -329,6 +329,29 @@ fn allowed_but_doubtful_things_are_warned_of() {
 }
 
 #[test]
+fn a_value_without_its_quotes_is_told_as_such_whatever_it_begins_with() {
+    for word in [
+        "ip",
+        "two",
+        "ten",
+        "five",
+        "nine",
+        "inf2",
+        "1/second",
+        "10/second",
+        "30s",
+        "x",
+        "1.a",
+        "user",
+    ] {
+        let lines = refused(&format!("[limits.a]\nkey = {word} # a comment\n"));
+        let expected =
+            format!("config.toml:2:7: `{word}` is not a value; write a string in quotes,");
+        assert!(lines.iter().any(|it| it.starts_with(&expected)), "{word}: {lines:?}");
+    }
+}
+
+#[test]
 fn faults_of_syntax_and_meaning_are_told_together() {
     let text = "[server]\nlisten =\nworkers = \"3\"\ndrain = 30s\n\n[limits.a]\nkey = \"ip\"\n\
                 rate = \"1/second\nburst = 0\nburst = 1\n\n[[routes]]\nname = \"a\"\n\

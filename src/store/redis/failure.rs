@@ -32,6 +32,12 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether Redis is there and yet does not serve: that does not pass by itself.
+    #[must_use]
+    pub fn needs_somebody(self) -> bool {
+        !matches!(self, Reason::Timeout | Reason::Connection | Reason::Loading | Reason::NotAsked)
+    }
+
     /// The label of `weir_store_errors_total`, one of
     /// [`STORE_ERRORS`](crate::telemetry::metrics::STORE_ERRORS).
     #[must_use]

@@ -6,12 +6,13 @@
 //! Redis says that it cannot serve, and after a few answers in a row that came too late.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::failure::Failure;
+use super::failure::{Failure, Reason};
 use crate::limit::OnError;
 use crate::telemetry::{Audit, Event, Metrics};
 
@@ -26,8 +27,8 @@ pub struct Health {
     /// For each worker the number of trips before its connection was made, plus one; zero if it
     /// has none.
     links: Vec<AtomicU64>,
-    /// Since when it is known that limits are served without Redis.
-    degraded: Mutex<Option<Instant>>,
+    /// Known while limits are served without Redis.
+    degraded: Mutex<Option<Outage>>,
     /// What it stands in front of, as messages name it.
     place: String,
     /// What limits do that say nothing themselves.
@@ -35,6 +36,19 @@ pub struct Health {
     metrics: Metrics,
     audit: Audit,
 }
+
+/// What is known of a Redis that fails.
+#[derive(Debug, Clone, Copy)]
+struct Outage {
+    since: Instant,
+    /// How it fails now.
+    reason: Reason,
+    /// How the log has it, since when.
+    told: (Reason, Instant),
+}
+
+/// Reasons that alternate are not all told.
+const TOLD_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
 impl Health {
     /// Open until the first contact.
@@ -67,6 +81,13 @@ impl Health {
         self.open.load(Ordering::Relaxed)
     }
 
+    /// Why limits are served without Redis, as [`STORE_ERRORS`](crate::telemetry::STORE_ERRORS)
+    /// calls it.
+    #[must_use]
+    pub fn reason(&self) -> Option<&'static str> {
+        self.degraded.lock().map(|outage| outage.reason.label())
+    }
+
     /// Counts a failure that does not open the breaker by itself.
     pub(super) fn count(&self, failure: &Failure) {
         self.metrics.store_errors.with_label_values(&[failure.reason.label()]).inc();
@@ -78,13 +99,25 @@ impl Health {
         if !self.open.swap(true, Ordering::AcqRel) || degraded.is_none() {
             self.trips.send_modify(|trips| *trips += 1);
         }
-        if degraded.is_some() {
+        let detail = format!("{}: {failure}", self.place);
+        let now = Instant::now();
+        if let Some(outage) = &mut *degraded {
+            outage.reason = failure.reason;
+            // A Redis that is back and does not let in is not the one that was gone.
+            let (told, when) = outage.told;
+            if failure.reason.needs_somebody()
+                && failure.reason != told
+                && now.duration_since(when) >= TOLD_AT_MOST_EVERY
+            {
+                tracing::warn!("store still degraded, for another reason now: {detail}");
+                outage.told = (failure.reason, now);
+            }
             return;
         }
-        *degraded = Some(Instant::now());
+        *degraded =
+            Some(Outage { since: now, reason: failure.reason, told: (failure.reason, now) });
         self.metrics.store_degraded.set(1);
         let reason = failure.reason.label();
-        let detail = format!("{}: {failure}", self.place);
         let on_error = *self.on_error.lock();
         tracing::error!(
             "store degraded: {detail}; limits are served by on_error ({}) until it is back",
@@ -113,8 +146,8 @@ impl Health {
         }
         self.gate.send_replace(true);
         self.metrics.store_degraded.set(0);
-        if let Some(since) = degraded.take() {
-            let seconds = since.elapsed().as_secs_f64();
+        if let Some(outage) = degraded.take() {
+            let seconds = outage.since.elapsed().as_secs_f64();
             tracing::info!("store recovered after {seconds:.1} s");
             self.audit.record(Event::StoreRecovered { seconds });
         }
@@ -202,6 +235,19 @@ mod tests {
             (&"connection".into(), &"deny".into())
         );
         assert_eq!(events[2]["detail"], "redis at here: third");
+    }
+
+    #[test]
+    fn an_outage_is_known_by_its_latest_reason() {
+        let health = quiet();
+        assert_eq!(health.reason(), None);
+        health.trip(&gone("gone"));
+        assert_eq!(health.reason(), Some("connection"));
+        health.trip(&Failure::new(Reason::Denied, "WRONGPASS"));
+        assert_eq!(health.reason(), Some("denied"));
+        let trips = *health.trips().borrow();
+        assert!(health.half_close(trips) && health.close(trips));
+        assert_eq!(health.reason(), None);
     }
 
     #[test]
