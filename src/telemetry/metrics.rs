@@ -109,8 +109,9 @@ impl Metrics {
                 &registry,
                 "weir_upstream_errors_total",
                 "Requests that an upstream failed, once each, after all retries: no connection, \
-                 nothing in time, no whole HTTP response, or a status of 500 or more. Requests \
-                 whose client left are not among them.",
+                 no header in time, no HTTP, a body cut off, or a status of 500 or more; only the \
+                 last two are in weir_upstream_seconds. Requests whose client left are not among \
+                 them.",
                 &["upstream", "error"],
             ),
             store_errors: counters(

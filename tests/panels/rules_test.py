@@ -34,7 +34,7 @@ class AlertTests(unittest.TestCase):
         "WeirUnchecked": [("and on (limit)", "or on (limit)"), ("for: 2m", "for: 1m"), ("critical", "warning"),
                           ("> 0.01", "> 0.004"), ("> 0.01", "> 0.6")],
         "WeirUpstreamFailing": [(">= 5", ">= 1"), ("> 0.05", "> 0.03"), ("> 0.05", "> 0.2"), ("for: 1m", "for: 0s"),
-                                ('{error!="status_5xx"}', '{error="status_5xx"}'),
+                                ("!~", "=~"), ("|cut_off", ""), ("status_5xx|", ""),
                                 ("by (upstream)", "by (upstream, instance)")],
         "WeirReloadFailed": [("for: 1m", "for: 0s"), ("== 0", "== 1")],
         "WeirMemoryFull": [("for: 1m", "for: 0s"), ("> 0", "> 100"), ("weir_buckets_overflow", "weir_buckets")],

@@ -166,9 +166,11 @@ def of_provisioning(files):
 def of_rules(files):
     tested = {}
     for test in files.alert_tests["tests"]:
-        for case in test["promql_expr_test"]:
+        for case in test.get("promql_expr_test", []):
             for name in re.findall(r'alertname="(\w+)"', case["expr"]):
                 tested.setdefault(name, set()).add(bool(case["exp_samples"]))
+        for case in test.get("alert_rule_test", []):
+            tested.setdefault(case["alertname"], set()).add(bool(case["exp_alerts"]))
     for rule in files.rules():
         name, annotations = rule["alert"], rule.get("annotations", {})
         if not re.fullmatch(r"Weir[A-Z]\w+", name):
