@@ -30,7 +30,7 @@ pub use compile::ADMIN;
 pub use diagnostic::{Diagnostics, Fault, Level};
 pub use error::ConfigError;
 use file::Notes;
-pub use locate::{Source, locate};
+pub use locate::{Source, Unread, locate};
 pub use settings::Settings;
 pub use summary::{admin as admin_summary, store as store_summary, summary};
 

@@ -89,7 +89,6 @@ impl Passage<'_> {
                 }
                 Err(error) => return Err(self.failed(error)),
             };
-            self.upstream.seconds.observe(started.elapsed().as_secs_f64());
             let upgraded = line.status == StatusCode::SWITCHING_PROTOCOLS;
             let body = if upgraded {
                 let (wire, slot) = exchange.into_tunnel(&mut headers);
@@ -104,6 +103,7 @@ impl Passage<'_> {
                 }
                 Body::upstream(Box::new(body))
             };
+            self.upstream.seconds.observe(started.elapsed().as_secs_f64());
             headers::clean_response(&mut headers, line.noted, upgraded);
             let mut response = Response::new(body);
             *response.status_mut() = line.status;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, answer};
+use crate::config::settings::{Admin, Secret};
 use crate::config::{self, Settings};
 use crate::respond::fault::sentence;
 use crate::rulings::{self, About, Action, Book, Full, Ruling, Who, Written};
@@ -32,8 +33,8 @@ pub struct Api {
     book: Arc<Book>,
     store: store::Shared,
     audit: Audit,
-    token: Option<String>,
-    loopback: bool,
+    /// As it was at the start.
+    admin: Admin,
     /// The configuration in force.
     settings: Mutex<Arc<Settings>>,
 }
@@ -91,9 +92,8 @@ impl Api {
         audit: Audit,
         settings: Arc<Settings>,
     ) -> Self {
-        let token = settings.admin.token.as_ref().map(|secret| secret.0.clone());
-        let loopback = settings.admin.listen.ip().is_loopback();
-        Api { book, store, audit, token, loopback, settings: Mutex::new(settings) }
+        let admin = settings.admin.clone();
+        Api { book, store, audit, admin, settings: Mutex::new(settings) }
     }
 
     /// Another configuration is in force.
@@ -115,16 +115,16 @@ impl Api {
     }
 
     fn knows(&self, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+        if !self.admin.has_api() {
+            return Err(Problem::nothing());
+        }
         let reading = matches!(*method, Method::GET | Method::HEAD);
-        if reading && self.loopback {
+        if reading && self.admin.listen.ip().is_loopback() {
             return Ok(());
         }
-        let Some(token) = &self.token else {
-            return Err(if self.loopback {
-                Problem::unauthorized("Changes take a token: name its variable in admin.token_env.")
-            } else {
-                Problem::nothing()
-            });
+        let Some(Secret(token)) = &self.admin.token else {
+            let say = "Changes take a token: name its variable in admin.token_env.";
+            return Err(Problem::unauthorized(say));
         };
         let sent = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
         let sent = sent.and_then(|value| value.split_at_checked(7));

@@ -15,7 +15,7 @@ use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
 use super::FAILED;
-use crate::config;
+use crate::config::{self, Unread};
 use crate::http1::{Framing, Head, head};
 
 /// What connecting, asking and hearing the answer may take together.
@@ -88,12 +88,16 @@ impl Health {
             return (reachable(admin), admin.to_string());
         }
         let source = config::locate(self.config.clone());
-        let (admin, from) = match source.admin_listen() {
-            Ok(admin) => (admin, format!("admin.listen of {source}")),
-            Err(error) => (config::ADMIN, format!("the default: {source} cannot be read, {error}")),
+        let why = match source.admin_listen() {
+            Ok(Some(admin)) => {
+                let asked = reachable(admin);
+                return (asked, format!("{asked} (admin.listen of {source})"));
+            }
+            Ok(None) => format!("{source} names no admin.listen"),
+            Err(Unread::AdminListen) => format!("admin.listen of {source} cannot be read"),
+            Err(Unread::File(error)) => format!("{source} cannot be read, {error}"),
         };
-        let asked = reachable(admin);
-        (asked, format!("{asked} ({from})"))
+        (config::ADMIN, format!("{} (the default: {why})", config::ADMIN))
     }
 }
 

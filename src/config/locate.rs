@@ -21,6 +21,15 @@ pub enum Source {
     BuiltIn,
 }
 
+/// What could not be read of a configuration of which one line was wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum Unread {
+    #[error("the file cannot be read, {0}")]
+    File(#[source] io::Error),
+    #[error("`admin.listen` cannot be read")]
+    AdminListen,
+}
+
 /// Finds the configuration; `cli` is what `--config` said. A file that was asked for by name is
 /// not looked for here: that it is missing is [`Source::load`]'s to tell.
 #[must_use]
@@ -47,20 +56,24 @@ impl Source {
         }
     }
 
-    /// Where its admin listener is, whatever else is wrong with it: whoever asks a gateway how it is
-    /// must not depend on a file that is being edited, nor on variables that are set elsewhere.
+    /// Where its admin listener is, if it says so, whatever else is wrong with it: whoever asks a
+    /// gateway how it is must not depend on a file that is being edited, nor on variables that are
+    /// set elsewhere.
     ///
     /// # Errors
-    /// If the file cannot be read at all.
-    pub fn admin_listen(&self) -> io::Result<SocketAddr> {
+    /// If the file, or this in it, cannot be read.
+    pub fn admin_listen(&self) -> Result<Option<SocketAddr>, Unread> {
         let bytes = match self {
-            Source::File(path) => read(path)?,
+            Source::File(path) => read(path).map_err(Unread::File)?,
             Source::BuiltIn => DEFAULT.into(),
         };
         let text = String::from_utf8_lossy(&bytes);
-        let notes = Notes::default();
-        let listen = admin_listen(&mut File::parse(&text).root(&notes));
-        Ok(listen)
+        let (file, notes) = (File::parse(&text), Notes::default());
+        match admin_listen(&mut file.root(&notes)) {
+            Some(Some(address)) => Ok(Some(address)),
+            None if file.is_whole() => Ok(None),
+            _ => Err(Unread::AdminListen),
+        }
     }
 
     /// The file to watch, if there is one.

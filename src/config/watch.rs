@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, timeout_at};
 
 /// A file is often written in several steps; it is read when they have come to rest.
 const REST: Duration = Duration::from_millis(50);
@@ -23,8 +24,15 @@ pub struct Watch {
     file: PathBuf,
     watched: BTreeSet<PathBuf>,
     events: UnboundedReceiver<()>,
-    /// Something has changed and was not told yet.
-    changed: bool,
+    /// What has changed and was not told yet.
+    untold: Option<Unrest>,
+}
+
+/// Events that belong together, by when they were heard.
+#[derive(Debug, Clone, Copy)]
+struct Unrest {
+    first: Instant,
+    last: Instant,
 }
 
 impl Watch {
@@ -39,25 +47,32 @@ impl Watch {
             }
         })?;
         let file = file.to_owned();
-        let mut watch = Watch { watcher, file, watched: BTreeSet::new(), events, changed: false };
+        let mut watch = Watch { watcher, file, watched: BTreeSet::new(), events, untold: None };
         watch.follow()?;
         Ok(watch)
     }
 
-    /// Resolves when something has changed and come to rest. Nothing is lost if waiting for it is
-    /// broken off.
+    /// Resolves when something has changed and come to rest. If waiting for it is broken off,
+    /// nothing is lost, and what has been waited for is not waited for again.
     pub async fn changed(&mut self) {
-        if !self.changed {
-            if self.events.recv().await.is_none() {
-                return std::future::pending().await;
+        let unrest = match &mut self.untold {
+            Some(unrest) => unrest,
+            none => {
+                if self.events.recv().await.is_none() {
+                    return std::future::pending().await;
+                }
+                let now = Instant::now();
+                none.insert(Unrest { first: now, last: now })
             }
-            self.changed = true;
-        }
-        let settle = async {
-            while let Ok(Some(())) = tokio::time::timeout(REST, self.events.recv()).await {}
         };
-        let _ = tokio::time::timeout(AT_MOST, settle).await;
-        self.changed = false;
+        let at_last = unrest.first + AT_MOST;
+        let settle = async {
+            while let Ok(Some(())) = timeout_at(unrest.last + REST, self.events.recv()).await {
+                unrest.last = Instant::now();
+            }
+        };
+        let _ = timeout_at(at_last, settle).await;
+        self.untold = None;
         if let Err(error) = self.follow() {
             tracing::warn!(%error, "changes of {} may go unnoticed", self.file.display());
         }
@@ -95,20 +110,33 @@ fn folders(file: &Path) -> BTreeSet<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Who waits for several things at once drops those that came second.
-    #[tokio::test]
-    async fn a_change_is_told_also_after_waiting_for_it_was_broken_off() {
-        let folder = std::env::temp_dir().join(format!("weir-rest-{}", std::process::id()));
+    /// Waits as somebody does to whom something else keeps happening, who drops the wait each time.
+    async fn is_told(name: &str, mut meanwhile: impl FnMut(&Path)) -> bool {
+        let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("c.toml");
         let mut watch = Watch::new(&file).unwrap();
         std::fs::write(&file, "a").unwrap();
         let mut told = false;
-        for patience in [REST / 5; 20].into_iter().chain([Duration::from_secs(10)]) {
-            told = told || tokio::time::timeout(patience, watch.changed()).await.is_ok();
+        for _ in 0..1000 {
+            meanwhile(&file);
+            told = tokio::time::timeout(REST / 5, watch.changed()).await.is_ok();
+            if told {
+                break;
+            }
         }
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(told);
+        told
+    }
+
+    #[tokio::test]
+    async fn a_change_is_told_however_often_waiting_for_it_is_broken_off() {
+        assert!(is_told("broken-off", |_| ()).await);
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_never_rests_puts_off_nothing_also_if_waiting_is_broken_off() {
+        assert!(is_told("restless", |file| std::fs::write(file, "b").unwrap()).await);
     }
 
     #[test]

@@ -53,9 +53,9 @@ pub const STORE_ERRORS: [&str; 11] = [
     "other",
 ];
 
-/// From what a decision in memory takes to what one over a network may.
+/// From what a decision in memory takes to what one over a network may, with a generous timeout.
 const DECISION_BUCKETS: &[f64] =
-    &[2.5e-7, 5e-7, 1e-6, 2.5e-6, 1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 2e-2];
+    &[2.5e-7, 5e-7, 1e-6, 2.5e-6, 1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 2e-2, 5e-2, 0.1];
 const REQUEST_BUCKETS: &[f64] =
     &[5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0, 5.0];
 
@@ -109,8 +109,9 @@ impl Metrics {
                 &registry,
                 "weir_upstream_errors_total",
                 "Requests that an upstream failed, once each, after all retries: no connection, \
-                 nothing in time, no whole HTTP response, or a status of 500 or more. Requests \
-                 whose client left are not among them.",
+                 no header in time, no HTTP, a body cut off, or a status of 500 or more; only the \
+                 last two are in weir_upstream_seconds. Requests whose client left are not among \
+                 them.",
                 &["upstream", "error"],
             ),
             store_errors: counters(
@@ -247,4 +248,21 @@ fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGa
     let vec = IntGaugeVec::new(Opts::new(name, help), labels).expect(REGISTERED);
     registry.register(Box::new(vec.clone())).expect(REGISTERED);
     vec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decisions_that_waited_for_a_slow_store_are_told_apart() {
+        let metrics = Metrics::new();
+        let decisions = metrics.decision_seconds.with_label_values(&["redis"]);
+        [0.015, 0.035, 0.07, 0.2].into_iter().for_each(|seconds| decisions.observe(seconds));
+        let page = String::from_utf8(metrics.render().unwrap()).unwrap();
+        for (bound, count) in [("0.02", 1), ("0.05", 2), ("0.1", 3), ("+Inf", 4)] {
+            let line = format!("_bucket{{store=\"redis\",le=\"{bound}\"}} {count}\n");
+            assert!(page.contains(&line), "{line}{page}");
+        }
+    }
 }

@@ -210,11 +210,10 @@ impl UpstreamBody {
         }
         let next = ready!(self.decoder.poll(&mut exchange.wire, cx));
         match &next {
-            Some(Err(error)) => {
+            Some(Err(_)) => {
                 self.exchange = None;
                 if let Some(failures) = self.failures.take() {
-                    let late = matches!(error, BodyError::TimedOut);
-                    failures.count(if late { Failure::Timeout } else { Failure::Broken });
+                    failures.count(Failure::CutOff);
                 }
             }
             // The last piece frees the connection at once, before the client has read it.

@@ -239,21 +239,26 @@ fn a_file_that_has_become_bad_changes_nothing() {
 #[test]
 fn without_a_word_in_the_file_the_usual_port_is_asked() {
     let scratch = Scratch::new();
-    let text = |name: &str, text: &str| scratch.file(name, text);
-    let files = [
-        text("empty.toml", ""),
-        text("nonsense.toml", "[admin]\nlisten = \"nonsense\"\n"),
-        text("number.toml", "[admin]\nlisten = 5\n"),
-        text("other.toml", "admin = 5\n"),
-        scratch.path().join("missing.toml"),
-        scratch.path().to_owned(),
+    let none = "FILE names no admin.listen)";
+    let unread = "admin.listen of FILE cannot be read)";
+    let rows = [
+        ("empty.toml", "", none),
+        ("token.toml", "[admin]\ntoken_env = \"T\"\n", none),
+        ("nonsense.toml", "[admin]\nlisten = \"nonsense\"\n", unread),
+        ("number.toml", "[admin]\nlisten = 5\n", unread),
+        ("bare.toml", "[admin]\nlisten = 127.0.0.1:9191\n", unread),
+        ("section.toml", "[admin\nlisten = \"127.0.0.1:9191\"\n", unread),
+        ("other.toml", "admin = 5\n", unread),
     ];
-    for file in files {
-        let (code, out, err) = said(health().arg("--config").arg(&file));
+    let files = rows.map(|(name, text, why)| (scratch.file(name, text), why));
+    let away = [scratch.path().join("missing.toml"), scratch.path().to_owned()];
+    let away = away.map(|file| (file, "FILE cannot be read, "));
+    for (file, why) in files.into_iter().chain(away) {
+        let said = said(health().arg("--config").arg(&file));
         // Somebody may be there.
-        if code != Some(0) {
-            fails(&(code, out, err.clone()), &["127.0.0.1:9090 (", &file.display().to_string()]);
-            assert_eq!(err.contains("cannot be read"), !file.is_file(), "{err}");
+        if said.0 != Some(0) {
+            let why = why.replace("FILE", &file.display().to_string());
+            fails(&said, &[&format!("127.0.0.1:9090 (the default: {why}")]);
         }
     }
 }

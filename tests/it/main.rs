@@ -63,6 +63,7 @@ mod cli;
 mod health;
 mod lifecycle;
 mod names;
+mod panels;
 mod reload;
 mod rulings;
 mod snapshot;

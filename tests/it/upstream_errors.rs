@@ -6,11 +6,11 @@ use std::sync::{Mutex, mpsc};
 use crate::support::upstream::ok;
 use crate::support::{After, Config, PATIENCE, Upstream, Weir, get, post, wait_until};
 
-const ERRORS: [&str; 4] = ["unreachable", "timeout", "broken", "status_5xx"];
+const ERRORS: [&str; 5] = ["unreachable", "timeout", "broken", "cut_off", "status_5xx"];
 
 /// How often each of [`ERRORS`] was counted.
 #[track_caller]
-fn counted(weir: &Weir) -> [f64; 4] {
+fn counted(weir: &Weir) -> [f64; 5] {
     let metrics = weir.metrics();
     ERRORS.map(|error| {
         let labels = [("upstream", "api"), ("error", error)];
@@ -20,9 +20,15 @@ fn counted(weir: &Weir) -> [f64; 4] {
 
 /// These are counted, and no more by the time that another request has been.
 #[track_caller]
-fn are(weir: &Weir, expected: [f64; 4]) {
+fn are(weir: &Weir, expected: [f64; 5]) {
     wait_until("they are counted", || counted(weir).iter().sum::<f64>() >= expected.iter().sum());
     assert_eq!(counted(weir), expected);
+}
+
+/// Answers whose header came: with what failed before it, all that was tried.
+#[track_caller]
+fn answered(weir: &Weir) -> f64 {
+    weir.metrics().value("weir_upstream_seconds_count", &[("upstream", "api")]).unwrap()
 }
 
 fn nobody() -> SocketAddr {
@@ -38,7 +44,7 @@ fn answer(status: u16, body: &str) -> Vec<u8> {
 fn every_error_is_there_from_the_start_and_none_of_the_echo() {
     let upstream = Upstream::ok();
     let weir = Weir::start(&Config::to(&upstream).open());
-    assert_eq!(counted(&weir), [0.0; 4]);
+    assert_eq!(counted(&weir), [0.0; 5]);
     let echo = Weir::start(&Config::echo().open());
     assert_eq!(echo.get("/").status, 200);
     assert_eq!(echo.metrics().value("weir_upstream_errors_total", &[]), None);
@@ -51,7 +57,7 @@ fn a_server_that_cannot_be_reached_is_counted() {
         assert_eq!(weir.ask(request).status, 502);
     }
     // Each request once, whatever was tried for it.
-    are(&weir, [2.0, 0.0, 0.0, 0.0]);
+    are(&weir, [2.0, 0.0, 0.0, 0.0, 0.0]);
     let named = "[[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"named\"\n\
                  [upstreams.named]\nservers = [\"http://nobody.invalid\"]";
     weir.reload(&Config::to_servers(&[nobody()]).open().routes(named));
@@ -60,7 +66,7 @@ fn a_server_that_cannot_be_reached_is_counted() {
     let labels = [("upstream", "named"), ("error", error)];
     let counted = || weir.metrics().value("weir_upstream_errors_total", &labels);
     wait_until("it is counted", || counted() == Some(1.0));
-    are(&weir, [2.0, 0.0, 0.0, 0.0]);
+    are(&weir, [2.0, 0.0, 0.0, 0.0, 0.0]);
 }
 
 #[test]
@@ -81,10 +87,10 @@ fn an_upstream_that_takes_too_long_is_counted() {
     for request in [get("/"), get("/half"), post("/", "hello")] {
         assert_eq!(weir.ask(request).status, 504);
     }
-    are(&weir, [0.0, 3.0, 0.0, 0.0]);
+    are(&weir, [0.0, 3.0, 0.0, 0.0, 0.0]);
     // A body that stands still, when the answer has long begun.
     let _ = weir.connect().try_ask(get("/body"));
-    are(&weir, [0.0, 4.0, 0.0, 0.0]);
+    are(&weir, [0.0, 3.0, 0.0, 1.0, 0.0]);
     drop(end);
 }
 
@@ -108,13 +114,19 @@ fn what_is_no_whole_answer_is_counted() {
         After::Close
     });
     let weir = Weir::start(&Config::to(&upstream).open());
-    let targets = ["/nothing", "/nonsense", "/head", "/framing", "/length", "/chunk", "/chunks"];
-    for (n, target) in (1..).zip(targets) {
+    for (n, target) in (1..).zip(["/nothing", "/nonsense", "/head", "/framing"]) {
         let _ = weir.connect().try_ask(get(target));
-        are(&weir, [0.0, 0.0, f64::from(n), 0.0]);
+        are(&weir, [0.0, 0.0, f64::from(n), 0.0, 0.0]);
     }
     let _ = weir.connect().try_ask(post("/nothing", "hello"));
-    are(&weir, [0.0, 0.0, 8.0, 0.0]);
+    are(&weir, [0.0, 0.0, 5.0, 0.0, 0.0]);
+    assert_eq!(answered(&weir), 0.0);
+    // From the header on it is an answer, and cut off.
+    for (n, target) in (1..).zip(["/length", "/chunk", "/chunks"]) {
+        let _ = weir.connect().try_ask(get(target));
+        are(&weir, [0.0, 0.0, 5.0, f64::from(n), 0.0]);
+        assert_eq!(answered(&weir), f64::from(n));
+    }
 }
 
 #[test]
@@ -135,13 +147,13 @@ fn answers_of_500_and_more_are_counted_once() {
     }
     for (n, status) in (1..).zip([500, 502, 503, 504, 599]) {
         assert_eq!(weir.get(&format!("/{status}")).status, status);
-        are(&weir, [0.0, 0.0, 0.0, f64::from(n)]);
+        are(&weir, [0.0, 0.0, 0.0, 0.0, f64::from(n)]);
     }
     let _ = weir.connect().try_ask(get("/cut"));
-    are(&weir, [0.0, 0.0, 0.0, 6.0]);
+    are(&weir, [0.0, 0.0, 0.0, 0.0, 6.0]);
     // What has been counted outlives the configuration.
     weir.reload(&Config::to(&upstream).open().also("# touched"));
-    are(&weir, [0.0, 0.0, 0.0, 6.0]);
+    are(&weir, [0.0, 0.0, 0.0, 0.0, 6.0]);
 }
 
 #[test]
@@ -152,7 +164,7 @@ fn what_a_retry_has_mended_is_not_counted() {
     for _ in 0..10 {
         assert_eq!(weir.get("/").status, 200);
     }
-    assert_eq!(counted(&weir), [0.0; 4]);
+    assert_eq!(counted(&weir), [0.0; 5]);
 }
 
 #[test]
@@ -192,6 +204,6 @@ fn what_a_client_has_broken_off_is_not_counted() {
     let stuck = "POST /silent HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhel";
     assert_eq!(weir.ask(stuck).status, 408);
     assert_eq!(weir.get("/fine").text(), "fine");
-    assert_eq!(counted(&weir), [0.0; 4]);
+    assert_eq!(counted(&weir), [0.0; 5]);
     drop(end);
 }

@@ -28,7 +28,7 @@ VALUES = {
     ("weir_store_errors_total", "reason"): {"timeout", "connection", "loading", "readonly", "busy", "oom", "cluster",
                                             "script", "reply", "denied", "other"},
     ("weir_config_reloads_total", "result"): {"ok", "failed"},
-    ("weir_upstream_errors_total", "error"): {"unreachable", "timeout", "broken", "status_5xx"},
+    ("weir_upstream_errors_total", "error"): {"unreachable", "timeout", "broken", "cut_off", "status_5xx"},
     ("weir_access_total", "action"): {"allowed", "denied"},
     **{(f"weir_decision_seconds_{part}", "store"): {"memory", "redis", "local"} for part in ("bucket", "count", "sum")},
 }

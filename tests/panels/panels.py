@@ -38,9 +38,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MACROS = {"__rate_interval": "1m", "__interval": "15s", "__range": "15m", "__range_s": "900"}
 LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 LABEL = re.compile(r"\$labels\.(\w+)")
+# When the alerts fire, and what is close to it and must not. Each query there lists all that fires
+# of one alert at that time. Series are samples 15 s apart, and what they are is in their labels:
+# `limit: shadow`, `instance: blip`.
+ALERT_TESTS = tuple(sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/panels/alerts/*.yml")))
 PROMTOOL = (("check", "config", "config/prometheus/prometheus.yml"),
             ("check", "rules", "config/prometheus/alerts.yml"),
-            ("test", "rules", "tests/panels/alerts_test.yml"))
+            ("test", "rules", *ALERT_TESTS))
 
 
 class Files:
@@ -59,7 +63,7 @@ class Files:
         self.providers = yaml("config/grafana/provisioning/dashboards/weir.yml")
         self.prometheus = yaml("config/prometheus/prometheus.yml")
         self.alerts = yaml("config/prometheus/alerts.yml")
-        self.alert_tests = yaml("tests/panels/alerts_test.yml")
+        self.alert_tests = [test for path in ALERT_TESTS for test in yaml(path)["tests"]]
         self.readme = (root / "README.md").read_text()
         self.guide = (root / "docs/monitoring.md").read_text()
 

@@ -134,7 +134,7 @@ class Misspelt(unittest.TestCase):
             ("dashboard", 'outcome=~"allowed|refused|degraded"', 'outcome=~"allowed|refused|degrade"'),
             ("dashboard", 'outcome!~"queued|shadow_.*"', 'outcome!~"queue|shadow_.*"'),
             ("dashboard", 'store="redis"', 'store="valkey"'),
-            ("dashboard", 'error!="status_5xx"', 'error!="5xx"'),
+            ("dashboard", 'error!~"status_5xx|cut_off"', 'error!~"status_5xx|cutoff"'),
             ("dashboard", 'alertstate="firing"', 'alertstate="fires"'),
             ("dashboard", 'alertname=~"Weir.*"', 'alertname=~"Wier.*"'),
             ("dashboard", 'up{job="weir"}', 'up{job="gateways"}'),

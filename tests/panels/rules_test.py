@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What alerts_test.yml holds: each number of each rule is changed, and promtool has to notice.
+"""What the tests in alerts/ hold: each number of each rule is changed, and promtool has to notice.
 
   tests/panels/rules_test.py
 """
@@ -34,7 +34,7 @@ class AlertTests(unittest.TestCase):
         "WeirUnchecked": [("and on (limit)", "or on (limit)"), ("for: 2m", "for: 1m"), ("critical", "warning"),
                           ("> 0.01", "> 0.004"), ("> 0.01", "> 0.6")],
         "WeirUpstreamFailing": [(">= 5", ">= 1"), ("> 0.05", "> 0.03"), ("> 0.05", "> 0.2"), ("for: 1m", "for: 0s"),
-                                ('{error!="status_5xx"}', '{error="status_5xx"}'),
+                                ("!~", "=~"), ("|cut_off", ""), ("status_5xx|", ""),
                                 ("by (upstream)", "by (upstream, instance)")],
         "WeirReloadFailed": [("for: 1m", "for: 0s"), ("== 0", "== 1")],
         "WeirMemoryFull": [("for: 1m", "for: 0s"), ("> 0", "> 100"), ("weir_buckets_overflow", "weir_buckets")],
@@ -66,9 +66,9 @@ class AlertTests(unittest.TestCase):
     def run_with(self, rules):
         with tempfile.TemporaryDirectory() as directory:
             root = Path(directory)
-            tests = (panels.ROOT / "tests/panels/alerts_test.yml").read_text()
-            for file, text in (("config/prometheus/alerts.yml", rules), ("tests/panels/alerts_test.yml", tests)):
-                (root / file).parent.mkdir(parents=True)
+            texts = {file: (panels.ROOT / file).read_text() for file in panels.ALERT_TESTS}
+            for file, text in {**texts, "config/prometheus/alerts.yml": rules}.items():
+                (root / file).parent.mkdir(parents=True, exist_ok=True)
                 (root / file).write_text(text)
             return panels.promtool(root, panels.PROMTOOL[-1:])[0][2]
 

@@ -165,10 +165,12 @@ def of_provisioning(files):
 
 def of_rules(files):
     tested = {}
-    for test in files.alert_tests["tests"]:
-        for case in test["promql_expr_test"]:
+    for test in files.alert_tests:
+        for case in test.get("promql_expr_test", []):
             for name in re.findall(r'alertname="(\w+)"', case["expr"]):
                 tested.setdefault(name, set()).add(bool(case["exp_samples"]))
+        for case in test.get("alert_rule_test", []):
+            tested.setdefault(case["alertname"], set()).add(bool(case["exp_alerts"]))
     for rule in files.rules():
         name, annotations = rule["alert"], rule.get("annotations", {})
         if not re.fullmatch(r"Weir[A-Z]\w+", name):
@@ -178,7 +180,7 @@ def of_rules(files):
         if not annotations.get("summary") or not annotations.get("description", "").endswith("."):
             yield f"alert {name}: has no summary, or no description that is a sentence"
         if tested.get(name) != {True, False}:
-            yield f"alert {name}: alerts_test.yml does not show both when it fires and when it does not"
+            yield f"alert {name}: tests/panels/alerts does not show both when it fires and when it does not"
         sections = re.findall(r'README, "([^"]+)"', annotations.get("description", ""))
         if not sections:
             yield f"alert {name}: names no section of the README"
@@ -187,7 +189,7 @@ def of_rules(files):
                 yield f"alert {name}: the README has no section {section!r}"
     yield from twice("alert", [rule["alert"] for rule in files.rules()])
     for name in sorted(set(tested) - {rule["alert"] for rule in files.rules()}):
-        yield f"alerts_test.yml: there is no alert {name}"
+        yield f"tests/panels/alerts: there is no alert {name}"
 
 
 def of_texts(files):

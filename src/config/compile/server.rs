@@ -65,10 +65,14 @@ pub(super) fn listeners(
     (data, Admin { listen, token })
 }
 
-/// Where the admin listener of a file is that may have any faults.
-pub(in crate::config) fn admin_listen(root: &mut Section<'_>) -> SocketAddr {
-    let listen = root.section("admin").get("listen");
-    listen.and_then(|value| value.text("127.0.0.1:9090")?.parse().ok()).unwrap_or(ADMIN)
+/// Where the admin listener of a file is that may have any faults, if it says so; the inner `None`
+/// is for what is no address.
+pub(in crate::config) fn admin_listen(root: &mut Section<'_>) -> Option<Option<SocketAddr>> {
+    let (admin, mut section) = root.either("admin");
+    match section.get("listen") {
+        Some(listen) => Some(listen.text("127.0.0.1:9090").and_then(|it| it.parse().ok())),
+        None => admin.filter(|it| !it.is_table()).map(|_| None),
+    }
 }
 
 fn proxy_protocol(value: &Value<'_>, identity: &Identity) -> Option<bool> {

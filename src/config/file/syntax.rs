@@ -61,6 +61,11 @@ impl<'a> File<'a> {
         File { text, root, faults, trusted }
     }
 
+    /// Whether all of it could be read, so that what is not there was not written.
+    pub(in crate::config) fn is_whole(&self) -> bool {
+        self.faults.is_empty()
+    }
+
     pub(in crate::config) fn root<'s>(&'s self, notes: &'s Notes) -> Section<'s> {
         Section::root(self.root.get_ref(), notes)
     }

@@ -4,24 +4,28 @@ use prometheus::local::LocalIntCounter;
 
 use crate::telemetry::metrics::Metrics;
 
-/// How an upstream failed a request, once nothing more is tried for it.
+/// How an upstream failed a request, once nothing more is tried for it. The first three come
+/// before the header of an answer; the others are of requests that `upstream_seconds` counts too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// No connection: refused, no way there, or a name without an address.
     Unreachable,
-    /// No connection, no response or no more of its body in time.
+    /// No connection or no header in time.
     Timeout,
-    /// Closed early, not HTTP, or cut off.
+    /// Closed before the header, or not HTTP.
     Broken,
+    /// The header came and not the whole body.
+    CutOff,
     /// A response whose status is 500 or more.
     Status5xx,
 }
 
 impl Failure {
-    const NAMES: [(Failure, &str); 4] = [
+    const NAMES: [(Failure, &str); 5] = [
         (Failure::Unreachable, "unreachable"),
         (Failure::Timeout, "timeout"),
         (Failure::Broken, "broken"),
+        (Failure::CutOff, "cut_off"),
         (Failure::Status5xx, "status_5xx"),
     ];
 }
