@@ -328,6 +328,9 @@ fn a_gauge_tells_whether_the_file_is_the_one_that_is_served() {
     let ok = weir.reloads("ok");
     weir.replace_file(&good);
     wait_until("all is well", || last_reload(&weir) == 1.0);
+    wait_until("the log says so", || {
+        weir.said().contains("the configuration is again the one that is served")
+    });
     assert_eq!(weir.reloads("ok"), ok);
     // The same fault again is another failure.
     fails(&worse);
