@@ -5,6 +5,7 @@ point, so that the Dockerfile and docker-compose.yml are used as they are. It is
 its own, weir-stand-in/…, and has the name of the other only while it is needed.
 """
 
+import fcntl
 import io
 import os
 import re
@@ -70,10 +71,15 @@ def engine_answers():
 
 
 class Images:
-    """The images of one run. Names that were lent to stand-ins are taken back at its end."""
+    """The images of one run. Names that were lent to stand-ins are taken back at its end.
+
+    Another run may be using them: whoever is the last takes them back.
+    """
 
     def __init__(self):
         self.lent = []
+        self.using = open(Path(tempfile.gettempdir()) / f"weir-stand-ins-{os.getuid()}.lock", "w")
+        fcntl.flock(self.using, fcntl.LOCK_SH)
 
     def have(self, image):
         """Whether the image is there, was pulled, or could be replaced by a stand-in."""
@@ -90,6 +96,10 @@ class Images:
         return True
 
     def give_back(self):
+        try:
+            fcntl.flock(self.using, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
         for image in self.lent:
             docker("image", "rm", "--no-prune", image, quiet=True)
 
