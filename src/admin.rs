@@ -184,7 +184,8 @@ pub fn start(listener: TcpListener, status: Arc<Status>) -> io::Result<Admin> {
         Box::pin(answer) as Pin<Box<dyn Future<Output = _> + Send>>
     });
     let ended = tokio::spawn(async move {
-        let mut server = auto::Builder::new(TokioExecutor::new());
+        // Who has to be told versions apart may keep silent for ever: no timer covers that.
+        let mut server = auto::Builder::new(TokioExecutor::new()).http1_only();
         server.http1().timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
         let connections = GracefulShutdown::new();
         loop {

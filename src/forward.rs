@@ -61,8 +61,9 @@ impl Passage<'_> {
                 Some(wire) => wire,
                 None => match self.upstream.connect(&server).await {
                     Ok(wire) => wire,
-                    // Nothing was sent, so another server may be tried whatever the request is.
-                    Err(_) if self.may_retry(&mut attempts, self.upstream.has_others()) => {
+                    // Nothing was sent, so another server may be tried whatever the request is, and
+                    // no upstream has more to do for it.
+                    Err(_) if self.upstream.has_others() && self.is_left(&mut attempts) => {
                         failed = Some(server);
                         continue;
                     }
@@ -120,9 +121,14 @@ impl Passage<'_> {
         error.into()
     }
 
-    fn may_retry(&self, attempts: &mut u32, possible: bool) -> bool {
+    /// Whether there is another attempt left.
+    fn is_left(&self, attempts: &mut u32) -> bool {
         *attempts += 1;
-        possible && *attempts <= self.upstream.retries && self.upstream.spend_retry()
+        *attempts <= self.upstream.retries
+    }
+
+    fn may_retry(&self, attempts: &mut u32, possible: bool) -> bool {
+        possible && self.is_left(attempts) && self.upstream.spend_retry()
     }
 
     fn write_head(&self, wire: &mut Wire, server: &Server, headers: &HeaderMap, body: &Body) {

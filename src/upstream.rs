@@ -123,6 +123,7 @@ impl Upstream {
     /// If none of them accepts within the connect timeout. The server is then left alone for a
     /// moment, as long as there are others.
     pub async fn connect(&self, server: &Rc<Server>) -> Result<Box<Wire>, ConnectError> {
+        server.tried(Instant::now());
         let result = connect(server, self.connect_timeout).await;
         match &result {
             Ok(_) => server.recovered(),

@@ -82,6 +82,13 @@ impl Server {
         }
     }
 
+    /// While one request finds out whether it is back, others need not wait for the answer.
+    pub(super) fn tried(&self, now: Instant) {
+        if self.complained.get().is_some() {
+            self.shunned_until.set(Some(now + SHUNNED));
+        }
+    }
+
     pub(super) fn recovered(&self) {
         self.shunned_until.set(None);
         if self.complained.take().is_some() {

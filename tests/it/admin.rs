@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::support::client::Client;
 use crate::support::upstream::ok;
 use crate::support::{After, Config, PATIENCE, Upstream, Weir, get, get_with, post, wait_until};
 
@@ -41,6 +42,20 @@ fn nothing_of_admin_is_on_the_data_port() {
     let open = Weir::start(&Config::to(&upstream).open());
     for target in ["/metrics", "/healthz", "/readyz"] {
         assert_eq!(open.get(target).text(), "ok", "{target} is upstream's");
+    }
+}
+
+#[test]
+fn who_connects_and_keeps_silent_is_sent_away() {
+    let weir = Weir::start(&Config::echo());
+    for beginning in ["", "G", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        let mut silent = Client::connect(weir.admin_address());
+        silent.send(beginning);
+        // What is said before is an answer, such as 400, and no reason to stay.
+        let mut rest = Vec::new();
+        silent.wire.stream().set_read_timeout(Some(PATIENCE)).unwrap();
+        let ended = std::io::Read::read_to_end(&mut silent.wire.stream(), &mut rest);
+        assert!(ended.is_ok(), "{beginning:?}: {ended:?}");
     }
 }
 

@@ -47,6 +47,7 @@ mod waiting;
 mod bodies;
 mod forwarding;
 mod reuse;
+mod unreachable;
 mod upgrade;
 mod upstream_errors;
 mod upstream_faults;
