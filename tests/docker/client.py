@@ -6,7 +6,8 @@ import socket
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlencode
+
+import panels
 
 
 class Answer:
@@ -43,10 +44,10 @@ def at_once(count, port, path="/", threads=16, **how):
 
 def query(port, expression):
     """What Prometheus answers to a query now."""
-    answer = ask(port, "/api/v1/query?" + urlencode({"query": expression})).json()
-    if answer["status"] != "success":
-        raise ValueError(f"{expression}: {answer.get('error')}")
-    return answer["data"]["result"]
+    data, fault = panels.got(f"http://127.0.0.1:{port}", "query", query=expression)
+    if fault:
+        raise ValueError(f"{expression}: {fault}")
+    return data["result"]
 
 
 class Load:

@@ -107,12 +107,7 @@ class Project:
 
     def last_words(self):
         """The end of every log, for somebody who has to find out what went wrong."""
-        asked = subprocess.run(
-            [*self.command, "-p", self.name, "--profile", "cluster", "logs", "--no-color", "--tail", "15"],
-            cwd=self.folder, env={**self.environment, **self.secrets}, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, errors="replace",
-        )
-        return asked.stdout[-8000:]
+        return self.run("logs", "--no-color", "--tail", "15", profile="cluster", check=False)[-8000:]
 
     def remove(self):
         progress("removing containers, networks and volumes")

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::places::{exactly, is_answered};
+use crate::support::places::{exactly, hold_with};
 use crate::support::{
-    Client, FaultProxy, Held, Home, Redis, Response, Weir, fields, get_with, on_each_store,
-    wait_until,
+    FaultProxy, Held, Home, Redis, Response, Weir, fields, get_with, on_each_store, wait_until,
 };
 
 on_each_store!(nothing_is_left_of_a_mixture_of_all_limits);
@@ -192,21 +191,8 @@ fn judge(weir: &Weir, held: &Held) {
     exactly(&[weir], held, PLACES);
     // Those of each user, too.
     for user in 0..4 {
-        let hold = |_| {
-            let before = held.inside();
-            let mut client = weir.connect();
-            let request = get_with("/mix/held", &format!("X-User: {user}\r\n"));
-            client.send(&request);
-            wait_until("it is in flight", || {
-                if held.inside() == before && is_answered(&client) {
-                    assert_eq!(client.response().status, 429);
-                    client.send(&request);
-                }
-                held.inside() > before
-            });
-            client
-        };
-        let mut clients: Vec<Client> = (0..2).map(hold).collect();
+        let request = get_with("/mix/held", &format!("X-User: {user}\r\n"));
+        let mut clients = [0; 2].map(|_| hold_with(weir, held, &request));
         held.let_go("/held");
         clients.iter_mut().for_each(|client| assert_eq!(client.response().status, 200));
     }

@@ -26,13 +26,19 @@ pub(crate) fn start(home: &Home, held: &Held, count: usize) -> Weir {
 #[track_caller]
 pub(crate) fn hold(weir: &Weir, held: &Held, target: &str) -> Client {
     let request = if target == "/tunnel" { UPGRADE.to_owned() } else { get(target) };
+    hold_with(weir, held, &request)
+}
+
+/// The same by any request.
+#[track_caller]
+pub(crate) fn hold_with(weir: &Weir, held: &Held, request: &str) -> Client {
     let before = held.inside();
     let mut client = weir.connect();
-    client.send(&request);
+    client.send(request);
     wait_until("it is in flight", || {
         if held.inside() == before && is_answered(&client) {
             assert_eq!(client.response().status, 429);
-            client.send(&request);
+            client.send(request);
         }
         held.inside() > before
     });

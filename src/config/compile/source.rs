@@ -25,48 +25,37 @@ pub(super) enum Use {
 pub(super) type Wrong = (String, String);
 
 impl Use {
-    fn words(self) -> &'static [&'static str] {
+    fn words(self) -> Vec<&'static str> {
         match self {
-            Use::Key => &[
-                "ip",
-                "route",
-                "global",
-                "user",
-                "client",
-                "tenant",
-                "plan",
-                "header:NAME",
-                "query:NAME",
-                "cookie:NAME",
-                "jwt:CLAIM",
-                "basic:user",
-                "form:NAME",
-            ],
-            Use::Identity => &[
-                "jwt:CLAIM",
-                "header:NAME",
-                "query:NAME",
-                "cookie:NAME",
-                "basic:user",
-                "form:NAME",
-            ],
-            Use::Condition => &[
-                "method",
-                "route",
-                "user",
-                "client",
-                "tenant",
-                "plan",
-                "header:NAME",
-                "query:NAME",
-                "cookie:NAME",
-                "jwt:CLAIM",
-                "basic:user",
-                "form:NAME",
-            ],
+            Use::Key => [&["ip", "route", "global"], NAMED].concat(),
+            Use::Identity => {
+                vec![
+                    "jwt:CLAIM",
+                    "header:NAME",
+                    "query:NAME",
+                    "cookie:NAME",
+                    "basic:user",
+                    "form:NAME",
+                ]
+            }
+            Use::Condition => [&["method", "route"], NAMED].concat(),
         }
     }
 }
+
+/// What both limits and conditions can ask for.
+const NAMED: &[&str] = &[
+    "user",
+    "client",
+    "tenant",
+    "plan",
+    "header:NAME",
+    "query:NAME",
+    "cookie:NAME",
+    "jwt:CLAIM",
+    "basic:user",
+    "form:NAME",
+];
 
 /// What user, client, tenant and plan are found by. One that is written and faulty counts: that is
 /// noted where it is written.
