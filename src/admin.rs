@@ -5,10 +5,12 @@
 //! an error for themselves.
 
 pub mod api;
+mod change;
+mod hosts;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,16 +68,19 @@ impl Status {
         self.draining.store(true, Ordering::Release);
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, local: Option<SocketAddr>) -> Answer {
         let (parts, body) = request.into_parts();
         let (method, path) = (&parts.method, parts.uri.path());
+        if let Err(refused) = self.api.hosts().admit(&parts, local) {
+            return refused.answer();
+        }
         if let Some(asked) = path.strip_prefix("/v1/") {
             // Whoever may not ask need not be listened to.
             if let Err(refused) = self.api.admits(method, &parts.headers) {
                 return *refused;
             }
             let Ok(body) = Limited::new(body, LARGEST).collect().await else {
-                return json(StatusCode::PAYLOAD_TOO_LARGE, r#"{"error":"body_too_large"}"#);
+                return api::too_large();
             };
             return self.api.answer(method, asked, body.to_bytes()).await;
         }
@@ -119,14 +124,19 @@ impl Status {
         self.metrics.buckets.set(gauge(buckets.own + buckets.overflow));
         self.metrics.buckets_overflow.set(gauge(buckets.overflow));
         self.metrics.connections.set(gauge(self.workers.iter().map(Worker::load).sum()));
-        match self.metrics.render() {
-            Ok(text) => answer(StatusCode::OK, "text/plain; version=0.0.4", text.into()),
-            Err(error) => {
-                tracing::error!(%error, "metrics cannot be rendered");
-                json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)
-            }
+        // Thousands of limits make megabytes of text, and this thread accepts connections.
+        let metrics = self.metrics.clone();
+        match tokio::task::spawn_blocking(move || metrics.render()).await {
+            Ok(Ok(text)) => answer(StatusCode::OK, "text/plain; version=0.0.4", text.into()),
+            Ok(Err(error)) => unrendered(&error),
+            Err(panicked) => unrendered(&panicked),
         }
     }
+}
+
+fn unrendered(error: &(dyn std::error::Error + 'static)) -> Answer {
+    tracing::error!(error, "metrics cannot be rendered");
+    json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)
 }
 
 fn gauge(value: usize) -> i64 {
@@ -167,9 +177,9 @@ impl Admin {
 pub fn start(listener: TcpListener, status: Arc<Status>) -> io::Result<Admin> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (stop, mut stopped) = oneshot::channel();
-    let respond = tower::service_fn(move |request: Request<Incoming>| {
+    let respond = tower::service_fn(move |(request, local): (Request<Incoming>, _)| {
         let status = status.clone();
-        async move { Ok::<_, Infallible>(status.answer(request).await) }
+        async move { Ok::<_, Infallible>(status.answer(request, local).await) }
     });
     let shielded = ServiceBuilder::new()
         .load_shed()
@@ -177,12 +187,12 @@ pub fn start(listener: TcpListener, status: Arc<Status>) -> io::Result<Admin> {
         .timeout(TIMEOUT)
         .service(respond);
     let shielded = BoxCloneSyncService::new(shielded);
-    let service = hyper::service::service_fn(move |request| {
-        let answer = shielded.clone().oneshot(request);
+    let answered = move |request, local| {
+        let answer = shielded.clone().oneshot((request, local));
         let busy = |_| json(StatusCode::SERVICE_UNAVAILABLE, r#"{"error":"overloaded"}"#);
         let answer = async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(busy)) };
         Box::pin(answer) as Pin<Box<dyn Future<Output = _> + Send>>
-    });
+    };
     let ended = tokio::spawn(async move {
         // Who has to be told versions apart may keep silent for ever: no timer covers that.
         let mut server = auto::Builder::new(TokioExecutor::new()).http1_only();
@@ -195,7 +205,10 @@ pub fn start(listener: TcpListener, status: Arc<Status>) -> io::Result<Admin> {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    let served = server.serve_connection(TokioIo::new(stream), service.clone());
+                    let (answered, local) = (answered.clone(), stream.local_addr().ok());
+                    let service =
+                        hyper::service::service_fn(move |request| answered(request, local));
+                    let served = server.serve_connection(TokioIo::new(stream), service);
                     let served = connections.watch(served.into_owned());
                     tokio::spawn(async move {
                         if let Err(error) = served.await {

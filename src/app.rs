@@ -1,5 +1,6 @@
 //! Assembly: from a checked configuration to a running gateway, through its reloads, to its end.
 
+mod control;
 pub mod logs;
 pub mod outside;
 pub mod reload;
@@ -7,6 +8,7 @@ pub mod snapshots;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +18,6 @@ use tokio::time::Instant;
 use crate::admin::{self, Api, Status};
 use crate::clock::Clock;
 use crate::config::settings::{self, StoreKind};
-use crate::config::watch::Watch;
 use crate::config::{Loaded, Source, admin_summary, store_summary};
 use crate::gateway::{Compiled, Gateway, Queues};
 use crate::listen::acceptor::{self, Room};
@@ -25,6 +26,7 @@ use crate::rulings::Book;
 use crate::shutdown::{Signal, Signals};
 use crate::store::{self, BucketHasher};
 use crate::telemetry::{Audit, Metrics};
+use control::Control;
 use logs::{LogError, Logs};
 use outside::{OutsideError, Surroundings};
 use reload::Reloader;
@@ -32,8 +34,6 @@ use snapshots::Snapshots;
 
 /// File descriptors kept for everything that is not a connection.
 const RESERVED_FILES: u64 = 64;
-/// How often lists in files of their own are looked at.
-const LOOK_AT_LISTS: Duration = Duration::from_secs(2);
 /// Less room than this is worth a warning.
 const FEW_CONNECTIONS: usize = 512;
 
@@ -89,7 +89,7 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
     let Opened { store, hasher, book, snapshots } =
         open_store(&settings.store, count, &node, &metrics, &logs.audit)?;
     store.share(&book);
-    let mut surroundings = Surroundings::of(&settings, book.clone())?;
+    let surroundings = Surroundings::of(&settings, book.clone())?;
     let outside = surroundings.outside();
     let access_log = logs.access.clone();
     let compiled = Compiled::new(settings.clone(), &hasher, &metrics, access_log, outside);
@@ -99,7 +99,6 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::listen()?;
-        let watch = source.path().and_then(watch_file);
         let (stop, stopping) = watch::channel(false);
         let api = (book.clone(), store.clone());
         let api = Arc::new(Api::new(api, logs.audit.clone(), settings.clone()));
@@ -109,7 +108,6 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         // Before the first request comes: it is to find the store in use, if there is one.
         store.begin().await;
         let snapshots = snapshots.map(Snapshots::start);
-        surroundings.keep();
         let mut acceptors = tokio::task::JoinSet::new();
         for listener in data {
             tracing::info!("listening on http://{}", listener.local_addr()?);
@@ -128,22 +126,23 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
             if store.is_degraded() { ", out of reach" } else { "" },
             workers.len(),
         );
-        let mut reloader = Reloader::new(
+        let reloader = Reloader::new(
             source.clone(),
             loaded,
-            workers.clone(),
+            (workers.clone(), compiled),
             hasher,
             metrics,
-            (store.clone(), logs, surroundings, api),
+            (store.clone(), logs, surroundings, api.clone()),
         );
-        serve(&mut signals, &mut reloader, watch, &book).await;
+        let control = Control::start(reloader, source.path().map(Path::to_owned), book)?;
+        while signals.next().await == Signal::Reload {
+            control.reload();
+        }
 
         status.drain();
-        let until = Instant::now() + settings.server.drain;
-        tracing::info!(
-            "draining for at most {:?}; a second signal ends at once",
-            settings.server.drain
-        );
+        let drain = api.settings().server.drain;
+        let until = Instant::now() + drain;
+        tracing::info!("draining for at most {drain:?}; a second signal ends at once");
         let _ = stop.send(true);
         while acceptors.join_next().await.is_some() {}
         workers.iter().for_each(|worker| worker.drain(until));
@@ -156,40 +155,12 @@ pub fn run(source: &Source, loaded: Loaded) -> Result<(), AppError> {
         }
         store.leave().await;
         admin.stop().await;
+        control.stop();
         Ok(())
     });
     // Somebody may still be asking for the address of a name.
     runtime.shutdown_background();
     ended
-}
-
-/// Serves until told to stop, reloading on SIGHUP and when the file changes.
-async fn serve(
-    signals: &mut Signals,
-    reloader: &mut Reloader,
-    mut watch: Option<Watch>,
-    book: &Book,
-) {
-    // The file may have changed between its first reading and the start of the watch.
-    reloader.reload_if_changed();
-    let mut look = tokio::time::interval(LOOK_AT_LISTS);
-    loop {
-        let changed = async {
-            match &mut watch {
-                Some(watch) => watch.changed().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            signal = signals.next() => match signal {
-                Signal::Stop => return,
-                Signal::Reload => reloader.reload(),
-            },
-            () = changed => reloader.reload_if_changed(),
-            _ = look.tick() => reloader.reload_if_lists_changed(),
-            () = book.changed() => reloader.serve_again(),
-        }
-    }
 }
 
 fn bind(address: SocketAddr, key: &'static str) -> Result<TcpListener, AppError> {
@@ -248,14 +219,6 @@ fn start_workers(
         Ok(Worker::start(index, gateway, compiled.clone())?)
     };
     (0..count).map(start).collect()
-}
-
-fn watch_file(path: &std::path::Path) -> Option<Watch> {
-    Watch::new(path)
-        .inspect_err(|error| {
-            tracing::warn!(%error, "changes of {} are not noticed; send SIGHUP to reload", path.display());
-        })
-        .ok()
 }
 
 /// As many connections as configured, or as file descriptors allow: a proxied one needs two.

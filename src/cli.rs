@@ -38,7 +38,7 @@ Examples:
 Environment:
   WEIR_CONFIG       the file to serve when --config is not given
   WEIR_LOG          what to log: error, warn, info (default), debug
-  WEIR_LOG_FORMAT   json: one object a line
+  WEIR_LOG_FORMAT   json: one object a line; text (default)
 
 Signals: SIGHUP reloads the file, SIGTERM and SIGINT drain and end.
 Exit codes: 0 fine, 1 failed at run time, 2 bad usage or configuration.";
@@ -52,7 +52,7 @@ enum Command {
         /// The file; without it, the one that `weir run` would serve
         file: Option<PathBuf>,
         /// The same, said as to `weir run`
-        #[arg(long, value_name = "FILE", conflicts_with = "file")]
+        #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
         config: Option<PathBuf>,
     },
     Health(health::Health),

@@ -11,6 +11,7 @@ mod file;
 mod locate;
 mod mask;
 mod planned;
+pub mod regular_file;
 pub mod settings;
 mod suggest;
 mod summary;
@@ -21,8 +22,6 @@ pub mod watch;
 mod tests;
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,7 +37,7 @@ pub use summary::{admin as admin_summary, store as store_summary, summary};
 pub const DEFAULT: &str = include_str!("../config/config.toml");
 
 /// Ten thousand routes take a tenth of it; what is larger was named by mistake.
-const LARGEST: u64 = 16 << 20;
+pub const LARGEST: u64 = 16 << 20;
 
 /// A configuration that may be served.
 #[derive(Clone)]
@@ -68,22 +67,13 @@ impl fmt::Debug for Loaded {
 /// # Errors
 /// If it cannot be read, is not UTF-8, or has faults: all of them.
 pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
-    let bytes =
-        read(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    let bytes = regular_file::read(path, LARGEST)
+        .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
     let name = path.display().to_string();
     match String::from_utf8(bytes) {
         Ok(text) => parse(&name, &text),
         Err(fault) => Err(ConfigError::not_utf8(name, &fault)),
     }
-}
-
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(io::Error::other("it is larger than 16MiB"));
-    }
-    Ok(bytes)
 }
 
 /// Checks a text. Messages call it `name`.

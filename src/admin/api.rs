@@ -9,8 +9,10 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use super::change::Change;
+use super::hosts::Hosts;
 use super::{Answer, answer};
 use crate::config::settings::{Admin, Secret};
 use crate::config::{self, Settings};
@@ -39,26 +41,9 @@ pub struct Api {
     settings: Mutex<Arc<Settings>>,
 }
 
-/// What a change says.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Change {
-    #[serde(default)]
-    rate: Option<String>,
-    #[serde(default)]
-    burst: Option<u64>,
-    #[serde(default)]
-    boost: Option<f64>,
-    /// As durations in the configuration: `1h30m`.
-    #[serde(default)]
-    ttl: Option<String>,
-    #[serde(default)]
-    reason: Option<String>,
-}
-
 /// Why a question has no answer.
 #[derive(Debug)]
-struct Problem {
+pub(super) struct Problem {
     status: StatusCode,
     error: &'static str,
     description: String,
@@ -67,7 +52,11 @@ struct Problem {
 }
 
 impl Problem {
-    fn new(status: StatusCode, error: &'static str, description: impl Into<String>) -> Self {
+    pub(super) fn new(
+        status: StatusCode,
+        error: &'static str,
+        description: impl Into<String>,
+    ) -> Self {
         Problem { status, error, description: description.into(), header: None }
     }
 
@@ -101,12 +90,23 @@ impl Api {
         *self.settings.lock() = settings;
     }
 
+    /// The configuration in force.
+    #[must_use]
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.lock().clone()
+    }
+
     /// Answers what is asked below `/v1/`.
     pub(super) async fn answer(&self, method: &Method, path: &str, body: Bytes) -> Answer {
         match self.ask(method, path, &body).await {
             Ok((status, text)) => answer(status, "application/json", text.into()),
             Err(problem) => complaint(&problem),
         }
+    }
+
+    /// Who may be asked for by which name.
+    pub(super) fn hosts(&self) -> Hosts<'_> {
+        Hosts { admin: &self.admin }
     }
 
     /// Whether somebody may ask this at all; if not, what it is told.
@@ -152,7 +152,7 @@ impl Api {
                 match method.as_str() {
                     "GET" | "HEAD" => self.show(&id),
                     "PUT" => {
-                        let change = read(body)?;
+                        let change = Change::read(body).map_err(Problem::bad)?;
                         let ruling = self.overriding(limit, key, change)?;
                         self.put(ruling).await
                     }
@@ -166,7 +166,9 @@ impl Api {
                 let value = if who == Who::Ip { spelled(&value)? } else { value };
                 let about = About::Access { action, who, value };
                 if method == Method::PUT {
-                    return self.put(admittance(about, read(body)?)?).await;
+                    return self
+                        .put(admittance(about, Change::read(body).map_err(Problem::bad)?)?)
+                        .await;
                 }
                 let asked = Ruling::about(about);
                 let id = asked.id();
@@ -203,7 +205,7 @@ impl Api {
     }
 
     fn overriding(&self, limit: &str, key: &str, change: Change) -> Result<Ruling, Problem> {
-        let settings = self.settings.lock().clone();
+        let settings = self.settings();
         let found = settings.limits.iter().find(|it| it.name == limit);
         let found = found.ok_or_else(|| {
             let why = format!("There is no limit {limit:?}.");
@@ -280,13 +282,6 @@ fn finished(about: About, change: &Change) -> Result<Ruling, Problem> {
     Ok(Ruling { about, until: rulings::now() + seconds, reason })
 }
 
-fn read(body: &[u8]) -> Result<Change, Problem> {
-    if body.is_empty() {
-        return Ok(Change::default());
-    }
-    serde_json::from_slice(body).map_err(|error| Problem::bad(sentence(&error.to_string())))
-}
-
 fn action_of(text: &str) -> Result<Action, Problem> {
     match text {
         "allow" => Ok(Action::Allow),
@@ -324,6 +319,12 @@ fn not_allowed(allowed: &'static str) -> Problem {
     Problem { header: Some((header::ALLOW, allowed)), ..problem }
 }
 
+/// What a body gets that is larger than any question.
+pub(super) fn too_large() -> Answer {
+    let why = "The body has more than 64 KiB.";
+    complaint(&Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", why))
+}
+
 fn full(full: Full) -> Problem {
     let why = sentence(&full.to_string());
     Problem::new(StatusCode::INSUFFICIENT_STORAGE, "overloaded", why)
@@ -335,7 +336,7 @@ fn unavailable(why: String) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", why)
 }
 
-fn complaint(problem: &Problem) -> Answer {
+pub(super) fn complaint(problem: &Problem) -> Answer {
     #[derive(Serialize)]
     struct Said<'a> {
         error: &'a str,

@@ -6,7 +6,7 @@ use super::logs::Logs;
 use super::outside::Surroundings;
 use crate::admin::Api;
 use crate::config::settings::{Settings, StoreKind};
-use crate::config::{Loaded, Source};
+use crate::config::{self, Loaded, Source, regular_file};
 use crate::gateway::Compiled;
 use crate::listen::worker::Worker;
 use crate::store::{self, BucketHasher};
@@ -29,6 +29,10 @@ pub struct Reloader {
     api: Arc<Api>,
     /// What is served.
     served: Arc<Settings>,
+    compiled: Arc<Compiled>,
+    /// What was served before and may still be in use. The last reference to a large configuration
+    /// is dropped here, where that holds up no request.
+    retired: Vec<Arc<Compiled>>,
 }
 
 impl Reloader {
@@ -36,7 +40,7 @@ impl Reloader {
     pub fn new(
         source: Source,
         current: Loaded,
-        workers: Arc<Vec<Worker>>,
+        (workers, compiled): (Arc<Vec<Worker>>, Arc<Compiled>),
         hasher: BucketHasher,
         metrics: Metrics,
         (store, logs, surroundings, api): (store::Shared, Logs, Surroundings, Arc<Api>),
@@ -56,7 +60,14 @@ impl Reloader {
             surroundings,
             api,
             served,
+            compiled,
+            retired: Vec::new(),
         }
+    }
+
+    /// Starts what goes on beside the reloads, on the current runtime.
+    pub fn start(&mut self) {
+        self.surroundings.keep();
     }
 
     /// Loads the file, whether it changed or not: this also opens the logs anew.
@@ -79,8 +90,10 @@ impl Reloader {
 
     fn attempt(&mut self, always: bool) {
         // Anything that happens in the file's folder leads here, so this must be cheap.
-        let same =
-            |path| std::fs::read(path).is_ok_and(|text| text == self.current.text.as_bytes());
+        let same = |path| {
+            let read = regular_file::read(path, config::LARGEST);
+            read.is_ok_and(|text| text == self.current.text.as_bytes())
+        };
         if !always && self.source.path().is_some_and(same) {
             // What was refused may be a file that it names.
             if !self.surroundings.have_changed() {
@@ -148,16 +161,31 @@ impl Reloader {
     }
 
     /// Serves the same with what has changed outside of it.
-    pub fn serve_again(&self) {
+    pub fn serve_again(&mut self) {
         self.compile();
     }
 
-    fn compile(&self) -> Arc<Compiled> {
+    /// Forgets configurations that no request uses any more, and the series of what only they had.
+    pub fn tidy(&mut self) {
+        if self.retired.is_empty() {
+            return;
+        }
+        // A request of an old configuration may bring a series back: what is pruned last is pruned
+        // after the last of them.
+        let (used, unused) =
+            std::mem::take(&mut self.retired).into_iter().partition(|it| Arc::strong_count(it) > 1);
+        self.retired = used;
+        drop::<Vec<_>>(unused);
+        self.metrics.prune(&self.compiled.series());
+    }
+
+    fn compile(&mut self) -> Arc<Compiled> {
         let (settings, access_log) = (self.served.clone(), self.logs.access.clone());
         let outside = self.surroundings.outside();
         let compiled = Compiled::new(settings, &self.hasher, &self.metrics, access_log, outside);
         let compiled = Arc::new(compiled);
         self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
+        self.retired.push(std::mem::replace(&mut self.compiled, compiled.clone()));
         compiled
     }
 
@@ -173,7 +201,6 @@ fn fixed_changes(old: &Settings, new: &Settings) -> Vec<&'static str> {
     let changes = [
         ("server.listen", old.server.listen != new.server.listen),
         ("server.workers", old.server.workers != new.server.workers),
-        ("server.drain", old.server.drain != new.server.drain),
         ("server.max_connections", old.server.max_connections != new.server.max_connections),
         ("admin", old.admin != new.admin),
         // `on_error` has become part of the limits.

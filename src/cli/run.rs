@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{BAD_CONFIGURATION, FAILED};
-use crate::{app, config, telemetry};
+use crate::telemetry::log::LogSettings;
+use crate::{app, config};
 
 #[derive(Debug, Args)]
 pub(super) struct Run {
@@ -17,6 +18,13 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn main(self) -> u8 {
+        let log = match LogSettings::from_env() {
+            Ok(log) => log,
+            Err(error) => {
+                eprintln!("weir: {error}");
+                return BAD_CONFIGURATION;
+            }
+        };
         let styled = std::io::stderr().is_terminal();
         let source = config::locate(self.config);
         let loaded = match source.load() {
@@ -29,7 +37,7 @@ impl Run {
         if !loaded.warnings.is_empty() {
             eprintln!("{}", loaded.warnings.render(styled).trim_end());
         }
-        telemetry::log::start();
+        log.start();
         match app::run(&source, loaded) {
             Ok(()) => 0,
             Err(error) => {

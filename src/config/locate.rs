@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::compile::admin_listen;
 use super::file::{File, Notes};
-use super::{ConfigError, DEFAULT, Loaded, load, parse, read};
+use super::{ConfigError, DEFAULT, LARGEST, Loaded, load, parse, regular_file};
 
 const VARIABLE: &str = "WEIR_CONFIG";
 const USUAL: &str = "config/config.toml";
@@ -64,7 +64,7 @@ impl Source {
     /// If the file, or this in it, cannot be read.
     pub fn admin_listen(&self) -> Result<Option<SocketAddr>, Unread> {
         let bytes = match self {
-            Source::File(path) => read(path).map_err(Unread::File)?,
+            Source::File(path) => regular_file::read(path, LARGEST).map_err(Unread::File)?,
             Source::BuiltIn => DEFAULT.into(),
         };
         let text = String::from_utf8_lossy(&bytes);

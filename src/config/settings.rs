@@ -60,6 +60,8 @@ pub struct Admin {
     pub listen: SocketAddr,
     /// What whoever changes something has to know.
     pub token: Option<Secret>,
+    /// Names that it is asked by besides its address, in lower case.
+    pub hosts: Vec<String>,
 }
 
 impl Admin {

@@ -6,10 +6,11 @@
 //! simply read again, and a reader that finds the same text does nothing.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use notify::{ErrorKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
@@ -73,8 +74,19 @@ impl Watch {
         };
         let _ = timeout_at(at_last, settle).await;
         self.untold = None;
+        self.follow_or_say_so();
+    }
+
+    fn follow_or_say_so(&mut self) {
         if let Err(error) = self.follow() {
-            tracing::warn!(%error, "changes of {} may go unnoticed", self.file.display());
+            // A folder may go between being found and being watched, when a link is swapped: its
+            // parent tells of that, and the next time it is another folder.
+            let gone = matches!(error.kind, ErrorKind::PathNotFound | ErrorKind::WatchNotFound)
+                || matches!(&error.kind, ErrorKind::Io(it) if it.kind() == io::ErrorKind::NotFound);
+            if !gone || !self.file.exists() {
+                let file = self.file.display();
+                tracing::warn!("changes of {file} may go unnoticed: {}", why(&error));
+            }
         }
     }
 
@@ -90,6 +102,18 @@ impl Watch {
         }
         self.watched = wanted;
         Ok(())
+    }
+}
+
+/// In words of the system rather than of a library.
+fn why(error: &notify::Error) -> String {
+    match &error.kind {
+        ErrorKind::Io(error) => error.to_string(),
+        ErrorKind::PathNotFound | ErrorKind::WatchNotFound => "its folder is gone".to_owned(),
+        ErrorKind::MaxFilesWatch => {
+            "the system's limit on watches is reached (fs.inotify.max_user_watches)".to_owned()
+        }
+        _ => "its folder cannot be watched".to_owned(),
     }
 }
 

@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use http::{HeaderName, HeaderValue, header};
 use prometheus::IntGauge;
 
+use super::live::NO_ROUTE;
 use crate::caller::identity::Wanted;
 use crate::caller::jwt::Verifier;
 use crate::caller::{Access, Addresses, Identity};
@@ -18,7 +19,7 @@ use crate::route::Table;
 use crate::rulings::Rulings;
 use crate::store::redis::name;
 use crate::store::{BucketHasher, BucketId};
-use crate::telemetry::{CallerNames, Lines, Metrics};
+use crate::telemetry::{CallerNames, LimitCounters, Lines, Metrics, Series};
 
 /// What all workers share of one configuration.
 #[derive(Debug)]
@@ -122,6 +123,8 @@ pub struct Rule {
     pub plans: Vec<Plan>,
     /// For single callers, as operators have decided.
     pub overrides: HashMap<BucketId, Plan>,
+    /// What it says of requests is counted here.
+    pub counters: LimitCounters,
     /// Requests that wait because of it.
     pub waiting: IntGauge,
     /// Its name as a header's value.
@@ -222,6 +225,19 @@ impl Compiled {
     }
 }
 
+impl Compiled {
+    /// The names that its metrics carry.
+    #[must_use]
+    pub fn series(&self) -> Series<'_> {
+        let routes = self.settings.routes.iter().map(|route| route.name.as_str());
+        Series {
+            routes: routes.chain([NO_ROUTE]).collect(),
+            limits: self.limits.iter().map(|rule| rule.limit.name.as_str()).collect(),
+            upstreams: self.settings.upstreams.iter().map(|it| it.name.as_str()).collect(),
+        }
+    }
+}
+
 impl Rule {
     fn new(
         index: usize,
@@ -241,6 +257,7 @@ impl Rule {
             refusal_text: RefusalText::new(limit),
             plans: limit.plans.iter().map(|plan| Plan::new(limit, plan)).collect(),
             overrides: HashMap::new(),
+            counters: LimitCounters::new(limit, metrics),
             waiting: waiting(limit, metrics),
             mark: HeaderValue::from_str(&limit.name)
                 .unwrap_or_else(|_| HeaderValue::from_static("yes")),

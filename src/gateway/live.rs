@@ -44,7 +44,7 @@ pub enum LiveTarget {
 }
 
 /// What requests without a route are counted under: no name that a route can have.
-const NO_ROUTE: &str = "(none)";
+pub(super) const NO_ROUTE: &str = "(none)";
 
 impl Live {
     #[must_use]
@@ -74,7 +74,7 @@ impl Live {
         Live {
             routes: settings.routes.iter().map(live).collect(),
             upstreams: upstreams.map(|it| Upstream::new(it, servers, &metrics)).collect(),
-            limit_meters: rules.map(|rule| LimitMeter::new(&rule.limit, &metrics)).collect(),
+            limit_meters: rules.map(|rule| LimitMeter::new(&rule.counters)).collect(),
             access_meter: AccessMeter::new(&metrics),
             decision_seconds: decisions(kind),
             alone_seconds: decisions("local"),

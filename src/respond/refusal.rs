@@ -111,7 +111,7 @@ impl Refusal<'_> {
             (None, Some((_, seconds))) => {
                 out.extend_from_slice(b"\"Too many requests. Please retry after ");
                 put_number(out, seconds);
-                out.extend_from_slice(b" seconds.\"");
+                out.extend_from_slice(if seconds == 1 { b" second.\"" } else { b" seconds.\"" });
             }
             (None, None) => {
                 out.extend_from_slice(b"\"This request costs more than the limit ever allows.\"")

@@ -10,6 +10,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use http::StatusCode;
+use prometheus::IntCounter;
 use prometheus::local::{LocalHistogram, LocalIntCounter};
 use tokio::time::Instant;
 
@@ -33,39 +34,45 @@ pub struct RouteMeter {
     metrics: Rc<Metrics>,
     /// Resolved with the first request: a configuration may have thousands of routes, and a
     /// reload must not keep the worker from serving.
-    seconds: OnceCell<LocalHistogram>,
+    series: OnceCell<Box<RouteSeries>>,
+}
+
+#[derive(Debug)]
+struct RouteSeries {
+    seconds: LocalHistogram,
     by_status: [OnceCell<LocalIntCounter>; COMMON.len()],
 }
 
 impl RouteMeter {
     #[must_use]
     pub fn new(name: &str, metrics: &Rc<Metrics>) -> Self {
-        RouteMeter {
-            name: name.to_owned(),
-            metrics: metrics.clone(),
-            seconds: OnceCell::new(),
-            by_status: [const { OnceCell::new() }; COMMON.len()],
-        }
+        RouteMeter { name: name.to_owned(), metrics: metrics.clone(), series: OnceCell::new() }
     }
 
     pub fn flush(&self) {
-        if let Some(seconds) = self.seconds.get() {
-            seconds.flush();
+        if let Some(series) = self.series.get() {
+            series.seconds.flush();
+            series.by_status.iter().filter_map(OnceCell::get).for_each(LocalIntCounter::flush);
         }
-        self.by_status.iter().filter_map(OnceCell::get).for_each(LocalIntCounter::flush);
     }
 
-    fn seconds(&self) -> &LocalHistogram {
-        let resolve =
-            || self.metrics.request_seconds.with_label_values(&[self.name.as_str()]).local();
-        self.seconds.get_or_init(resolve)
+    fn series(&self) -> &RouteSeries {
+        self.series.get_or_init(|| {
+            let seconds = self.metrics.request_seconds.with_label_values(&[self.name.as_str()]);
+            let by_status = [const { OnceCell::new() }; COMMON.len()];
+            Box::new(RouteSeries { seconds: seconds.local(), by_status })
+        })
+    }
+
+    fn observe(&self, seconds: f64) {
+        self.series().seconds.observe(seconds);
     }
 
     fn count(&self, status: StatusCode) {
         let counter =
             || self.metrics.requests.with_label_values(&[self.name.as_str(), status.as_str()]);
         match COMMON.binary_search(&status.as_u16()) {
-            Ok(index) => self.by_status[index].get_or_init(|| counter().local()).inc(),
+            Ok(index) => self.series().by_status[index].get_or_init(|| counter().local()).inc(),
             Err(_) => counter().inc(),
         }
     }
@@ -117,21 +124,34 @@ impl Outcome {
     }
 }
 
+/// The counters of one limit's outcomes, looked up when the configuration is compiled.
+#[derive(Debug, Clone)]
+pub struct LimitCounters {
+    /// Only those there can be: each is a series.
+    counters: [Option<IntCounter>; Outcome::ALL.len()],
+}
+
+impl LimitCounters {
+    #[must_use]
+    pub fn new(limit: &Limit, metrics: &Metrics) -> Self {
+        let counter = |(outcome, name): (Outcome, &str)| {
+            let counter = || metrics.decisions.with_label_values(&[limit.name.as_str(), name]);
+            outcome.is_of(limit).then(counter)
+        };
+        LimitCounters { counters: Outcome::ALL.map(counter) }
+    }
+}
+
 /// The outcomes of one limit.
 #[derive(Debug)]
 pub struct LimitMeter {
-    /// Only those there can be: each is a series.
     counters: [Option<LocalIntCounter>; Outcome::ALL.len()],
 }
 
 impl LimitMeter {
     #[must_use]
-    pub fn new(limit: &Limit, metrics: &Metrics) -> Self {
-        let counter = |(outcome, name): (Outcome, &str)| {
-            let counter = || metrics.decisions.with_label_values(&[limit.name.as_str(), name]);
-            outcome.is_of(limit).then(|| counter().local())
-        };
-        LimitMeter { counters: Outcome::ALL.map(counter) }
+    pub fn new(shared: &LimitCounters) -> Self {
+        LimitMeter { counters: shared.counters.each_ref().map(|it| Some(it.as_ref()?.local())) }
     }
 
     pub fn count(&self, outcome: Outcome) {
@@ -248,7 +268,7 @@ impl Drop for Meter {
             status
         });
         let seconds = (clock::look() - self.started).as_secs_f64();
-        self.route.seconds().observe(seconds);
+        self.route.observe(seconds);
         if let Some(entry) = &mut self.entry {
             entry.write(&self.route.name, status, seconds, self.sent);
         }

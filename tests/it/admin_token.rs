@@ -16,7 +16,7 @@ fn change(weir: &Weir, method: &str, target: &str, lines: &str) -> Response {
     let body = if target == EVE { "{}" } else { "{\"burst\": 50}" };
     let length = body.len();
     weir.ask_admin(format!(
-        "{method} {target} HTTP/1.1\r\nHost: a\r\n{lines}Content-Length: {length}\r\n\r\n{body}"
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{lines}Content-Length: {length}\r\n\r\n{body}"
     ))
 }
 
@@ -144,7 +144,7 @@ fn rulings_are_not_made_on_the_data_port() {
     for target in ["/v1/overrides", "/v1/access", ANN, EVE] {
         for method in ["GET", "PUT", "DELETE"] {
             let response = weir.ask(format!(
-                "{method} {target} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\
+                "{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
                  Content-Length: 2\r\n\r\n{{}}"
             ));
             assert_eq!((response.status, response.error()), (404, "no_route".into()), "{target}");

@@ -61,6 +61,7 @@ mod admin;
 mod admin_token;
 mod audit;
 mod cli;
+mod control_plane;
 mod health;
 mod lifecycle;
 mod names;

@@ -12,7 +12,10 @@ use std::str::FromStr;
 use ipnet::IpNet;
 
 use super::Entry;
+use crate::config::regular_file;
 
+/// Some ten million entries. What is larger was named by mistake.
+const LARGEST: u64 = 256 << 20;
 /// How much of a wrong line a message repeats.
 const SHOWN: usize = 60;
 
@@ -50,7 +53,7 @@ pub enum EntryError {
 /// # Errors
 /// If it cannot be read, or a line of it is no entry.
 pub fn load(path: &Path) -> Result<Vec<Entry>, FileError> {
-    let bytes = std::fs::read(path)
+    let bytes = regular_file::read(path, LARGEST)
         .map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
     parse(&bytes).map_err(|(line, fault, others)| {
         let path = path.to_owned();

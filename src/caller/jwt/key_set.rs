@@ -1,7 +1,6 @@
 //! The keys of one moment, as they stand in a file, in the configuration or behind a URL.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,6 +12,7 @@ use serde_json::Value;
 
 use super::key::Key;
 use crate::caller::clients::sha256;
+use crate::config::regular_file;
 use crate::config::settings::JwtAlgorithm;
 
 /// A set that is larger was named by mistake.
@@ -112,10 +112,5 @@ impl KeySet {
 
 /// Reads a file, unless it is far too large.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > LARGEST {
-        return Err(io::Error::other("it is larger than 1MiB"));
-    }
-    Ok(bytes)
+    regular_file::read(path, LARGEST as u64)
 }

@@ -23,6 +23,14 @@ pub(super) fn origin(value: &Value<'_>) -> Option<Origin> {
 /// The server, or what is wrong and what to write instead. Neither repeats a password.
 fn parse(text: &str) -> Result<Origin, (String, String)> {
     let wrong = |what: &str| (what.to_owned(), FORM.to_owned());
+    if text.contains("${") || text.contains("{{") {
+        return Err((
+            format!("has a placeholder in it: {}", quote(text)),
+            "write the address itself, or have the file written by what knows it, such as \
+             `envsubst`"
+                .to_owned(),
+        ));
+    }
     let lower = text.to_ascii_lowercase();
     if lower.starts_with("https://") {
         return Err((
@@ -122,6 +130,14 @@ mod tests {
             "http://é",
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn placeholders_are_shown_as_they_are_written() {
+        for text in ["http://${API_HOST}:80", "${API_URL}", "http://{{ .Host }}"] {
+            let (message, help) = parse(text).expect_err("refused");
+            assert!(message.contains(text) && help.contains("envsubst"), "{message}: {help}");
         }
     }
 

@@ -65,12 +65,20 @@ pub(super) fn strip_prefix(value: &Value<'_>, path: Option<&PathPattern>) -> Opt
 }
 
 fn parse(text: &str) -> Result<PathPattern, Complaint> {
+    if is_expression(text) {
+        return Err((
+            format!("looks like a regular expression: {}", quote(text)),
+            "paths are exact (`/a/b`), a prefix (`/a/*`) or have parameters (`/a/{id}`)".to_owned(),
+        ));
+    }
     let Some(rest) = text.strip_prefix('/') else {
         return Err((
             format!("does not begin with `/`: {}", quote(text)),
-            match text {
-                "" | "*" => "write `\"/*\"` to match every path".to_owned(),
-                _ => format!("write {}", quote(&format!("/{text}"))),
+            match format!("/{text}") {
+                all if matches!(text, "" | "*") || parse(&all).is_err() => {
+                    "write `\"/*\"` to match every path, or one such as `\"/api/*\"`".to_owned()
+                }
+                meant => format!("write {}", quote(&meant)),
             },
         ));
     };
@@ -105,6 +113,16 @@ fn parse(text: &str) -> Result<PathPattern, Complaint> {
         }
     }
     Ok(PathPattern { segments, prefix })
+}
+
+/// Whether a text has what only regular expressions have: nobody means that literally.
+fn is_expression(text: &str) -> bool {
+    text.starts_with(['^', '~'])
+        || text.ends_with('$')
+        || ["(?", ".*", ".+", "\\d", "\\w", "[^", ")?", "]+", "]*"]
+            .iter()
+            .any(|it| text.contains(it))
+        || (text.contains('(') && text.contains('|'))
 }
 
 fn segment(part: &str) -> Result<Segment, Complaint> {
@@ -202,6 +220,25 @@ mod tests {
         assert_eq!(segments("/caf%C3%A9"), Ok((vec![literal("café")], false)));
         let id = Segment::Parameter("id".to_owned());
         assert_eq!(segments("/u/{id}/x"), Ok((vec![literal("u"), id, literal("x")], false)));
+    }
+
+    #[test]
+    fn regular_expressions_are_told_what_paths_can_be() {
+        for wrong in
+            ["^/api/.*$", "/api/.*", "~ ^/api", "/users/[0-9]+", "/(a|b)", "/u/\\d+", "^/$", "/a$"]
+        {
+            let (message, help) = parse(wrong).expect_err("refused");
+            assert!(message.contains("regular expression"), "{wrong}: {message}");
+            assert!(!help.contains("write `\"/^"), "{help}");
+        }
+    }
+
+    #[test]
+    fn what_is_suggested_is_never_another_fault() {
+        for (wrong, meant) in [("api", "`/api`"), ("api/*", "`/api/*`"), ("a b", "`\"/*\"`")] {
+            let (_, help) = parse(wrong).expect_err("refused");
+            assert!(help.contains(meant), "{wrong}: {help}");
+        }
     }
 
     #[test]

@@ -52,8 +52,27 @@ fn meant(text: &str) -> Option<String> {
     let plain = text.to_lowercase().replace(" per ", "/");
     let plain: String = plain.split_whitespace().collect();
     let (count, period) = plain.split_once('/')?;
-    let rate = format!("{count}/{}", period_meant(period)?);
+    // As nginx writes it: `10r/s`.
+    let count = count.strip_suffix("req").or(count.strip_suffix('r')).unwrap_or(count);
+    let period = period_meant(period)?;
+    let rate = match count.parse::<f64>() {
+        Ok(part) if count.contains('.') => whole(part, &period)?,
+        _ => format!("{count}/{period}"),
+    };
     units::rate(&rate).is_ok().then_some(rate)
+}
+
+/// `0.5/second` as a whole count of a longer period: `1/2s`.
+fn whole(count: f64, period: &str) -> Option<String> {
+    let one = units::rate(&format!("1/{period}")).ok()?;
+    // Few parts are meant that are not tenths, quarters or thirds of something.
+    let scale = (1..=1000_u32).find(|scale| {
+        let scaled = count * f64::from(*scale);
+        scaled >= 1.0 && (scaled - scaled.round()).abs() < 1e-9
+    })?;
+    let period = Duration::from_micros(one.period_us()).checked_mul(scale)?;
+    let count = (count * f64::from(scale)).round() as u64;
+    Rate::new(count, period).ok().map(units::show_rate)
 }
 
 fn period_meant(period: &str) -> Option<String> {
@@ -123,6 +142,14 @@ mod tests {
             ("5/10S", "5/10s"),
             ("5/2weeks", "5/14d"),
             ("1_000 per hour", "1_000/hour"),
+            ("10r/s", "10/second"),
+            ("10 r/m", "10/minute"),
+            ("5req/s", "5/second"),
+            ("0.5/second", "1/2s"),
+            ("0.5r/s", "1/2s"),
+            ("2.5/minute", "5/2m"),
+            ("0.1/hour", "1/10h"),
+            ("1.0/second", "1/second"),
         ] {
             assert_eq!(meant(written).as_deref(), Some(expected), "{written:?}");
         }
@@ -135,7 +162,16 @@ mod tests {
         {
             assert_eq!(meant(written), None, "{written:?}");
         }
-        for written in ["5/1.2.3s", "5/500d ", "5/2years", "1_/min", "5/./s", "5/0.0001s"] {
+        for written in [
+            "5/1.2.3s",
+            "5/500d ",
+            "5/2years",
+            "1_/min",
+            "5/./s",
+            "5/0.0001s",
+            "0.0/s",
+            "0.12345678/s",
+        ] {
             assert_eq!(meant(written), None, "{written:?}");
         }
     }

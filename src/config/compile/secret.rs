@@ -1,16 +1,15 @@
 //! Passwords, keys and certificates, which stand in the environment or in files of their own.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::path::Path;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::variable::Variable;
 use crate::config::file::Value;
+use crate::config::regular_file;
 use crate::config::settings::Secret;
 use crate::config::suggest::{quote, shown};
-use crate::config::units::show_size;
 
 /// What is larger was named by mistake.
 pub(super) const LARGEST: u64 = 1 << 20;
@@ -79,7 +78,7 @@ pub(super) fn contents<'a>(
     most: u64,
 ) -> Option<(&'a str, Vec<u8>)> {
     let path = value.text(example)?;
-    match read(path, most) {
+    match regular_file::read(Path::new(path), most) {
         Ok(bytes) => Some((path, bytes)),
         Err(error) => {
             value.wrong(
@@ -89,14 +88,4 @@ pub(super) fn contents<'a>(
             None
         }
     }
-}
-
-fn read(path: &str, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        let most = format!("it is larger than {}", show_size(most));
-        return Err(io::Error::other(most));
-    }
-    Ok(bytes)
 }

@@ -62,7 +62,21 @@ pub(super) fn listeners(
         admin_listen.unwrap_or_else(|| taken.claim_default("admin.listen", ADMIN, admin.notes()));
     let token = admin.get("token_env");
     let token = token.and_then(|value| secret::optional(&value, "WEIR_ADMIN_TOKEN")?);
-    (data, Admin { listen, token })
+    let hosts =
+        admin.get("hosts").map(|value| value.one_or_more().iter().filter_map(admin_host).collect());
+    (data, Admin { listen, token, hosts: hosts.unwrap_or_default() })
+}
+
+/// A name, as the `Host` of a request has it, without a port.
+fn admin_host(value: &Value<'_>) -> Option<String> {
+    let text = value.text("weir.internal")?;
+    let good = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'.' | b'-' | b'_');
+    if text.is_empty() || !text.bytes().all(good) {
+        let help = "write a name without a port, such as `\"weir.internal\"`";
+        value.wrong(&format!("cannot be {}", quote(text)), help);
+        return None;
+    }
+    Some(text.to_ascii_lowercase())
 }
 
 /// Where the admin listener of a file is that may have any faults, if it says so; the inner `None`

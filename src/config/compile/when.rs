@@ -70,6 +70,12 @@ fn values<'a>(
         if text.is_empty() {
             entry.wrong("is empty, which counts as absent", "name what is to be found there");
         } else if seen.insert(text, &entry) {
+            if text.contains('*') {
+                entry.doubtful(
+                    &format!("is compared as it is written, `*` included: {}", quote(text)),
+                    "write each value out: wildcards are not for conditions",
+                );
+            }
             values.push(text.to_owned());
             if what == Some(&What::Source(Source::Route)) {
                 routes.push(RouteName { value: entry, name: text });

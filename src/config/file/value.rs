@@ -50,6 +50,10 @@ impl<'a> Value<'a> {
     /// Notes that the value is wrong. The message goes on where the subject ends.
     pub(in crate::config) fn wrong(&self, message: &str, help: impl Into<String>) {
         let message = format!("{} {message}", self.subject);
+        let mut help = help.into();
+        if matches!(self.item(), DeValue::String(text) if text.contains("${")) {
+            help.push_str("; variables such as `${NAME}` are not replaced in this file");
+        }
         self.notes.fault(Fault::error(self.span(), message).help(help));
     }
 

@@ -1,0 +1,207 @@
+//! By which names the admin listener answers.
+//!
+//! A page in an operator's browser can have its own name resolve to a loopback address and so read
+//! whatever answers there (DNS rebinding). It cannot choose the `Host` that the browser sends, nor
+//! the `Origin`: requests for other names are not for this listener (RFC 9110, 7.4: 421).
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::request::Parts;
+use http::uri::Authority;
+use http::{HeaderValue, Method, StatusCode, Version, header};
+
+use super::Answer;
+use super::api::{Problem, complaint};
+use crate::config::settings::Admin;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hosts<'a> {
+    pub(super) admin: &'a Admin,
+}
+
+/// Why a request is not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// No `Host`, two of them, or one that cannot be read.
+    Unreadable,
+    /// It is for another name.
+    Misdirected,
+    /// A page from elsewhere asks for a change.
+    ForeignOrigin,
+}
+
+impl Refused {
+    pub(super) fn answer(self) -> Answer {
+        let (status, error, why) = match self {
+            Refused::Unreadable => {
+                (StatusCode::BAD_REQUEST, "bad_request", "Send one Host that names this listener.")
+            }
+            Refused::Misdirected => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "denied",
+                "This listener answers to its address and to localhost. Names that lead here are \
+                 listed in admin.hosts.",
+            ),
+            Refused::ForeignOrigin => (
+                StatusCode::FORBIDDEN,
+                "denied",
+                "Changes are not taken from pages of another origin.",
+            ),
+        };
+        complaint(&Problem::new(status, error, why))
+    }
+}
+
+impl Hosts<'_> {
+    /// Whether a request that came in at `local` is for this listener.
+    pub(super) fn admit(&self, parts: &Parts, local: Option<SocketAddr>) -> Result<(), Refused> {
+        let host = host(parts)?;
+        // Where reading takes a token, a page without it reads nothing, whatever it is called;
+        // and orchestrators ask by names that nobody has listed.
+        if (self.admin.listen.ip().is_loopback() || !self.admin.hosts.is_empty())
+            && let Some(host) = &host
+            && !self.knows(host.host(), local)
+        {
+            return Err(Refused::Misdirected);
+        }
+        match parts.headers.get(header::ORIGIN) {
+            Some(origin) if !is_reading(&parts.method) && !is_same(origin, host.as_ref()) => {
+                Err(Refused::ForeignOrigin)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn knows(&self, name: &str, local: Option<SocketAddr>) -> bool {
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(ip) = bare.parse::<IpAddr>() {
+            let ip = ip.to_canonical();
+            return ip.is_loopback()
+                || ip == self.admin.listen.ip().to_canonical()
+                || local.is_some_and(|local| ip == local.ip().to_canonical());
+        }
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        // RFC 6761, 6.3: names below it are loopback, too.
+        name == "localhost" || name.ends_with(".localhost") || self.admin.hosts.contains(&name)
+    }
+}
+
+/// The authority that is asked for. `None` for old clients that have no `Host`, as no browser is.
+fn host(parts: &Parts) -> Result<Option<Authority>, Refused> {
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    let first = hosts.next();
+    if hosts.next().is_some() {
+        return Err(Refused::Unreadable);
+    }
+    if let Some(target) = parts.uri.authority() {
+        return Ok(Some(target.clone()));
+    }
+    match first {
+        Some(host) => {
+            Authority::try_from(host.as_bytes()).map(Some).map_err(|_| Refused::Unreadable)
+        }
+        None if parts.version < Version::HTTP_11 => Ok(None),
+        None => Err(Refused::Unreadable),
+    }
+}
+
+fn is_reading(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// Whether an origin is the listener itself, by the name that it is asked by.
+fn is_same(origin: &HeaderValue, host: Option<&Authority>) -> bool {
+    let origin = origin.to_str().ok().and_then(|it| it.strip_prefix("http://"));
+    let origin = origin.and_then(|it| it.parse::<Authority>().ok());
+    matches!((origin, host), (Some(origin), Some(host))
+        if origin.host().eq_ignore_ascii_case(host.host())
+            && origin.port_u16().unwrap_or(80) == host.port_u16().unwrap_or(80))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn admit(
+        listen: &str,
+        hosts: &[&str],
+        method: &str,
+        lines: &[(&str, &str)],
+    ) -> Result<(), Refused> {
+        let hosts = hosts.iter().map(|it| (*it).to_owned()).collect();
+        let admin = Admin { listen: listen.parse().unwrap(), token: None, hosts };
+        let mut request = Request::builder().method(method).uri("/v1/overrides");
+        for (name, value) in lines {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let local =
+            Some("192.0.2.7:9090".parse().unwrap()).filter(|_| !admin.listen.ip().is_loopback());
+        Hosts { admin: &admin }.admit(&parts, local)
+    }
+
+    #[test]
+    fn a_loopback_listener_answers_to_loopback_names_and_to_those_that_are_listed() {
+        let ask =
+            |host: &str| admit("127.0.0.1:9090", &["weir.internal"], "GET", &[("host", host)]);
+        for host in [
+            "localhost",
+            "LOCALHOST:9090",
+            "localhost.:1",
+            "weir.localhost",
+            "127.0.0.1:9090",
+            "127.0.0.2",
+            "[::1]:9090",
+            "[::ffff:127.0.0.1]",
+            "weir.internal",
+            "Weir.Internal:9090",
+        ] {
+            assert_eq!(ask(host), Ok(()), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "notlocalhost",
+            "192.0.2.7",
+            "10.0.0.1:9090",
+            "[2001:db8::1]",
+            "127.0.0.1.evil.example",
+            "0.0.0.0",
+        ] {
+            assert_eq!(ask(host), Err(Refused::Misdirected), "{host}");
+        }
+        for host in ["", "a b", "a/b"] {
+            assert_eq!(ask(host), Err(Refused::Unreadable), "{host:?}");
+        }
+        let two = [("host", "localhost"), ("host", "localhost")];
+        assert_eq!(admit("127.0.0.1:9090", &[], "GET", &two), Err(Refused::Unreadable));
+    }
+
+    #[test]
+    fn any_other_listener_answers_to_any_name_until_some_are_listed() {
+        let ask =
+            |hosts: &[&str], host: &str| admit("0.0.0.0:9090", hosts, "GET", &[("host", host)]);
+        assert_eq!(ask(&[], "gateway:9090"), Ok(()));
+        assert_eq!(ask(&["gateway"], "gateway:9090"), Ok(()));
+        assert_eq!(ask(&["gateway"], "192.0.2.7:9090"), Ok(()), "the address it came in at");
+        assert_eq!(ask(&["gateway"], "192.0.2.8:9090"), Err(Refused::Misdirected));
+        assert_eq!(ask(&["gateway"], "evil.example"), Err(Refused::Misdirected));
+    }
+
+    #[test]
+    fn changes_are_not_taken_from_pages_of_another_origin() {
+        let ask = |method: &str, origin: &str| {
+            admit("127.0.0.1:9090", &[], method, &[("host", "localhost:9090"), ("origin", origin)])
+        };
+        assert_eq!(ask("PUT", "http://localhost:9090"), Ok(()));
+        for origin in
+            ["http://evil.example", "http://localhost:3000", "https://localhost:9090", "null", ""]
+        {
+            assert_eq!(ask("PUT", origin), Err(Refused::ForeignOrigin), "{origin}");
+            assert_eq!(ask("DELETE", origin), Err(Refused::ForeignOrigin), "{origin}");
+            assert_eq!(ask("GET", origin), Ok(()), "{origin}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The control thread: where files are read and configurations compiled.
+//!
+//! A large configuration takes a second to read, check and compile. That must hold up nobody, so
+//! it happens on a thread that neither accepts connections nor answers for the gateway's health,
+//! and that also drops what is served no more.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::reload::Reloader;
+use crate::config::watch::Watch;
+use crate::rulings::Book;
+
+/// How often lists in files of their own are looked at.
+const LOOK_AT_LISTS: Duration = Duration::from_secs(2);
+
+/// The main thread's handle on it.
+#[derive(Debug)]
+pub(super) struct Control {
+    reloads: UnboundedSender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Control {
+    /// # Errors
+    /// If the thread or its runtime cannot be had.
+    pub(super) fn start(
+        reloader: Reloader,
+        file: Option<PathBuf>,
+        book: Arc<Book>,
+    ) -> io::Result<Self> {
+        let (reloads, asked) = unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread =
+            std::thread::Builder::new().name("weir-control".to_owned()).spawn(move || {
+                runtime.block_on(serve(reloader, file, &book, asked));
+                // A name may still be waiting to be resolved.
+                runtime.shutdown_background();
+            })?;
+        Ok(Control { reloads, thread })
+    }
+
+    /// Reads the file again, whether it has changed or not. Does not wait for it.
+    pub(super) fn reload(&self) {
+        let _ = self.reloads.send(());
+    }
+
+    /// Ends the thread once it has finished what it is at. The logs are closed with it.
+    pub(super) fn stop(self) {
+        drop(self.reloads);
+        if self.thread.join().is_err() {
+            tracing::error!("the control thread has panicked");
+        }
+    }
+}
+
+async fn serve(
+    mut reloader: Reloader,
+    file: Option<PathBuf>,
+    book: &Book,
+    mut asked: UnboundedReceiver<()>,
+) {
+    reloader.start();
+    let mut watch = file.and_then(watch_file);
+    // The file may have changed between its first reading and the start of the watch.
+    reloader.reload_if_changed();
+    let mut look = tokio::time::interval(LOOK_AT_LISTS);
+    loop {
+        let changed = async {
+            match &mut watch {
+                Some(watch) => watch.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            reload = asked.recv() => match reload {
+                Some(()) => reloader.reload(),
+                None => return,
+            },
+            () = changed => reloader.reload_if_changed(),
+            _ = look.tick() => {
+                reloader.reload_if_lists_changed();
+                reloader.tidy();
+            }
+            () = book.changed() => reloader.serve_again(),
+        }
+    }
+}
+
+fn watch_file(path: PathBuf) -> Option<Watch> {
+    Watch::new(&path)
+        .inspect_err(|error| {
+            tracing::warn!(%error, "changes of {} are not noticed; send SIGHUP to reload", path.display());
+        })
+        .ok()
+}

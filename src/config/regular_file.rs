@@ -1,0 +1,59 @@
+//! Reading the files that a configuration is made of.
+//!
+//! Opening a pipe waits for somebody to write into it, and a device may never end: whatever is no
+//! regular file is a fault, told at once.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use super::units::show_size;
+
+/// What is in a file of at most so many bytes.
+///
+/// # Errors
+/// If it cannot be read, is larger, or is no regular file.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    // Without it, opening a pipe would wait; for a regular file it means nothing.
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+    let found = file.metadata()?;
+    if found.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !found.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::with_capacity(found.len().min(most) as usize);
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::other(format!("it is larger than {}", show_size(most))));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_and_a_device_are_faults_at_once() {
+        let folder = std::env::temp_dir().join(format!("weir-regular-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let pipe = folder.join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let fault = |path: &Path| read(path, 100).unwrap_err().to_string();
+        assert_eq!(fault(&pipe), "it is not a regular file");
+        assert_eq!(fault(Path::new("/dev/zero")), "it is not a regular file");
+        assert_eq!(read(&folder, 100).unwrap_err().kind(), io::ErrorKind::IsADirectory);
+        std::fs::write(folder.join("file"), "12345").unwrap();
+        assert_eq!(read(&folder.join("file"), 5).unwrap(), b"12345");
+        assert_eq!(fault(&folder.join("gone")), "No such file or directory (os error 2)");
+        assert!(read(&folder.join("file"), 4).unwrap_err().to_string().contains("larger than 4"));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
