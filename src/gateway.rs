@@ -309,7 +309,7 @@ impl Gateway {
             address_header: live.shared.addresses.header(),
             counted: &live.shared.counted,
             doubles: &live.shared.doubles,
-            by_method: live.shared.table.by_method(),
+            by_method: live.shared.by_method,
             degrades: live.shared.degrades,
             upgrade,
         };

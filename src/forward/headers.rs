@@ -32,7 +32,7 @@ pub struct Outbound<'a> {
     pub counted: &'a [HeaderName],
     /// Those of them that have a `_`, written with `-`: some upstreams cannot tell the two apart.
     pub doubles: &'a [String],
-    /// Whether routes depend on the method, so that no other header may change it.
+    /// Whether routes or limits depend on the method, so that no other header may change it.
     pub by_method: bool,
     /// Whether requests may be marked as degraded: then the mark is the gateway's own.
     pub degrades: bool,

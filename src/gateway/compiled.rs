@@ -42,6 +42,8 @@ pub struct Compiled {
     pub access: Vec<Arc<Access>>,
     /// Whether requests may be marked as degraded, which is not for a client to do.
     pub degrades: bool,
+    /// Whether a route or a limit asks for the method, which no header may override then.
+    pub by_method: bool,
     /// The headers that callers are told apart by.
     pub counted: Vec<HeaderName>,
     /// Those of them that have a `_`, written with `-`.
@@ -199,8 +201,11 @@ impl Compiled {
                 counted.push(name);
             }
         }
+        let table = Table::new(&settings.routes);
+        let by_method = |limit: &Limit| limit.when.iter().any(|it| it.what == What::Method);
         Compiled {
-            table: Table::new(&settings.routes),
+            by_method: table.by_method() || settings.limits.iter().any(by_method),
+            table,
             addresses,
             degrades: limits.iter().any(Rule::degrades),
             limits,

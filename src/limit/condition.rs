@@ -25,7 +25,10 @@ impl Condition {
     pub fn holds(&self, subject: &Subject<'_>, method: &Method) -> Result<bool, KeyError> {
         let is = |found: &[u8]| self.values.iter().any(|value| value.as_bytes() == found);
         match &self.what {
-            What::Method => Ok(is(method.as_str().as_bytes())),
+            // HEAD has the upstream do what GET does: a limit on the one is a limit on the other.
+            What::Method => {
+                Ok(is(method.as_str().as_bytes()) || (*method == Method::HEAD && is(b"GET")))
+            }
             What::Source(source) => Ok(source.value(subject)?.is_some_and(|found| is(&found))),
         }
     }

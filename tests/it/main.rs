@@ -12,6 +12,7 @@ mod support;
 mod chunked;
 mod framing;
 mod host;
+mod methods;
 mod pipelining;
 mod slow;
 
