@@ -94,10 +94,9 @@ impl Outbound<'_> {
             | "forwarded"
             | "x-forwarded-for" => true,
             "x-forwarded-proto" | "x-forwarded-host" => true,
-            "x-forwarded-port" | "x-forwarded-prefix" | "x-real-ip" => !self.caller.via_trusted,
+            // CGI would make HTTP_PROXY of it, which the program's own requests would obey.
+            "proxy" => true,
             "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
-            // Some upstreams take these for the path itself, which would dodge its route.
-            "x-original-url" | "x-rewrite-url" => !self.caller.via_trusted,
             "authorization" | "cookie" => false,
             "x-weir-degraded" if self.degrades => false,
             // CGI and its heirs cannot tell `_` from `-`: what must not come from a client must
@@ -105,6 +104,7 @@ impl Outbound<'_> {
             text if text.contains('_') && self.is_disguised(text) => true,
             // The upstream may believe it as we do.
             _ if self.address_header == Some(name) => !self.caller.via_trusted,
+            text if !self.caller.via_trusted && is_claim(text) => !self.counted.contains(name),
             text => {
                 (is_listed(text) && !self.counted.contains(name))
                     || self.doubles.iter().any(|double| double == text)
@@ -116,10 +116,10 @@ impl Outbound<'_> {
         let meant = text.replace('_', "-");
         match meant.as_str() {
             "content-length" | "transfer-encoding" | "host" | "connection" => true,
-            "via" | "forwarded" | "x-real-ip" | "x-original-url" | "x-rewrite-url" => true,
+            "via" | "forwarded" => true,
             "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
             "x-weir-degraded" => self.degrades,
-            _ if meant.starts_with("x-forwarded-") => true,
+            _ if is_claim(&meant) => true,
             // What the route sets or removes is not for the client to say.
             _ if self.edits.remove.iter().any(|name| name.as_str() == meant) => true,
             _ if self.edits.set.iter().any(|(name, _)| name.as_str() == meant) => true,
@@ -185,6 +185,27 @@ impl Outbound<'_> {
         if !host.is_empty() {
             put(&X_FORWARDED_HOST, host);
         }
+    }
+}
+
+/// Whether a header tells upstreams what a proxy knows of its client: address, scheme, host, or the
+/// path it asked for, which would dodge its route. Only trusted proxies may.
+fn is_claim(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix("x-") else {
+        return matches!(
+            name,
+            "client-ip"
+                | "true-client-ip"
+                | "cf-connecting-ip"
+                | "fastly-client-ip"
+                | "front-end-https"
+        );
+    };
+    match rest {
+        "real-ip" | "client-ip" | "cluster-client-ip" => true,
+        "original-url" | "original-host" | "original-forwarded-for" | "rewrite-url" => true,
+        "scheme" | "url-scheme" => true,
+        _ => rest.starts_with("forwarded-"),
     }
 }
 

@@ -46,6 +46,7 @@ mod waiting;
 
 // On to upstream and back.
 mod bodies;
+mod claims;
 mod forwarding;
 mod reuse;
 mod unreachable;
