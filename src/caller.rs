@@ -22,8 +22,21 @@ pub struct Peer {
     pub text: String,
     /// As in the `for` of `Forwarded`, RFC 7239 section 6.
     pub node: String,
-    /// Its request waits for a limit to let it pass, or holds a place that others wait for.
+    /// Its request waits for a limit to let it pass.
     waits: Cell<bool>,
+    charge: Cell<PendingCharge>,
+    left: Cell<bool>,
+}
+
+/// Whether a peer's request is to be charged by its response, and how far it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum PendingCharge {
+    #[default]
+    None,
+    /// The upstream has not seen it yet.
+    Unsent,
+    /// The upstream may be at work on it, whoever is still there to hear of it.
+    Sent,
 }
 
 /// Holds while a peer's request waits.
@@ -44,12 +57,45 @@ impl Peer {
         Waits(&self.waits)
     }
 
-    /// Whether its request waits for its turn, or has others wait for theirs. Then one who has
-    /// finished sending counts as gone: most of those have closed their connection, and no place is
-    /// to be kept for them.
+    /// Whether its request waits for its turn. Then one who has finished sending counts as gone: most
+    /// of those have closed their connection, and no place in a line is to be kept for them.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.waits.get()
+    }
+
+    /// Says that the response to its request will be charged.
+    pub fn expect_charge(&self) {
+        self.charge.set(PendingCharge::Unsent);
+    }
+
+    /// Says that its request is on its way to an upstream.
+    pub fn note_sent(&self) {
+        if self.charge.get() == PendingCharge::Unsent {
+            self.charge.set(PendingCharge::Sent);
+        }
+    }
+
+    /// Says that what had to be charged was.
+    pub fn note_charged(&self) {
+        self.charge.set(PendingCharge::None);
+    }
+
+    /// Whether an upstream has its request and the response is still to be charged. Then the exchange
+    /// is seen through, though the peer has left.
+    #[must_use]
+    pub fn awaits_charge(&self) -> bool {
+        self.charge.get() == PendingCharge::Sent
+    }
+
+    pub fn note_left(&self) {
+        self.left.set(true);
+    }
+
+    /// Whether it left before its answer.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.left.get()
     }
 
     #[must_use]
@@ -59,7 +105,15 @@ impl Peer {
             IpAddr::V4(ip) => ip.to_string(),
             IpAddr::V6(ip) => format!("\"[{ip}]\""),
         };
-        Peer { ip, text: ip.to_string(), node, waits: Cell::new(false) }
+        let text = ip.to_string();
+        Peer {
+            ip,
+            text,
+            node,
+            waits: Cell::default(),
+            charge: Cell::default(),
+            left: Cell::default(),
+        }
     }
 }
 

@@ -76,6 +76,7 @@ impl Passage<'_> {
             let body = body.take().unwrap_or_else(Body::empty);
             self.write_head(&mut wire, &server, &headers, &body);
             let sent = if reused { started } else { Instant::now() };
+            self.outbound.peer.note_sent();
             let mut exchange = Exchange::new(wire, slot, body, sent, self.patience);
             let line = match poll_fn(|cx| exchange.poll_head(cx, &mut headers, upgrade)).await {
                 Ok(line) => line,

@@ -76,7 +76,7 @@ const LOOK_AT_WALL: Duration = Duration::from_secs(1);
 struct Visit<'a> {
     live: &'a Rc<Live>,
     way: &'a Way<'a>,
-    peer: &'a Peer,
+    peer: &'a Rc<Peer>,
     parts: &'a request::Parts,
     started: Instant,
 }
@@ -136,7 +136,7 @@ impl Gateway {
         peer: Rc<Peer>,
         request: Request<Body>,
     ) -> Result<Answer, Infallible> {
-        let (peer, started) = (&*peer, clock::look());
+        let (peer, started) = (&peer, clock::look());
         let mut live = self.live.borrow().clone();
         let (mut parts, mut body) = request.into_parts();
         let log = live.shared.access_log.as_ref();
@@ -166,7 +166,10 @@ impl Gateway {
         if let Some(entry) = meter.entry() {
             entry.tell_id(answer.response.headers_mut());
         }
-        meter.answered(answer.response.status());
+        // One that was only seen through for its charges is nobody's answer.
+        if !peer.has_left() {
+            meter.answered(answer.response.status());
+        }
         answer.response.body_mut().attach(meter);
         Ok(answer)
     }
@@ -232,16 +235,22 @@ impl Gateway {
             }
             return Ok(answer);
         }
-        let mut dues = self.dues(live, &checks);
+        let mut dues = self.dues(visit, &checks);
         let decided = self.take_turn(visit, &checks).await.unwrap_or(decided);
         let target = self.mark(visit, &checks, &mut headers);
-        // Whoever holds places gives them back when it leaves, be it without a word.
-        let leaves = dues.as_ref().filter(|dues| dues.holds()).map(|_| peer.wait());
         let forwarded = self.forward(visit, &caller, target, headers, body, decided).await;
-        drop(leaves);
+        // No answer of the upstream, and the client is why.
+        let unheard = peer.awaits_charge()
+            && match &forwarded {
+                Err(Fault::Body(_)) => true,
+                other => other.is_err() && peer.has_left(),
+            };
         let mut response = forwarded.unwrap_or_else(Fault::into_response);
         if let Some(mut dues) = dues.take() {
-            let charged = dues.settle(response.status(), response.headers()).await;
+            let charged = match unheard {
+                true => dues.settle_unheard().await,
+                false => dues.settle(response.status(), response.headers()).await,
+            };
             checks.note(&charged);
             if dues.holds() {
                 meter.keep(Box::new(dues));
@@ -253,8 +262,9 @@ impl Gateway {
     }
 
     /// What an admitted request leaves to be done, if it is anything.
-    fn dues(self: &Rc<Self>, live: &Rc<Live>, checks: &Checks<'_>) -> Option<Dues> {
-        Some(Dues::new(self.clone(), live.clone(), checks.dues()?))
+    fn dues(self: &Rc<Self>, visit: &Visit<'_>, checks: &Checks<'_>) -> Option<Dues> {
+        let (live, peer) = (visit.live.clone(), visit.peer.clone());
+        Some(Dues::new(self.clone(), live, peer, checks.dues()?))
     }
 
     /// Where an admitted request goes. One that a limit only lets pass in another way is marked.

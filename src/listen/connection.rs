@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, Interval, interval};
 use tower::Service;
 
 use super::ending::End;
@@ -253,7 +253,8 @@ impl Connection<'_> {
         terms.framing != Framing::Empty
     }
 
-    /// Sees the gateway's answer through. `None`: the client has gone, and so has the request.
+    /// Sees the gateway's answer through. `None`: the client has gone, and so has the request. One
+    /// whose response is to be charged stays until that is done, without its client.
     async fn drive<F>(&self, mut answering: Pin<&mut F>) -> Option<Answer>
     where
         F: Future<Output = Result<Answer, Infallible>>,
@@ -263,7 +264,9 @@ impl Connection<'_> {
             // A panic costs the request that caused it, and nothing else.
             let polled = std::panic::catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));
             match polled {
-                Ok(Poll::Ready(Ok(answer))) => return Poll::Ready(Some(answer)),
+                Ok(Poll::Ready(Ok(answer))) => {
+                    return Poll::Ready((!self.peer.has_left()).then_some(answer));
+                }
                 Ok(Poll::Ready(Err(never))) => match never {},
                 Ok(Poll::Pending) => {}
                 Err(_) => {
@@ -271,25 +274,39 @@ impl Connection<'_> {
                     return Poll::Ready(Some(Fault::Internal.into()));
                 }
             }
-            let inbound = &mut *self.inbound.borrow_mut();
-            match inbound.wire.poll_flush(cx) {
-                Poll::Ready(Ok(())) if notice_leaving(inbound, self.peer.waits(), cx).is_ok() => {
-                    if self.peer.waits() && inbound.wire.inbox.len() >= AHEAD {
-                        // Nothing more is read, so nobody says that there is an end to it.
-                        let look = look.get_or_insert_with(|| interval(LOOK));
-                        while look.poll_tick(cx).is_ready() {
-                            if inbound.wire.is_finished() {
-                                return Poll::Ready(None);
-                            }
-                        }
-                    }
-                    Poll::Pending
-                }
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(_) => Poll::Ready(None),
+            if self.peer.has_left() || !self.is_leaving(&mut look, cx) {
+                return Poll::Pending;
             }
+            if !self.peer.awaits_charge() {
+                return Poll::Ready(None);
+            }
+            self.peer.note_left();
+            Poll::Pending
         })
         .await
+    }
+
+    /// Whether the client is seen to have gone, while its answer is being made.
+    fn is_leaving(&self, look: &mut Option<Interval>, cx: &mut Context<'_>) -> bool {
+        let inbound = &mut *self.inbound.borrow_mut();
+        match inbound.wire.poll_flush(cx) {
+            Poll::Pending => return false,
+            Poll::Ready(Err(_)) => return true,
+            Poll::Ready(Ok(())) => {}
+        }
+        if notice_leaving(inbound, self.peer.waits(), cx).is_err() {
+            return true;
+        }
+        if self.peer.waits() && inbound.wire.inbox.len() >= AHEAD {
+            // Nothing more is read, so nobody says that there is an end to it.
+            let look = look.get_or_insert_with(|| interval(LOOK));
+            while look.poll_tick(cx).is_ready() {
+                if inbound.wire.is_finished() {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// Whether another request can follow on this connection, once what is left of this one's

@@ -12,6 +12,7 @@ on_each_store!(
     never_more_are_in_flight_than_there_are_places,
     a_refusal_of_another_limit_takes_no_place,
     a_request_may_take_several_places,
+    who_has_said_all_gets_its_answer_and_keeps_its_place_until_then,
 );
 
 fn the_fourth_in_flight_is_refused_and_told_to_come_again(home: &Home) {
@@ -53,7 +54,11 @@ fn a_place_comes_back_however_its_request_ends(home: &Home) {
             client.wire.take_through(b"first").unwrap();
             client.wire.reset();
         }),
-        ("the client closes before the head", "/held", |_, client| drop(client)),
+        // It might only have said all, so its answer is waited for.
+        ("the client closes before the head", "/held", |held, client| {
+            drop(client);
+            held.let_go("/held");
+        }),
         ("the client closes in the middle of the body", "/begun", |held, mut client| {
             client.wire.take_through(b"first").unwrap();
             drop(client);
@@ -174,4 +179,18 @@ fn a_request_may_take_several_places(home: &Home) {
     held.let_go("/held?n=3");
     assert_eq!(large.response().status, 200);
     wait_until("all places are free", || free(&weir) == Some(5));
+}
+
+fn who_has_said_all_gets_its_answer_and_keeps_its_place_until_then(home: &Home) {
+    let held = Held::start();
+    let weir = start(home, &held, 1);
+    let mut client = hold(&weir, &held, "/held");
+    client.wire.finish_writing();
+    for _ in 0..5 {
+        assert_eq!(weir.get("/").status, 429, "the place is taken");
+    }
+    held.let_go("/held");
+    assert_eq!(client.response().text(), "ok");
+    assert!(client.closes());
+    wait_until("the place is free", || free(&weir) == Some(1));
 }

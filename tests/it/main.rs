@@ -31,6 +31,7 @@ mod token_keys;
 mod tokens;
 
 // What a limit can do: how it counts, what it charges, what becomes of those it does not admit.
+mod absent;
 mod algorithms;
 mod awaited;
 mod concurrency;
