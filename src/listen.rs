@@ -7,6 +7,7 @@
 pub mod acceptor;
 pub mod connection;
 mod ending;
+mod presence;
 pub mod proxy_protocol;
 pub mod request;
 pub mod response;

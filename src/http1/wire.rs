@@ -116,6 +116,14 @@ impl Wire {
         self.eof || matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 
+    /// Whether the peer has reset the connection, however much is still to be read before that.
+    #[must_use]
+    pub fn is_reset(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        let ready = pin!(self.stream.ready(Interest::WRITABLE)).poll(&mut cx);
+        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_write_closed())
+    }
+
     /// Whether the peer has sent something, or left, while nobody was asking: the connection is
     /// of no use then. A stray answer taken for the next one would go to the wrong client. The
     /// runtime knows, if it has asked the kernel for news since; otherwise the kernel is asked.

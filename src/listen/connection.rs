@@ -13,10 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, Interval, interval};
+use tokio::time::Instant;
 use tower::Service;
 
 use super::ending::End;
+use super::presence::Presence;
 use super::request::{self, Terms};
 use super::response::{self, WriteError};
 use crate::body::Body;
@@ -31,10 +32,6 @@ use crate::respond::{Answer, Fault};
 const DISCARD: u64 = 64 * 1024;
 /// While draining, a connection without a request gets this long to send one more.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
-/// How far a client may pipeline ahead of the answers.
-const AHEAD: usize = 64 * 1024;
-/// How often it is looked whether one has left who has sent so much before.
-const LOOK: Duration = Duration::from_millis(100);
 /// After so many answers the other connections get their turn, however much is pipelined here.
 const TURN: u32 = 32;
 
@@ -43,11 +40,18 @@ const TURN: u32 = 32;
 pub struct Control {
     pub(super) draining: Cell<bool>,
     pub(super) closing: Cell<bool>,
+    /// How many connections of the worker are read from only to be closed.
+    pub(super) lingering: Rc<Cell<usize>>,
     waker: RefCell<Option<Waker>>,
     task: OnceCell<AbortHandle>,
 }
 
 impl Control {
+    #[must_use]
+    pub fn new(lingering: &Rc<Cell<usize>>) -> Self {
+        Control { lingering: lingering.clone(), ..Control::default() }
+    }
+
     /// Answer what is under way, then close.
     pub fn drain(&self) {
         self.draining.set(true);
@@ -259,7 +263,7 @@ impl Connection<'_> {
     where
         F: Future<Output = Result<Answer, Infallible>>,
     {
-        let mut look = None;
+        let mut presence = Presence::default();
         poll_fn(|cx| {
             // A panic costs the request that caused it, and nothing else.
             let polled = std::panic::catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));
@@ -274,7 +278,7 @@ impl Connection<'_> {
                     return Poll::Ready(Some(Fault::Internal.into()));
                 }
             }
-            if self.peer.has_left() || !self.is_leaving(&mut look, cx) {
+            if self.peer.has_left() || !self.is_leaving(&mut presence, cx) {
                 return Poll::Pending;
             }
             if !self.peer.awaits_charge() {
@@ -287,26 +291,13 @@ impl Connection<'_> {
     }
 
     /// Whether the client is seen to have gone, while its answer is being made.
-    fn is_leaving(&self, look: &mut Option<Interval>, cx: &mut Context<'_>) -> bool {
+    fn is_leaving(&self, presence: &mut Presence, cx: &mut Context<'_>) -> bool {
         let inbound = &mut *self.inbound.borrow_mut();
         match inbound.wire.poll_flush(cx) {
-            Poll::Pending => return false,
-            Poll::Ready(Err(_)) => return true,
-            Poll::Ready(Ok(())) => {}
+            Poll::Pending => false,
+            Poll::Ready(Err(_)) => true,
+            Poll::Ready(Ok(())) => presence.check(inbound, self.peer.waits(), cx).is_err(),
         }
-        if notice_leaving(inbound, self.peer.waits(), cx).is_err() {
-            return true;
-        }
-        if self.peer.waits() && inbound.wire.inbox.len() >= AHEAD {
-            // Nothing more is read, so nobody says that there is an end to it.
-            let look = look.get_or_insert_with(|| interval(LOOK));
-            while look.poll_tick(cx).is_ready() {
-                if inbound.wire.is_finished() {
-                    return true;
-                }
-            }
-        }
-        false
     }
 
     /// Whether another request can follow on this connection, once what is left of this one's
@@ -373,22 +364,4 @@ impl From<Fault> for Unreadable {
     fn from(fault: Fault) -> Self {
         Unreadable::Fault(fault)
     }
-}
-
-/// Notices a client that resets its connection while its answer is being made or sent. One that has
-/// only finished sending still wants the answer, unless its request is still waiting for its turn.
-pub(super) fn notice_leaving(
-    inbound: &mut Inbound,
-    waits: bool,
-    cx: &mut Context<'_>,
-) -> io::Result<()> {
-    while (waits || inbound.decoder.is_done()) && inbound.wire.inbox.len() < AHEAD {
-        match inbound.wire.poll_news(cx, false) {
-            Poll::Ready(Ok(0)) if waits => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Poll::Pending | Poll::Ready(Ok(0)) => break,
-            Poll::Ready(Ok(_)) => {}
-            Poll::Ready(Err(error)) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! How a connection ends: in a tunnel, in order, or not.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::task::{Poll, ready};
@@ -16,10 +17,15 @@ use crate::http1::Wire;
 use crate::respond::Answer;
 use crate::upstream::Slot;
 
-/// How much and how long a closing connection is read from, so that the client can read its
-/// last answer before a reset reaches it.
-const LINGER: usize = 1024 * 1024;
-const LINGER_TIME: Duration = Duration::from_secs(2);
+/// How long a closing connection is read from, so that a client that is still sending can read its
+/// last answer before a reset reaches it, and how long if it sends nothing.
+const LINGER: Duration = Duration::from_secs(30);
+const LINGER_SILENT: Duration = Duration::from_secs(5);
+/// So many connections of a worker may take that long at once. Others are read from as long, and as
+/// much, as most refused requests need.
+const LINGERING: usize = 512;
+const LINGER_BRIEFLY: Duration = Duration::from_secs(2);
+const LINGER_LITTLE: usize = 1024 * 1024;
 
 /// How a connection ends.
 pub(super) enum End {
@@ -38,8 +44,8 @@ pub(super) enum End {
 impl Connection<'_> {
     pub(super) async fn end(&self, end: End) {
         match end {
-            End::Politely => self.part(LINGER).await,
-            End::Quietly => self.part(0).await,
+            End::Politely => self.part(true).await,
+            End::Quietly => self.part(false).await,
             End::Short => {
                 // Too late for an error: the client sees that the rest is missing.
                 let _ = self.flush().await;
@@ -50,33 +56,54 @@ impl Connection<'_> {
     }
 
     /// Sends what is queued, says that nothing follows, and waits for the client to have read it.
-    async fn part(&self, budget: usize) {
+    async fn part(&self, lingers: bool) {
         if self.flush().await.is_err() {
             // What was queued is lost, and an orderly end would hide that.
             return self.inbound.borrow().wire.reset_on_close();
         }
-        self.inbound.borrow_mut().wire.set_deadline(Instant::now() + LINGER_TIME);
+        let mut finished = false;
+        let finish = poll_fn(|cx| {
+            let wire = &mut self.inbound.borrow_mut().wire;
+            if !std::mem::replace(&mut finished, true) {
+                // Thousands may be lingering at once.
+                wire.inbox.clear();
+                wire.slim();
+            }
+            wire.poll_finish(cx)
+        });
         // Whatever goes wrong from here on, the answer is out and the connection is over.
-        let _ = self.linger(budget).await;
+        if finish.await.is_ok() && lingers {
+            let lingering = Lingering::enter(self);
+            let _ = self.linger(&lingering).await;
+        }
     }
 
-    async fn linger(&self, mut budget: usize) -> io::Result<()> {
-        let mut finished = false;
+    /// Reads what the client still sends, and drops it.
+    async fn linger(&self, lingering: &Lingering<'_>) -> io::Result<()> {
+        let mut hurried = lingering.is_crowded() || self.control.draining.get();
+        let mut until = Instant::now() + if hurried { LINGER_BRIEFLY } else { LINGER };
+        let mut budget = if lingering.is_crowded() { LINGER_LITTLE } else { usize::MAX };
+        let patience = |until: Instant| until.min(Instant::now() + LINGER_SILENT);
+        self.inbound.borrow_mut().wire.set_deadline(patience(until));
         poll_fn(|cx| {
             let wire = &mut self.inbound.borrow_mut().wire;
-            if !finished {
-                ready!(wire.poll_finish(cx))?;
-                finished = true;
+            if !hurried && self.control.draining.get() {
+                hurried = true;
+                until = until.min(Instant::now() + LINGER_BRIEFLY);
+                wire.set_deadline(until);
             }
-            while budget > 0 {
+            loop {
                 wire.inbox.clear();
-                // In small pieces: thousands may be lingering at once.
+                // In small pieces, since there are many.
                 match ready!(wire.poll_fill(cx, false))? {
-                    0 => break,
+                    0 => return Poll::Ready(Ok(())),
                     read => budget = budget.saturating_sub(read),
                 }
+                if budget == 0 || Instant::now() >= until {
+                    return Poll::Ready(Ok(()));
+                }
+                wire.set_deadline(patience(until));
             }
-            Poll::Ready(Ok(()))
         })
         .await
     }
@@ -103,5 +130,31 @@ impl Connection<'_> {
         }
         drop(body);
         End::Abruptly
+    }
+}
+
+/// One of the connections of a worker that linger.
+struct Lingering<'a> {
+    all: &'a Cell<usize>,
+    place: usize,
+}
+
+impl<'a> Lingering<'a> {
+    fn enter(connection: &Connection<'a>) -> Self {
+        let all = &*connection.control.lingering;
+        let place = all.get();
+        all.set(place + 1);
+        Lingering { all, place }
+    }
+
+    /// Whether too many were there before.
+    fn is_crowded(&self) -> bool {
+        self.place >= LINGERING
+    }
+}
+
+impl Drop for Lingering<'_> {
+    fn drop(&mut self) {
+        self.all.set(self.all.get() - 1);
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, StatusCode};
 
-use super::connection::notice_leaving;
+use super::presence::Presence;
 use super::request::Terms;
 use tokio::time::Instant;
 
@@ -112,7 +112,7 @@ async fn stream(
     chunked: bool,
     stall: Duration,
 ) -> Result<(), WriteError> {
-    let mut chunk_open = false;
+    let (mut chunk_open, mut presence) = (false, Presence::default());
     inbound.borrow_mut().wire.set_patience(stall);
     poll_fn(|cx| {
         loop {
@@ -149,7 +149,7 @@ async fn stream(
                     }
                     // Whoever waits for the upstream may leave meanwhile.
                     if wire.poll_flush(cx)?.is_ready() {
-                        notice_leaving(inbound, false, cx)?;
+                        presence.check(inbound, false, cx)?;
                     }
                     return Poll::Pending;
                 }

@@ -1,6 +1,6 @@
 //! A worker: one thread, one runtime, one gateway, and the connections it was dealt.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -74,6 +74,7 @@ impl Worker {
                                 next_id: 0,
                                 connections: counter,
                                 controls: Rc::default(),
+                                lingering: Rc::default(),
                             };
                             crew.work(received).await;
                         });
@@ -133,6 +134,7 @@ struct Crew {
     next_id: u64,
     connections: Arc<AtomicUsize>,
     controls: Rc<RefCell<HashMap<u64, Rc<Control>>>>,
+    lingering: Rc<Cell<usize>>,
 }
 
 impl Crew {
@@ -172,7 +174,7 @@ impl Crew {
     fn serve(&mut self, stream: TcpStream, peer: SocketAddr) {
         self.next_id += 1;
         let id = self.next_id;
-        let control = Rc::new(Control::default());
+        let control = Rc::new(Control::new(&self.lingering));
         self.controls.borrow_mut().insert(id, control.clone());
         let place =
             Place { id, connections: self.connections.clone(), controls: self.controls.clone() };

@@ -37,6 +37,7 @@ mod awaited;
 mod concurrency;
 mod costs;
 mod degrade;
+mod departing;
 mod later;
 mod leaving;
 mod mixture;

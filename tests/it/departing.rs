@@ -1,0 +1,146 @@
+//! Clients that leave, or send more than anybody reads: what they are told, and what they cost.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use crate::support::{After, Client, Config, Upstream, Weir, get, post, wait_until};
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(120);
+
+/// An upstream that never answers, and counts the connections it was left on.
+fn silent() -> (Upstream, Arc<AtomicUsize>) {
+    let left = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&left);
+    let upstream = Upstream::scripted(move |exchange| {
+        exchange.wire.set_patience(LONG);
+        while exchange.wire.fill().is_ok() {}
+        count.fetch_add(1, Ordering::SeqCst);
+        After::Close
+    });
+    (upstream, left)
+}
+
+/// Sends until nobody takes any more.
+fn fill(client: &mut Client, bytes: &[u8], most: usize) {
+    client.wire.stream().set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    for _ in 0..most {
+        if !client.wire.write(bytes) {
+            return;
+        }
+    }
+}
+
+/// The most memory it has had, once that grows no more.
+fn settled_memory(weir: &Weir) -> u64 {
+    let mut peak = 0;
+    wait_until("it reads no more", || {
+        std::thread::sleep(Duration::from_millis(200));
+        let before = std::mem::replace(&mut peak, weir.peak_memory());
+        before == peak
+    });
+    peak
+}
+
+#[test]
+fn what_is_pipelined_behind_a_slow_request_is_not_gathered() {
+    const CLIENTS: usize = 200;
+    let (upstream, left) = silent();
+    let config = Config::to(&upstream).open().upstream("response_timeout = \"10m\"");
+    let weir = Weir::start(&config);
+    let behind = get("/behind").repeat(100);
+    // What a connection takes by itself, and with more behind it than anybody reads ahead.
+    let mut clients: Vec<Client> = Vec::new();
+    let [plain, piled] = [0, 40].map(|blocks| {
+        let before = settled_memory(&weir);
+        for _ in 0..CLIENTS {
+            let mut client = weir.connect();
+            client.send(get("/slow"));
+            fill(&mut client, behind.as_bytes(), blocks);
+            clients.push(client);
+        }
+        wait_until("all are in flight", || upstream.heads() == clients.len());
+        settled_memory(&weir) - before
+    });
+    let each = piled.saturating_sub(plain) / CLIENTS as u64;
+    assert!(each <= 16, "{each} KiB are read ahead on each connection");
+    // With all of that unread, it is still seen that they leave.
+    clients.into_iter().for_each(|client| client.wire.reset());
+    wait_until("no upstream connection is kept for them", || {
+        left.load(Ordering::SeqCst) == 2 * CLIENTS
+    });
+}
+
+#[test]
+fn a_reset_is_seen_while_an_upload_waits_for_its_upstream() {
+    let (end, over) = mpsc::channel::<()>();
+    let over = Mutex::new(over);
+    let upstream = Upstream::scripted(move |_| {
+        // Nothing of the body is read.
+        let _ = over.lock().unwrap().recv_timeout(LONG);
+        After::Close
+    });
+    let config = Config::to(&upstream).open().upstream("response_timeout = \"10m\"");
+    let weir = Weir::start(&config.server("request_timeout = \"10m\""));
+    let mut client = weir.connect();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n");
+    fill(&mut client, &[b'x'; 65_536], 1000);
+    wait_until("it is in flight", || upstream.heads() == 1);
+    client.wire.reset();
+    let labels = [("route", "all"), ("status", "499")];
+    let gone = || weir.metrics().value("weir_requests_total", &labels) == Some(1.0);
+    wait_until("it is seen", gone);
+    drop(end);
+}
+
+/// What a Python program prints, or `None` where there is no Python. Where CI is set that is a
+/// failure.
+fn python(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = match Command::new("python3").args(["-c", program]).args(arguments).output() {
+        Ok(output) => output,
+        Err(error) if std::env::var_os("CI").is_none() => {
+            eprintln!("skipped: cannot run python3: {error}");
+            return None;
+        }
+        Err(error) => panic!("cannot run python3: {error}"),
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+const UPLOAD: &str = r"
+import http.client, sys
+host, port, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+connection = http.client.HTTPConnection(host, port, timeout=60)
+connection.request('POST', '/', body=b'x' * size)
+response = connection.getresponse()
+print(response.status, len(response.read()) > 0)
+";
+
+#[test]
+fn a_python_client_reads_the_refusal_of_a_large_upload() {
+    let weir = Weir::start(&Config::echo().limit("key = \"ip\"\nrate = \"1/hour\"\nburst = 1"));
+    assert_eq!(weir.get("/").status, 200);
+    let (host, port) = (weir.address().ip().to_string(), weir.address().port().to_string());
+    for size in ["5000000", "50000000"] {
+        let Some(said) = python(UPLOAD, &[&host, &port, size]) else { return };
+        assert_eq!(said, "429 True", "{size} bytes");
+    }
+}
+
+#[test]
+fn a_slow_upload_that_is_refused_may_end_before_its_refusal_is_read() {
+    let weir = Weir::start(&Config::echo().limit("key = \"ip\"\nrate = \"1/hour\"\nburst = 1"));
+    assert_eq!(weir.get("/").status, 200);
+    let mut client = weir.connect();
+    client.send(post("/", &"x".repeat(3_000_000)).replace("3000000", "3000002"));
+    // The passing of time is what is tried here: a courtesy of two seconds is not enough.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(client.wire.write(b"x"), "it is cut off");
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(client.wire.write(b"x"), "it is cut off");
+    assert_eq!(client.response().status, 429);
+    assert!(client.closes());
+}
