@@ -11,12 +11,13 @@ pub mod resolve;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use prometheus::local::LocalHistogram;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 pub use exchange::{Exchange, ExchangeError, UpstreamBody};
 pub use pool::{Server, Slot};
@@ -134,12 +135,34 @@ impl Upstream {
 }
 
 async fn connect(server: &Server, patience: Duration) -> Result<Box<Wire>, ConnectError> {
+    let deadline = Instant::now() + patience;
     let lookup = timeout(patience, server.address.lookup()).await;
-    let addresses = lookup.map_err(|_| ConnectError::TimedOut)?.map_err(ConnectError::Resolve)?;
+    let found = lookup.map_err(|_| ConnectError::TimedOut)?.map_err(ConnectError::Resolve)?;
+    if !found.stale {
+        return connect_to(&found.addresses, patience).await;
+    }
+    // They may be elsewhere by now: half of the time is for the answer that is being asked for.
+    let last = match connect_to(&found.addresses, patience / 2).await {
+        Ok(wire) => return Ok(wire),
+        Err(error) => error,
+    };
+    match timeout_at(deadline, server.address.renewed()).await {
+        Ok(Ok(addresses)) if addresses != found.addresses => {
+            connect_to(&addresses, deadline.saturating_duration_since(Instant::now())).await
+        }
+        _ => Err(last),
+    }
+}
+
+/// Tries each address in turn.
+async fn connect_to(
+    addresses: &[SocketAddr],
+    patience: Duration,
+) -> Result<Box<Wire>, ConnectError> {
     // One address that swallows everything must not use up the time of the others.
     let share = patience / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut last = ConnectError::TimedOut;
-    for &address in addresses.iter() {
+    for &address in addresses {
         match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 stream.set_nodelay(true).map_err(ConnectError::Refused)?;
