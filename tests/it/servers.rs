@@ -3,12 +3,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::certificates::Certificates;
 use crate::support::fault_proxy::{Line, Loss};
 use crate::support::ports::free_port;
+use crate::support::programs::redis_cli;
 use crate::support::{Cluster, Config, FaultProxy, PATIENCE, Redis, Sentinel, Weir, wait_until};
 
 /// What a client on the port hears in answer to one inline command; empty at the end of the
@@ -147,7 +147,7 @@ fn a_guarded_redis_wants_its_password() {
 fn a_redis_with_tls_speaks_it_and_may_ask_for_a_certificate() {
     let certificates = Certificates::new();
     let ping = |redis: &Redis, more: &[&str]| {
-        let mut command = Command::new("redis-cli");
+        let mut command = redis_cli();
         command.args(["-h", "127.0.0.1", "-p", &redis.port().to_string(), "--tls", "--cacert"]);
         command.arg(certificates.path("ca.pem"));
         for word in more {
@@ -201,6 +201,49 @@ fn a_sentinel_replaces_a_master_that_died() {
     sentinel.master.kill();
     sentinel.wait_failover();
     assert_eq!(sentinel.replica.command(&["SET", "a", "2"]).text(), "OK");
+}
+
+#[test]
+fn three_sentinels_replace_a_master_on_demand() {
+    let mut sentinel = Sentinel::three();
+    assert_eq!(sentinel.store().matches("127.0.0.1:").count(), 3);
+    let old = sentinel.master.port();
+    sentinel.failover_by(1);
+    sentinel.wait_failover();
+    assert_ne!(sentinel.replica.port(), old);
+    assert!(sentinel.watchers[1].log().contains("+switch-master"), "it has led");
+    sentinel.watchers[0].stop();
+    assert_eq!(sentinel.watchers[2].master_port(), sentinel.replica.port());
+    sentinel.watchers[0].cont();
+    sentinel.watchers[2].kill();
+    assert!(sentinel.watchers[2].ask(&["PING"]).is_none());
+}
+
+#[test]
+fn a_replica_takes_the_place_of_a_master_that_died() {
+    let mut cluster = Cluster::with_replicas();
+    let slot = cluster.slot("a");
+    let dead = cluster.owner(slot);
+    assert!(dead < 3, "{dead} is a replica");
+    assert_eq!(cluster.nodes[dead].command(&["SET", "a", "1"]).text(), "OK");
+    wait_until("it is copied", || cluster.nodes[dead + 3].keys().len() == 1);
+    cluster.nodes[dead].kill();
+    cluster.wait_takeover(dead);
+    assert_eq!(cluster.owner(slot), dead + 3);
+    assert_eq!(cluster.nodes[dead + 3].command(&["GET", "a"]).text(), "1");
+}
+
+#[test]
+fn clocks_of_masters_may_differ() {
+    let cluster = Cluster::skewed([0, 90_000, -90_000]);
+    let now = |n: usize| cluster.nodes[n].command(&["TIME"]).list()[0].integer();
+    let base = now(0);
+    assert!((80..=110).contains(&(now(1) - base)), "{} {base}", now(1));
+    assert!((-100..=-70).contains(&(now(2) - base)), "{} {base}", now(2));
+    let set = "return redis.call('SET', KEYS[1], 1, 'PX', 1)";
+    let own = (0..3).find(|n| cluster.owner(cluster.slot("a")) == *n).unwrap();
+    cluster.nodes[own].command(&["EVAL", set, "1", "a"]);
+    wait_until("spans are as long as ever", || cluster.nodes[own].keys().is_empty());
 }
 
 #[test]

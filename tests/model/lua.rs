@@ -4,7 +4,7 @@
 //! long that no expiry comes between. Commands and replies are the product's own.
 
 use std::cell::RefCell;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use redis::{Connection, RedisError};
@@ -17,6 +17,7 @@ use weir::store::redis::script::{self, Form, Script};
 use weir::store::redis::terms::{Asker, Told};
 
 use crate::decider::{Answer, Ask, Decider, Engine, Manner, Names, Outcome};
+use crate::programs::redis_server;
 use crate::scratch::Scratch;
 
 /// Far more than it ever takes.
@@ -34,7 +35,7 @@ impl Redis {
     pub(crate) fn start() -> Self {
         let directory = Scratch::new();
         let socket = directory.path().join("redis");
-        let process = Command::new("redis-server")
+        let process = redis_server()
             .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
             .arg(&socket)
             .current_dir(directory.path())

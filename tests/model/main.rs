@@ -3,6 +3,9 @@
 //! Whatever decides implements [`decider::Decider`]; what it should say comes from the naive
 //! models in [`reference`], which share no code with the engine.
 
+#[path = "../support/programs.rs"]
+#[allow(dead_code, reason = "made for the black-box tests")]
+mod programs;
 #[path = "../support/scratch.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "made for the black-box tests")]
 mod scratch;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::certificates::Certificates;
 use super::monitor::Monitor;
 use super::ports::free_port;
+use super::programs::redis_server;
 use super::resp::{Reply, Resp};
+use super::skew::Skew;
 use super::{PATIENCE, Scratch, wait_until};
 
 #[derive(Debug)]
@@ -23,6 +25,7 @@ pub(crate) struct Redis {
     /// Of the default user, which the tests speak as.
     password: Option<String>,
     tls: bool,
+    skew: Option<Skew>,
     scratch: Scratch,
 }
 
@@ -45,23 +48,30 @@ impl Redis {
     /// With further arguments.
     #[track_caller]
     pub(crate) fn with(args: &[&str]) -> Redis {
-        Redis::launch(args, None, false)
+        Redis::launch(args, None, false, None)
     }
 
     /// On a port that was found free before.
     #[track_caller]
     pub(crate) fn at(port: u16) -> Redis {
         let scratch = Scratch::new();
-        let child = spawn(&scratch, port, false, &[]);
-        let mut redis = Redis { child, port, args: vec![], password: None, tls: false, scratch };
+        let child = spawn(&scratch, port, false, &[], None);
+        let (args, password, tls, skew) = (vec![], None, false, None);
+        let mut redis = Redis { child, port, args, password, tls, skew, scratch };
         assert!(redis.comes_up(), "redis-server does not start on {port}");
         redis
+    }
+
+    /// With a clock that is ahead by so many milliseconds, or behind if they are below zero.
+    #[track_caller]
+    pub(crate) fn skewed(args: &[&str], milliseconds: i64) -> Redis {
+        Redis::launch(args, None, false, Some(milliseconds))
     }
 
     /// With a password for the default user.
     #[track_caller]
     pub(crate) fn guarded(password: &str) -> Redis {
-        Redis::launch(&["--requirepass", password], Some(password), false)
+        Redis::launch(&["--requirepass", password], Some(password), false, None)
     }
 
     /// With TLS on its port, and in the clear only on its Unix socket.
@@ -76,17 +86,18 @@ impl Redis {
             ["--tls-key-file", &key],
             ["--tls-auth-clients", clients],
         ];
-        Redis::launch(args.as_flattened(), None, true)
+        Redis::launch(args.as_flattened(), None, true, None)
     }
 
     #[track_caller]
-    fn launch(args: &[&str], password: Option<&str>, tls: bool) -> Redis {
+    fn launch(args: &[&str], password: Option<&str>, tls: bool, skew: Option<i64>) -> Redis {
         let args: Vec<String> = args.iter().map(|it| (*it).to_owned()).collect();
         for _ in 0..20 {
             let (scratch, port) = (Scratch::new(), free_port());
-            let child = spawn(&scratch, port, tls, &args);
-            let password = password.map(str::to_owned);
-            let mut redis = Redis { child, port, args: args.clone(), password, tls, scratch };
+            let skew = skew.map(Skew::of);
+            let child = spawn(&scratch, port, tls, &args, skew.as_ref());
+            let (args, password) = (args.clone(), password.map(str::to_owned));
+            let mut redis = Redis { child, port, args, password, tls, skew, scratch };
             if redis.comes_up() {
                 return redis;
             }
@@ -152,7 +163,7 @@ impl Redis {
         let _ = std::fs::remove_file(self.socket());
         let args: Vec<_> =
             self.args.iter().cloned().chain(args.iter().map(|it| (*it).to_owned())).collect();
-        self.child = spawn(&self.scratch, self.port, self.tls, &args);
+        self.child = spawn(&self.scratch, self.port, self.tls, &args, self.skew.as_ref());
     }
 
     pub(crate) fn stop(&self) {
@@ -218,6 +229,8 @@ impl Redis {
     pub(crate) fn keys_of(&self, database: &str) -> Vec<Key> {
         let mut resp = self.connect(PATIENCE).unwrap();
         resp.ask(&["SELECT", database]).unwrap().ok();
+        // A cluster's replica shows what it has only to those who say that they know what it is.
+        let _ = resp.ask(&["READONLY"]).unwrap();
         let (mut keys, mut cursor) = (Vec::new(), "0".to_owned());
         loop {
             let page = resp.ask(&["SCAN", &cursor, "COUNT", "1000"]).unwrap().ok();
@@ -274,8 +287,11 @@ fn socket(scratch: &Scratch) -> PathBuf {
     scratch.path().join("redis.sock")
 }
 
-fn spawn(scratch: &Scratch, port: u16, tls: bool, args: &[String]) -> Child {
-    let mut command = Command::new("redis-server");
+fn spawn(scratch: &Scratch, port: u16, tls: bool, args: &[String], skew: Option<&Skew>) -> Child {
+    let mut command = redis_server();
+    if let Some(skew) = skew {
+        skew.apply(&mut command);
+    }
     let port = port.to_string();
     let ports = if tls { vec!["--port", "0", "--tls-port", &port] } else { vec!["--port", &port] };
     command.args(ports).arg("--dir").arg(scratch.path());

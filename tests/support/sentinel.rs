@@ -1,78 +1,117 @@
-//! A master, its replica, and a sentinel that puts the one in the other's place.
+//! A master, its replica, and one or three sentinels that put the one in the other's place.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::ports::free_port;
+use super::programs::redis_server;
 use super::redis::Redis;
 use super::resp::{Reply, Resp};
-use super::{PATIENCE, Scratch, wait_until};
+use super::{PATIENCE, Scratch, wait_at_most, wait_until};
 
-/// What the sentinel calls them.
+/// What the sentinels call them.
 pub(crate) const NAME: &str = "weir-main";
+
+/// A failover is voted on, and the vote may have to be repeated.
+const FAILOVER: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Sentinel {
     pub(crate) master: Redis,
     pub(crate) replica: Redis,
-    watcher: Watcher,
+    pub(crate) watchers: Vec<Watcher>,
 }
 
 impl Sentinel {
+    /// With one sentinel.
     #[track_caller]
     pub(crate) fn start() -> Sentinel {
+        Sentinel::with(1)
+    }
+
+    /// With three, two of which have to agree that the master is gone.
+    #[track_caller]
+    pub(crate) fn three() -> Sentinel {
+        Sentinel::with(3)
+    }
+
+    #[track_caller]
+    fn with(count: usize) -> Sentinel {
         let master = Redis::with(&["--repl-diskless-sync-delay", "0"]);
         let port = master.port().to_string();
         let replica = Redis::with(&["--replicaof", "127.0.0.1", &port]);
         wait_until("the replica follows", || {
             replica.info("replication", "master_link_status").as_deref() == Some("up")
         });
-        let watcher = Watcher::of(&master);
-        let sentinel = Sentinel { master, replica, watcher };
-        wait_until("the sentinel knows the replica", || {
-            let reply = sentinel.watcher.ask(&["SENTINEL", "REPLICAS", NAME]);
-            let text = reply.map(|it| it.text()).unwrap_or_default();
-            // A replica it has only heard of has no run id yet and cannot be chosen.
-            let fields: Vec<&str> = text.lines().collect();
-            let value = |name| fields.iter().position(|it| *it == name).map(|at| fields[at + 1]);
-            value("flags") == Some("slave") && value("master-link-status") == Some("ok")
-        });
+        let quorum = count / 2 + 1;
+        let watchers: Vec<_> = (0..count).map(|_| Watcher::of(&master, quorum)).collect();
+        let sentinel = Sentinel { master, replica, watchers };
+        for watcher in &sentinel.watchers {
+            wait_until("the sentinel knows the replica", || {
+                // A replica it has only heard of has no run id yet and cannot be chosen.
+                watcher.field(&["SENTINEL", "REPLICAS", NAME], "flags").as_deref() == Some("slave")
+                    && watcher
+                        .field(&["SENTINEL", "REPLICAS", NAME], "master-link-status")
+                        .as_deref()
+                        == Some("ok")
+            });
+            wait_until("the sentinel knows the others", || {
+                watcher.field(&["SENTINEL", "MASTER", NAME], "num-other-sentinels")
+                    == Some((count - 1).to_string())
+            });
+        }
         sentinel
     }
 
     /// The lines of `[store]` that lead to whoever is the master.
     pub(crate) fn store(&self) -> String {
-        format!(
-            "kind = \"redis\"\nsentinel = {{ master = \"{NAME}\", nodes = [\"127.0.0.1:{}\"] }}\n",
-            self.watcher.port
-        )
+        let all: Vec<usize> = (0..self.watchers.len()).collect();
+        self.store_by(&all)
     }
 
-    /// The port of the master, as the sentinel tells those who ask.
+    /// The same by way of these sentinels.
+    pub(crate) fn store_by(&self, watchers: &[usize]) -> String {
+        let node = |n: &usize| format!("\"127.0.0.1:{}\"", self.watchers[*n].port);
+        let nodes: Vec<String> = watchers.iter().map(node).collect();
+        let nodes = nodes.join(", ");
+        format!("kind = \"redis\"\nsentinel = {{ master = \"{NAME}\", nodes = [{nodes}] }}\n")
+    }
+
+    /// The port of the master, as the first sentinel tells those who ask.
     pub(crate) fn master_port(&self) -> u16 {
-        let reply = self.watcher.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
-        reply.expect("the sentinel answers").list()[1].text().parse().unwrap()
+        self.watchers[0].master_port()
     }
 
-    /// Asks for the replica to take over while the master lives.
+    /// Asks the first sentinel for the replica to take over while the master lives.
     #[track_caller]
     pub(crate) fn failover(&self) {
-        let reply = self.watcher.ask(&["SENTINEL", "FAILOVER", NAME]);
+        self.failover_by(0);
+    }
+
+    /// The same of another sentinel: it leads the failover.
+    #[track_caller]
+    pub(crate) fn failover_by(&self, watcher: usize) {
+        let reply = self.watchers[watcher].ask(&["SENTINEL", "FAILOVER", NAME]);
         reply.expect("the sentinel answers").ok();
     }
 
-    /// Waits until the replica is the master, and is known to be.
+    /// Waits until the replica is the master, and is known to be by all sentinels that answer.
     #[track_caller]
     pub(crate) fn wait_failover(&self) {
-        wait_until("the replica is the master", || {
-            self.master_port() == self.replica.port()
+        wait_at_most(FAILOVER, "the replica is the master", || {
+            let mut answers =
+                self.watchers.iter().filter_map(|it| it.ask(&["PING"]).map(|_| it.master_port()));
+            answers.all(|port| port == self.replica.port())
                 && self.replica.info("replication", "role").as_deref() == Some("master")
         });
     }
 }
 
-/// The sentinel's process.
+/// A sentinel's process.
 #[derive(Debug)]
-struct Watcher {
+pub(crate) struct Watcher {
     child: Child,
     port: u16,
     scratch: Scratch,
@@ -80,13 +119,13 @@ struct Watcher {
 
 impl Watcher {
     #[track_caller]
-    fn of(master: &Redis) -> Watcher {
+    fn of(master: &Redis, quorum: usize) -> Watcher {
         for _ in 0..20 {
             let (scratch, port) = (Scratch::new(), free_port());
             let socket = scratch.path().join("redis.sock");
             let text = format!(
                 "port {port}\nbind 127.0.0.1\nunixsocket {}\ndir {}\nlogfile sentinel.log\n\
-                 sentinel monitor {NAME} 127.0.0.1 {} 1\n\
+                 sentinel monitor {NAME} 127.0.0.1 {} {quorum}\n\
                  sentinel down-after-milliseconds {NAME} 700\n\
                  sentinel failover-timeout {NAME} 5000\n",
                 socket.display(),
@@ -94,7 +133,7 @@ impl Watcher {
                 master.port()
             );
             let file = scratch.file("sentinel.conf", &text);
-            let mut command = Command::new("redis-server");
+            let mut command = redis_server();
             command.arg(file).arg("--sentinel").stdin(Stdio::null());
             let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             let mut watcher = Watcher { child, port, scratch };
@@ -110,15 +149,46 @@ impl Watcher {
         panic!("no sentinel starts");
     }
 
-    fn ask(&self, words: &[&str]) -> Option<Reply> {
+    pub(crate) fn ask(&self, words: &[&str]) -> Option<Reply> {
         let socket = self.scratch.path().join("redis.sock");
         Resp::connect(&socket, PATIENCE).and_then(|mut resp| resp.ask(words)).ok()
+    }
+
+    /// A field of an answer that is made of names and values.
+    pub(crate) fn field(&self, words: &[&str], name: &str) -> Option<String> {
+        let text = self.ask(words)?.text();
+        let fields: Vec<&str> = text.lines().collect();
+        let at = fields.iter().position(|it| *it == name)?;
+        fields.get(at + 1).map(|it| (*it).to_owned())
+    }
+
+    /// The port of the master, as it tells those who ask.
+    pub(crate) fn master_port(&self) -> u16 {
+        let reply = self.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
+        reply.expect("the sentinel answers").list()[1].text().parse().unwrap()
+    }
+
+    /// What it has written down, for messages of tests that fail.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.scratch.path().join("sentinel.log")).unwrap_or_default()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    pub(crate) fn stop(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+    }
+
+    pub(crate) fn cont(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
