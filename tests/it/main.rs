@@ -87,6 +87,7 @@ mod redis_refusals;
 mod redis_regression;
 mod redis_rulings;
 mod redis_sentinel;
+mod redis_takeover;
 
 // The servers that the tests of a shared store start.
 mod servers;

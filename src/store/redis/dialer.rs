@@ -11,6 +11,7 @@ use redis::{
 };
 
 use super::failure::{Failure, Reason};
+use super::known_nodes::KnownNodes;
 use super::session::question;
 use crate::config::settings::{self, Origin, RedisAddress, RedisServers, RedisTls, Secret};
 
@@ -20,11 +21,13 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Dialer {
     settings: settings::Redis,
+    /// The nodes of a cluster, besides those that are configured.
+    pub(super) known: KnownNodes,
 }
 
 impl Dialer {
     pub(super) fn new(settings: settings::Redis) -> Self {
-        Dialer { settings }
+        Dialer { settings, known: KnownNodes::default() }
     }
 
     /// The seeds of a cluster; `None` if there is one master.
@@ -181,7 +184,8 @@ impl fmt::Display for Dialer {
     }
 }
 
-struct Shown<'a>(&'a Origin);
+/// An address as messages have it.
+pub(super) struct Shown<'a>(pub(super) &'a Origin);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,6 +12,7 @@ use super::Shared;
 use super::backoff::Backoff;
 use super::batch::{Batch, Charge, Fence};
 use super::census;
+use super::cluster_view::View;
 use super::failure::{Failure, Reason};
 use super::ledger::Debt;
 use super::link::adjust;
@@ -182,6 +183,7 @@ impl Keeper {
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
         if session.is_cluster() {
             within(session.ping()).await?;
+            self.refresh_nodes();
         }
         let name = self.shared.name("nodes");
         let beat = census::beat(&name, &self.shared.node, self.shared.clock.now());
@@ -190,6 +192,21 @@ impl Keeper {
         let gone = self.restored.elapsed() > census::LIFETIME;
         self.shared.set_nodes(if gone { heard } else { heard.max(self.shared.nodes()) });
         Ok(())
+    }
+
+    /// Learns of nodes that have joined the cluster, and forgets those that left. Nobody waits for
+    /// it: what is known is good enough until one of the masters fails.
+    fn refresh_nodes(&self) {
+        let dialer = self.shared.dialer.clone();
+        if !dialer.known.is_due() {
+            return;
+        }
+        tokio::spawn(async move {
+            let Some(seeds) = dialer.seeds() else { return };
+            if let Err(failure) = View::ask(&dialer, seeds).await {
+                tracing::debug!(%failure, "the nodes of the cluster are not told");
+            }
+        });
     }
 
     /// What operators have decided elsewhere. Decisions do not wait for it: whatever is wrong with it,

@@ -3,20 +3,21 @@
 //! Redirects are followed here and not by the redis crate, since that one sends a command again
 //! after a broken connection, too, and a charge must not be made twice.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, sleep};
 
+use super::cluster_view::{Range, View};
 use super::dialer::Dialer;
 use super::failure::{Failure, Reason};
 use super::script::Form;
-use super::session::{is_unknown_script, question, send};
+use super::session::{is_unknown_script, send};
 use super::slot::SLOTS;
 use crate::config::settings::Origin;
 
@@ -39,43 +40,23 @@ struct Map {
 }
 
 impl Nodes {
-    /// Finds all masters by asking one of the seeds, and connects to each.
+    /// Finds all masters by asking nodes that are known, and connects to each.
     pub(super) async fn discover(dialer: Arc<Dialer>, seeds: &[Origin]) -> Result<Self, Failure> {
-        let mut failures = Vec::new();
-        for seed in seeds {
-            match Self::ask(&dialer, seed).await {
-                Ok(map) => return Ok(Nodes { dialer, map: Mutex::new(map) }),
-                Err(failure) => failures.push(format!("{}:{}: {failure}", seed.host, seed.port)),
-            }
-        }
-        Err(Failure::new(Reason::Connection, failures.join("; ")))
-    }
-
-    async fn ask(dialer: &Dialer, seed: &Origin) -> Result<Map, Failure> {
-        let mut connection = dialer.node(seed).await?;
-        let mut slots = redis::cmd("CLUSTER");
-        slots.arg("SLOTS");
-        let ranges = match question(&mut connection, &slots).await? {
-            Value::Array(ranges) => ranges,
-            _ => return Err(Failure::new(Reason::Reply, "CLUSTER SLOTS gave no list")),
-        };
+        let view = View::ask(&dialer, seeds).await?;
         let mut map = Map { owners: vec![None; usize::from(SLOTS)], ..Map::default() };
-        map.connections.insert(seed.clone(), connection);
-        for range in &ranges {
-            let (first, last, owner) = owner(range, seed)
-                .ok_or_else(|| Failure::new(Reason::Reply, "CLUSTER SLOTS cannot be read"))?;
-            if let Some(owners) = map.owners.get_mut(usize::from(first)..=usize::from(last)) {
-                owners.fill(Some(owner.clone()));
-            }
-            if let Entry::Vacant(place) = map.connections.entry(owner) {
-                let connection = dialer.node(place.key()).await?;
-                place.insert(connection);
-            }
+        for range in &view.ranges {
+            map.owners[range.slots()].fill(Some(range.owner().clone()));
         }
-        if map.owners.iter().any(Option::is_none) {
-            return Err(Failure::new(Reason::Cluster, "not all slots have an owner"));
+        let owners: HashSet<&Origin> = view.ranges.iter().map(Range::owner).collect();
+        let missing = owners.into_iter().filter(|owner| **owner != view.asked);
+        let dial = async |owner: &Origin| Ok((owner.clone(), dialer.node(owner).await?));
+        let dialled: Vec<Result<_, Failure>> = join_all(missing.map(dial)).await;
+        for node in dialled {
+            let (origin, connection) = node?;
+            map.connections.insert(origin, connection);
         }
-        Ok(map)
+        map.connections.insert(view.asked, view.connection);
+        Ok(Nodes { dialer, map: Mutex::new(map) })
     }
 
     /// A connection to each master.
@@ -184,71 +165,9 @@ fn redirect(error: &RedisError, asked: &str) -> Result<Origin, Failure> {
     Ok(Origin { host, port: port.parse().map_err(|_| unreadable())? })
 }
 
-/// `[first, last, [host, port, …], …]`: the first node of a range is its master. A node that does
-/// not know its own address leaves the host out: it is the one that was asked.
-fn owner(range: &Value, asked: &Origin) -> Option<(u16, u16, Origin)> {
-    let Value::Array(range) = range else { return None };
-    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
-        return None;
-    };
-    let [host, Value::Int(port), ..] = master.as_slice() else { return None };
-    let host = match host {
-        Value::BulkString(host) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
-        Value::SimpleString(host) if !host.is_empty() => host.clone(),
-        _ => asked.host.clone(),
-    };
-    let origin = Origin { host, port: u16::try_from(*port).ok()? };
-    Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, origin))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn asked() -> Origin {
-        Origin { host: "seed".to_owned(), port: 7000 }
-    }
-
-    /// An answer to CLUSTER SLOTS with one range, as it comes over the wire.
-    fn read(range: &str) -> Option<(u16, u16, String)> {
-        let wire = range.replace(' ', "\r\n") + "\r\n";
-        let value = redis::parse_redis_value(wire.as_bytes()).expect("a reply");
-        let (first, last, Origin { host, port }) = owner(&value, &asked())?;
-        Some((first, last, format!("{host} {port}")))
-    }
-
-    #[test]
-    fn the_first_node_of_a_range_owns_it() {
-        let replicas = "*4 :5461 :10922 *3 $9 127.0.0.1 :7001 $2 id *3 $9 127.0.0.1 :7004 $2 id";
-        assert_eq!(read(replicas), Some((5461, 10_922, "127.0.0.1 7001".to_owned())));
-        let more = "*3 :0 :16383 *4 $3 ::1 :7001 $2 id *2 $8 hostname $1 a";
-        assert_eq!(read(more), Some((0, 16_383, "::1 7001".to_owned())));
-    }
-
-    #[test]
-    fn a_node_without_an_address_is_the_one_that_was_asked() {
-        for host in ["$-1", "$0 ", "+"] {
-            let range = format!("*3 :0 :99 *2 {host} :7005");
-            assert_eq!(read(&range), Some((0, 99, "seed 7005".to_owned())), "{host}");
-        }
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_not_guessed_at() {
-        for range in [
-            ":1",
-            "*0",
-            "*2 :0 :99",
-            "*3 :0 :99 $9 127.0.0.1",
-            "*3 :0 :99 *1 $9 127.0.0.1",
-            "*3 :-1 :99 *2 $1 a :7000",
-            "*3 :0 :70000 *2 $1 a :7000",
-            "*3 :0 :99 *2 $1 a :70000",
-            "*3 $1 0 :99 *2 $1 a :7000",
-        ] {
-            assert_eq!(read(range), None, "{range}");
-        }
-    }
 
     #[test]
     fn redirects_say_where_to() {

@@ -1,0 +1,89 @@
+//! Masters of a cluster that die, and replicas in their places: the gateways find them, whichever
+//! nodes they were told of.
+
+use std::time::Duration;
+
+use crate::support::{Cluster, Config, Weir, get_with, wait_at_most, wait_until};
+
+/// From the moment the cluster serves again.
+const RECOVERY: Duration = Duration::from_secs(5);
+
+fn gateway(store: &str) -> Weir {
+    let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 3";
+    let store = format!("{store}timeout = \"300ms\"\non_error = \"local\"");
+    Weir::start(&Config::echo().store(&store).limit(limit))
+}
+
+/// Asks for callers that nobody has asked for until the node has decided on some.
+fn wait_decides(weir: &Weir, cluster: &Cluster, node: usize) {
+    let before = cluster.nodes[node].script_calls();
+    let mut user = 0;
+    wait_until("the node decides", || {
+        user += 1;
+        let request = get_with("/", &format!("X-User: {}-{user}\r\n", weir.address()));
+        assert_eq!(weir.ask(request).status, 200);
+        cluster.nodes[node].script_calls() > before + 5
+    });
+}
+
+#[test]
+fn the_only_seed_may_die() {
+    let mut cluster = Cluster::with_replicas();
+    let weirs = [0, 1].map(|_| gateway(&cluster.store_by(&[0])));
+    assert!(weirs.iter().all(|weir| !weir.degraded()));
+    cluster.nodes[0].kill();
+    for weir in &weirs {
+        wait_until("it goes by itself", || weir.degraded());
+    }
+    cluster.wait_takeover(0);
+    wait_at_most(RECOVERY, "the cluster is in use again", || {
+        weirs.iter().all(|weir| !weir.degraded())
+    });
+    weirs.iter().for_each(|weir| wait_decides(weir, &cluster, 3));
+}
+
+#[test]
+fn nodes_that_hang_delay_nobody() {
+    let cluster = Cluster::with_replicas();
+    let weir = gateway(&cluster.store_by(&[0]));
+    assert!(!weir.degraded());
+    // The seed takes connections and does not answer, and so do two of those it told of.
+    for hanging in [4, 5, 0] {
+        cluster.nodes[hanging].stop();
+    }
+    wait_until("it goes by itself", || weir.degraded());
+    cluster.wait_takeover(0);
+    wait_at_most(RECOVERY, "the cluster is in use again", || !weir.degraded());
+    wait_decides(&weir, &cluster, 3);
+}
+
+#[test]
+fn a_master_that_comes_back_as_a_replica_misleads_nobody() {
+    let mut cluster = Cluster::with_replicas();
+    let weir = gateway(&cluster.store_by(&[0]));
+    assert!(!weir.degraded());
+    // It still takes itself for a master when it goes on, and answers whoever asks.
+    cluster.nodes[0].stop();
+    cluster.wait_takeover(0);
+    cluster.nodes[0].cont();
+    wait_at_most(RECOVERY, "the cluster is in use again", || !weir.degraded());
+    wait_until("the old master follows", || {
+        cluster.nodes[0].info("replication", "role").as_deref() == Some("slave")
+    });
+    wait_decides(&weir, &cluster, 3);
+    // And the other way round, by way of the one that was a replica when the gateway started.
+    cluster.wait_whole();
+    wait_until("it has caught up", || {
+        cluster.nodes[0].info("replication", "master_link_status").as_deref() == Some("up")
+    });
+    cluster.nodes[3].kill();
+    wait_until("it goes by itself", || weir.degraded());
+    wait_at_most(Duration::from_secs(60), "the old master is a master again", || {
+        cluster.nodes[0].info("replication", "role").as_deref() == Some("master")
+    });
+    wait_until("the cluster serves", || {
+        cluster.nodes[0].command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
+    });
+    wait_at_most(RECOVERY, "the cluster is in use again", || !weir.degraded());
+    wait_decides(&weir, &cluster, 0);
+}
