@@ -34,6 +34,8 @@ mod refusals;
 pub mod reply;
 mod rulings;
 pub mod script;
+mod sentinel_watch;
+mod sentinels;
 mod session;
 mod shared;
 mod slot;

@@ -78,6 +78,7 @@ mod snapshot;
 mod redis;
 mod redis_cluster;
 mod redis_connect;
+mod redis_failover;
 mod redis_faults;
 mod redis_keys;
 mod redis_on_error;

@@ -62,9 +62,7 @@ fn a_master_that_became_a_replica_is_left() {
     // Nobody dies: the old master answers on, and must not be asked any more.
     sentinel.failover();
     sentinel.wait_failover();
-    wait_until("the old one follows", || {
-        sentinel.master.info("replication", "role").as_deref() == Some("slave")
-    });
+    sentinel.wait_demotion();
     let before = sentinel.replica.script_calls();
     wait_at_most(Duration::from_secs(5), "the new master is in use", || {
         sentinel.replica.script_calls() > before + 5 && !weir.degraded()

@@ -14,8 +14,9 @@ use super::{PATIENCE, Scratch, wait_at_most, wait_until};
 /// What the sentinels call them.
 pub(crate) const NAME: &str = "weir-main";
 
-/// A failover is voted on, and the vote may have to be repeated.
-const FAILOVER: Duration = Duration::from_secs(60);
+/// A failover is voted on, and the vote may have to be repeated; and sentinels that were held up
+/// for two seconds do nothing for the next thirty (`+tilt`).
+const FAILOVER: Duration = Duration::from_secs(90);
 
 #[derive(Debug)]
 pub(crate) struct Sentinel {
@@ -73,10 +74,17 @@ impl Sentinel {
 
     /// The same by way of these sentinels.
     pub(crate) fn store_by(&self, watchers: &[usize]) -> String {
+        self.store_as(watchers, "")
+    }
+
+    /// The same with further fields of `sentinel`.
+    pub(crate) fn store_as(&self, watchers: &[usize], fields: &str) -> String {
         let node = |n: &usize| format!("\"127.0.0.1:{}\"", self.watchers[*n].port);
         let nodes: Vec<String> = watchers.iter().map(node).collect();
         let nodes = nodes.join(", ");
-        format!("kind = \"redis\"\nsentinel = {{ master = \"{NAME}\", nodes = [{nodes}] }}\n")
+        format!(
+            "kind = \"redis\"\nsentinel = {{ master = \"{NAME}\", nodes = [{nodes}]{fields} }}\n"
+        )
     }
 
     /// The port of the master, as the first sentinel tells those who ask.
@@ -105,6 +113,14 @@ impl Sentinel {
                 self.watchers.iter().filter_map(|it| it.ask(&["PING"]).map(|_| it.master_port()));
             answers.all(|port| port == self.replica.port())
                 && self.replica.info("replication", "role").as_deref() == Some("master")
+        });
+    }
+
+    /// Waits until the old master, which lives, has been told to follow the new one.
+    #[track_caller]
+    pub(crate) fn wait_demotion(&self) {
+        wait_at_most(FAILOVER, "the old master follows", || {
+            self.master.info("replication", "role").as_deref() == Some("slave")
         });
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
@@ -12,7 +12,7 @@ use redis::{
 
 use super::failure::{Failure, Reason};
 use super::known_nodes::KnownNodes;
-use super::session::question;
+use super::sentinels::Sentinels;
 use crate::config::settings::{self, Origin, RedisAddress, RedisServers, RedisTls, Secret};
 
 /// How long a connection may take to be ready.
@@ -23,11 +23,17 @@ pub(super) struct Dialer {
     settings: settings::Redis,
     /// The nodes of a cluster, besides those that are configured.
     pub(super) known: KnownNodes,
+    /// What sentinels say, if there are any.
+    sentinels: Option<Sentinels>,
 }
 
 impl Dialer {
     pub(super) fn new(settings: settings::Redis) -> Self {
-        Dialer { settings, known: KnownNodes::default() }
+        let sentinels = match &settings.servers {
+            RedisServers::Sentinel { nodes, .. } => Some(Sentinels::new(nodes)),
+            _ => None,
+        };
+        Dialer { settings, known: KnownNodes::default(), sentinels }
     }
 
     /// The seeds of a cluster; `None` if there is one master.
@@ -38,7 +44,30 @@ impl Dialer {
         }
     }
 
-    /// A connection to the one master there is, asked for at the sentinels if need be.
+    pub(super) fn sentinels(&self) -> Option<&Sentinels> {
+        self.sentinels.as_ref()
+    }
+
+    /// The sentinels that are configured.
+    pub(super) fn sentinel_nodes(&self) -> Option<&[Origin]> {
+        match &self.settings.servers {
+            RedisServers::Sentinel { nodes, .. } => Some(nodes),
+            _ => None,
+        }
+    }
+
+    /// How to reach one of the sentinels.
+    pub(super) fn sentinel<'a>(&'a self, node: &Origin) -> Option<Sentinel<'a>> {
+        let RedisServers::Sentinel { master, username, password, .. } = &self.settings.servers
+        else {
+            return None;
+        };
+        let login = login(username.as_deref(), password.as_ref().map(|it| it.0.as_str()));
+        let tls = self.settings.tls.as_ref();
+        Some(Sentinel { master, address: self.address(node), login, tls })
+    }
+
+    /// A connection to the one master there is, as the sentinels name it if there are any.
     pub(super) async fn master(&self) -> Result<MultiplexedConnection, Failure> {
         match &self.settings.servers {
             RedisServers::Single(RedisAddress::Unix(path)) => {
@@ -46,11 +75,10 @@ impl Dialer {
             }
             RedisServers::Single(RedisAddress::Tcp(origin)) => self.node(origin).await,
             RedisServers::Cluster(seeds) => self.node(&seeds[0]).await,
-            RedisServers::Sentinel { master, nodes, username, password } => {
-                let origin =
-                    self.ask_sentinels(master, nodes, username.as_ref(), password.as_ref()).await?;
-                self.node(&origin).await
-            }
+            RedisServers::Sentinel { .. } => match &self.sentinels {
+                Some(sentinels) => self.node(&sentinels.master().await?).await,
+                None => Err(Failure::not_asked()),
+            },
         }
     }
 
@@ -74,36 +102,26 @@ impl Dialer {
         let login = login.set_db(i64::from(self.settings.database));
         dial(address, login, self.settings.tls.as_ref()).await
     }
+}
 
-    /// The master's address, from the first sentinel that knows it.
-    async fn ask_sentinels(
-        &self,
-        master: &str,
-        nodes: &[Origin],
-        username: Option<&String>,
-        password: Option<&Secret>,
-    ) -> Result<Origin, Failure> {
-        let mut failures = Vec::new();
-        for node in nodes {
-            let login = login(username.map(String::as_str), password.map(|it| it.0.as_str()));
-            let asked = async {
-                let tls = self.settings.tls.as_ref();
-                let mut sentinel = dial(self.address(node), login, tls).await?;
-                let mut command = redis::cmd("SENTINEL");
-                command.arg("get-master-addr-by-name").arg(master);
-                let found = question(&mut sentinel, &command).await?;
-                let found: Option<(String, u16)> = redis::from_redis_value(found)
-                    .map_err(|error| Failure::new(Reason::Reply, error.to_string()))?;
-                found.ok_or_else(|| {
-                    Failure::new(Reason::Connection, format!("it knows no master {master}"))
-                })
-            };
-            match asked.await {
-                Ok((host, port)) => return Ok(Origin { host, port }),
-                Err(failure) => failures.push(format!("sentinel {}: {failure}", Shown(node))),
-            }
-        }
-        Err(Failure::new(Reason::Connection, failures.join("; ")))
+/// How one sentinel is reached.
+pub(super) struct Sentinel<'a> {
+    /// What it calls the master.
+    pub(super) master: &'a str,
+    address: ConnectionAddr,
+    login: RedisConnectionInfo,
+    tls: Option<&'a RedisTls>,
+}
+
+impl Sentinel<'_> {
+    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
+        dial(self.address.clone(), self.login.clone(), self.tls).await
+    }
+
+    /// A connection that hears what the sentinel announces. It may take for ever.
+    pub(super) async fn events(&self) -> Result<PubSub, Failure> {
+        let client = client(self.address.clone(), self.login.clone(), self.tls)?;
+        client.get_async_pubsub().await.map_err(unreachable)
     }
 }
 
@@ -119,19 +137,27 @@ fn login(username: Option<&str>, password: Option<&str>) -> RedisConnectionInfo 
     }
 }
 
+fn client(
+    address: ConnectionAddr,
+    login: RedisConnectionInfo,
+    tls: Option<&RedisTls>,
+) -> Result<Client, Failure> {
+    let is_tls = matches!(address, ConnectionAddr::TcpTls { .. });
+    // Decisions are small and wait for their answer: nothing is gained by holding them back.
+    let tcp = TcpSettings::default().set_nodelay(true);
+    let info = address.into_connection_info()?.set_tcp_settings(tcp).set_redis_settings(login);
+    Ok(match tls {
+        Some(tls) if is_tls => Client::build_with_tls(info, certificates(tls))?,
+        _ => Client::open::<ConnectionInfo>(info)?,
+    })
+}
+
 async fn dial(
     address: ConnectionAddr,
     login: RedisConnectionInfo,
     tls: Option<&RedisTls>,
 ) -> Result<MultiplexedConnection, Failure> {
-    let is_tls = matches!(address, ConnectionAddr::TcpTls { .. });
-    // Decisions are small and wait for their answer: nothing is gained by holding them back.
-    let tcp = TcpSettings::default().set_nodelay(true);
-    let info = address.into_connection_info()?.set_tcp_settings(tcp).set_redis_settings(login);
-    let client = match tls {
-        Some(tls) if is_tls => Client::build_with_tls(info, certificates(tls))?,
-        _ => Client::open::<ConnectionInfo>(info)?,
-    };
+    let client = client(address, login, tls)?;
     // Each call has a deadline of its own.
     let config = AsyncConnectionConfig::new()
         .set_response_timeout(None)

@@ -95,8 +95,18 @@ impl Health {
 
     /// Opens the breaker. The first to do so since it was closed says why.
     pub(super) fn trip(&self, failure: &Failure) {
+        self.open(failure, false);
+    }
+
+    /// The same where Redis is another one from here on: connections are not to be trusted that
+    /// were made while the breaker was open already.
+    pub(super) fn distrust(&self, failure: &Failure) {
+        self.open(failure, true);
+    }
+
+    fn open(&self, failure: &Failure, is_another: bool) {
         let mut degraded = self.degraded.lock();
-        if !self.open.swap(true, Ordering::AcqRel) || degraded.is_none() {
+        if !self.open.swap(true, Ordering::AcqRel) || degraded.is_none() || is_another {
             self.trips.send_modify(|trips| *trips += 1);
         }
         let detail = format!("{}: {failure}", self.place);
@@ -272,6 +282,17 @@ mod tests {
         health.trip(&gone("gone again before it was closed"));
         assert_eq!(*trips.borrow_and_update(), 2);
         assert!(health.is_open());
+    }
+
+    #[test]
+    fn connections_to_another_redis_do_not_count() {
+        let health = quiet();
+        health.trip(&gone("gone"));
+        health.link_is_up(0, 1);
+        health.link_is_up(1, 1);
+        health.distrust(&gone("another one took its place"));
+        assert!(!health.half_close(1), "they lead to the old one");
+        assert!(!health.all_links_are_up(2) && health.is_open());
     }
 
     #[test]

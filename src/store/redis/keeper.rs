@@ -19,6 +19,7 @@ use super::link::adjust;
 use super::reply::Reply;
 use super::rulings;
 use super::script;
+use super::sentinel_watch;
 use super::session::Session;
 use super::slot::slot;
 use crate::limit::token_bucket::TokenBucket;
@@ -89,6 +90,7 @@ impl Keeper {
     /// The first contact: Redis is in use when this returns true. Takes no longer than it takes
     /// to find out that there is none.
     pub async fn begin(&mut self) -> bool {
+        sentinel_watch::start(&self.shared);
         self.restore().await
     }
 
