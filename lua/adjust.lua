@@ -16,7 +16,8 @@
 --
 -- Giving back never leaves more than if the charge had not been made. So nothing is given back to
 -- a state that had to be drawn in, or if the clock has stepped back since: how much of the charge
--- is still in there cannot be told.
+-- is still in there cannot be told. Slots in flight (concurrency) are counted: they come back
+-- whatever the clock shows.
 
 local OWE, HOLD = 2, 3
 
@@ -36,6 +37,8 @@ local function adjust(algorithm, what, charged_at, terms, state)
     return algorithm.hold(terms, settled), settled
   elseif what == OWE then
     return terms[2] == 0 and settled or algorithm.owe(terms, settled), settled
+  elseif algorithm.hold then
+    return algorithm.give_back(terms, settled), settled
   elseif drawn(settled, state) or settled[1] <= now or charged_at > now then
     return settled, settled
   end

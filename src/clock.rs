@@ -91,12 +91,19 @@ impl Clock {
         Clock(Source::Steered(Anchor::new(), Arc::default()))
     }
 
-    /// Takes over the time that the other machine's clock showed shortly before `instant`. Time
-    /// may run back by that, which costs callers tokens and never gives them any.
-    pub fn steer(&self, time: Micros, instant: Instant) {
+    /// Takes over the time that the other machine's clock showed at some instant between `sent`
+    /// and `received`, which bounds by how much the two differ. A reply that was long on its way, or
+    /// is heard after a newer one, agrees with what is known and changes nothing; only one that no
+    /// delay explains sets this clock back, since then the other was set back itself.
+    pub fn steer(&self, time: Micros, sent: Instant, received: Instant) {
         if let Source::Steered(anchor, shift) = &self.0 {
-            let here = anchor.at(instant);
-            shift.store(time.0.wrapping_sub(here).cast_signed(), Ordering::Relaxed);
+            let ahead = |instant| time.0.wrapping_sub(anchor.at(instant)).cast_signed();
+            let (least, most) = (ahead(received), ahead(sent));
+            let within = |known: i64| {
+                let next = if known > most { least } else { known.max(least) };
+                (next != known).then_some(next)
+            };
+            let _ = shift.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
         }
     }
 
@@ -183,10 +190,37 @@ mod tests {
     fn a_steered_clock_shows_the_other_machines_time() {
         let clock = Clock::steered();
         let (other, earlier) = (clock.clone(), Micros(5_000_000));
-        clock.steer(earlier, Instant::now());
+        let now = Instant::now();
+        clock.steer(earlier, now, now);
         let shown = other.now();
         assert!(shown >= earlier && shown.since(earlier) < Duration::from_secs(60), "{shown:?}");
         assert!(clock.wall_step() > 0);
+    }
+
+    #[test]
+    fn an_older_reply_does_not_set_a_steered_clock_back() {
+        const HOUR: u64 = 3_600_000_000;
+        let (clock, start) = (Clock::steered(), Instant::now());
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let shift = || match &clock.0 {
+            Source::Steered(anchor, shift) => {
+                anchor.at(start).saturating_add_signed(shift.load(Ordering::Relaxed))
+            }
+            _ => 0,
+        };
+        // The other clock shows two hours at `start`, whatever the replies take.
+        let time = |ms: u64| Micros(2 * HOUR + ms * 1_000);
+        clock.steer(time(10), at(9), at(11));
+        let known = shift();
+        assert_eq!(known, 2 * HOUR - 1_000, "as far as a reply of two milliseconds can tell");
+        for (ran, sent, received) in [(10, 0, 500), (5, 5, 900), (300, 20, 310), (2, 1, 4)] {
+            clock.steer(time(ran), at(sent), at(received));
+            assert_eq!(shift(), known, "a slow reply, or one that was overtaken");
+        }
+        clock.steer(time(20), at(20), at(20));
+        assert_eq!(shift(), 2 * HOUR, "a faster reply knows better");
+        clock.steer(Micros(HOUR), at(30), at(31));
+        assert_eq!(shift(), HOUR - 31_000, "the other clock was set back");
     }
 
     #[test]

@@ -71,9 +71,10 @@ impl Concurrency {
         State::new(HELD, in_flight(state, now).saturating_add(cost))
     }
 
+    /// Slots are counted, not timed: what was taken comes back whatever any clock shows by then.
     #[must_use]
-    pub(super) fn give_back(&self, state: State, now: Micros, cost: u64) -> State {
-        match in_flight(state, now).saturating_sub(cost) {
+    pub(super) fn give_back(&self, state: State, cost: u64) -> State {
+        match state.rest.saturating_sub(cost) {
             0 => State::default(),
             held => State { rest: held, ..state },
         }
@@ -99,8 +100,8 @@ mod tests {
         let again = Retry::At(Micros(year_on.0 + 1_000_000));
         assert_eq!(two.evaluate(full, year_on, 1), Verdict::Refuse(again));
         assert_eq!(two.report(full, year_on).remaining, 0);
-        assert_eq!(two.give_back(full, year_on, 1), one);
-        assert_eq!(two.give_back(one, year_on, 1), State::default());
+        assert_eq!(two.give_back(full, 1), one);
+        assert_eq!(two.give_back(one, 1), State::default());
     }
 
     #[test]
@@ -115,13 +116,13 @@ mod tests {
         let (two, one) = (Concurrency::new(2).expect("a limit"), Concurrency::new(1).expect("one"));
         let held = two.owe(State::default(), NOW, 2);
         assert!(matches!(one.evaluate(held, NOW, 0), Verdict::Refuse(Retry::At(_))));
-        let held = one.give_back(held, NOW, 1);
+        let held = one.give_back(held, 1);
         assert_eq!(one.evaluate(held, NOW, 0), Verdict::Admit(held));
     }
 
     #[test]
     fn what_is_given_back_twice_is_given_back_once() {
         let two = Concurrency::new(2).expect("a limit");
-        assert_eq!(two.give_back(State::default(), NOW, 5), State::default());
+        assert_eq!(two.give_back(State::default(), 5), State::default());
     }
 }

@@ -218,9 +218,13 @@ impl Policy {
     /// charged or given back since, it never leaves more than if the charge had not been made. So
     /// nothing is given back to a state that had to be drawn in, or if the clock has stepped back
     /// since: how much of the charge is still in there cannot be told. A log is more than its
-    /// state: [`SlidingLog::give_back_log`].
+    /// state: [`SlidingLog::give_back_log`]. Slots in flight are counted, so no clock has a say in
+    /// whether they come back.
     #[must_use]
     pub fn give_back(&self, state: State, now: Micros, cost: u64, charged_at: Micros) -> State {
+        if let Policy::Concurrency(it) = self {
+            return it.give_back(state, cost);
+        }
         let settled = self.settle(state, now);
         if settled != state || state.until <= now || charged_at > now {
             return settled;
@@ -234,7 +238,7 @@ impl Policy {
             Policy::SlidingWindow(it) => it.give_back(state, now, cost, charged_at),
             Policy::SlidingLog(it) => it.give_back(state, cost),
             Policy::FixedWindow(it) => it.give_back(state, cost, charged_at),
-            Policy::Concurrency(it) => it.give_back(state, now, cost),
+            Policy::Concurrency(it) => it.give_back(state, cost),
         }
     }
 

@@ -90,6 +90,9 @@ mod redis_rulings;
 mod redis_sentinel;
 mod redis_takeover;
 
+// At scale, and around failures.
+mod adversary;
+
 // The servers that the tests of a shared store start.
 mod servers;
 

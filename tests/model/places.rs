@@ -180,3 +180,98 @@ fn many_threads_never_hold_more_than_the_limit_and_leave_nothing_behind() {
         }
     }
 }
+
+/// What one of several workers does with its own idea of the time: a reply tells it how far Redis's
+/// clock is from the mirror's, and replies come out of order.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    /// A request passes by Redis's word, with the instant of the reply, and is counted here.
+    Hear {
+        key: u64,
+        cost: u64,
+        limit: u64,
+        skew: i64,
+    },
+    /// A request is decided here, while Redis is away.
+    Alone {
+        key: u64,
+        cost: u64,
+        limit: u64,
+    },
+    End {
+        which: usize,
+    },
+    /// The clock steps, forward or back.
+    Step {
+        by: i64,
+    },
+}
+
+fn turns() -> impl Strategy<Value = Vec<Turn>> {
+    const HOUR: i64 = 3_600_000_000;
+    let skew = || prop_oneof![3 => -50_000..50_000_i64, 1 => -HOUR..HOUR];
+    // A reload may change the limit at any time, and each request keeps the one it came by.
+    let limit = || prop_oneof![Just(3_u64), Just(8), Just(50)];
+    let hear = (0..KEYS, 0..4_u64, limit(), skew())
+        .prop_map(|(key, cost, limit, skew)| Turn::Hear { key, cost, limit, skew });
+    let alone = (0..KEYS, 0..4_u64, limit()).prop_map(|(key, cost, limit)| Turn::Alone {
+        key,
+        cost,
+        limit,
+    });
+    let end = any::<usize>().prop_map(|which| Turn::End { which });
+    let step = skew().prop_map(|by| Turn::Step { by });
+    prop::collection::vec(prop_oneof![3 => hear, 2 => alone, 4 => end, 1 => step], 1..200)
+}
+
+proptest! {
+    /// Every slot that was taken comes back exactly once and where it was taken, whatever any
+    /// clock shows: in between the store counts as many as are in flight, and in the end none.
+    #[test]
+    fn no_clock_decides_whether_a_slot_comes_back(max_keys in 0..5_usize, turns in turns()) {
+        let policies = [3, 8, 50].map(|limit| (limit, places(limit)));
+        let of = |limit: u64| &policies.iter().find(|(it, _)| *it == limit).expect("one").1;
+        let clock = Clock::manual(NOW);
+        let (store, names) = (MemoryStore::new(max_keys, clock.clone()), Names::new());
+        let mut running: Vec<(u64, Check<'_>)> = Vec::new();
+        for turn in turns {
+            match turn {
+                Turn::Step { by } => clock.set(Micros(clock.now().0.saturating_add_signed(by))),
+                Turn::End { which } => {
+                    if let Some(which) = which.checked_rem(running.len()) {
+                        let (_, check) = running.swap_remove(which);
+                        store.give_back(&check, check.now);
+                    }
+                }
+                Turn::Hear { key, cost, limit, skew } => {
+                    let heard = names.check(&Ask { policy: of(limit), key, cost });
+                    let told = Micros(clock.now().0.saturating_add_signed(skew));
+                    let mut taken = store.owe_one(heard);
+                    taken.now = told;
+                    running.push((key, taken));
+                }
+                Turn::Alone { key, cost, limit } => {
+                    let mut check = [names.check(&Ask { policy: of(limit), key, cost })];
+                    if store.decide_now(&mut check).admitted {
+                        running.push((key, check[0]));
+                    }
+                }
+            }
+            for key in 0..KEYS {
+                let own = running.iter().filter(|(of, check)| *of == key && !check.shared);
+                let own: u64 = own.map(|(_, check)| check.cost).sum();
+                let bucket = names.check(&Ask { policy: of(50), key, cost: 0 }).bucket;
+                let counted = store.look(bucket).map_or(0, |state| state.rest);
+                prop_assert_eq!(counted, own, "in the bucket of {}", key);
+            }
+        }
+        for (_, check) in running.drain(..) {
+            store.give_back(&check, check.now);
+        }
+        for key in 0..KEYS {
+            let mut check = [names.check(&Ask { policy: of(50), key, cost: 50 })];
+            prop_assert!(store.decide_now(&mut check).admitted, "slots of {} got lost", key);
+            store.give_back(&check[0], check[0].now);
+        }
+    }
+}

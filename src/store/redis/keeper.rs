@@ -238,6 +238,7 @@ impl Keeper {
         let mut batch = Batch::default();
         let charge = Charge::new(BucketId(0), &name, &policy, 1);
         let request = batch.push(std::iter::once(charge));
+        let sent = Instant::now();
         let value = session
             .run(slot(&name), Instant::now() + PATIENCE, |form| {
                 batch.call(&script::DECIDE, form, None, self.shared.asker(KEEPER))
@@ -247,7 +248,7 @@ impl Keeper {
             return Err(Failure::new(Reason::Reply, "the script gave no text"));
         };
         let reply = Reply::parse(&bytes, &batch)?;
-        self.shared.clock.steer(reply.now(), Instant::now());
+        self.shared.clock.steer(reply.now(), sent, Instant::now());
         // Refused or not, it has answered.
         let _ = reply.admitted(request);
         Ok(())

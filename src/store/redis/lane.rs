@@ -116,6 +116,7 @@ impl Lane {
             let number = link.calls.get() + 1;
             link.calls.set(number);
             self.fate = Fate::Unknown(number);
+            let asked = Instant::now();
             let reply = self.ask(&connection, number, call.deadline, &group.batch).await;
             match reply {
                 // What became of it is known as soon as there is another connection, and if it
@@ -132,7 +133,7 @@ impl Lane {
                     group.reply = Some(Err(failure));
                 }
                 Ok(reply) => {
-                    link.shared.clock.steer(reply.now(), clock::look());
+                    link.shared.clock.steer(reply.now(), asked, clock::look());
                     group.reply = Some(Ok(reply));
                 }
             }
@@ -179,12 +180,13 @@ impl Lane {
                 other => Err(Failure::unexpected(&other)),
             }
         };
+        let asked = Instant::now();
         let replies: Vec<Result<Reply, Failure>> = join_all(groups.iter().map(ask)).await;
         for (group, reply) in groups.iter_mut().zip(replies) {
             group.reply = Some(reply);
         }
         if let Some(Some(Ok(reply))) = groups.first().map(|group| &group.reply) {
-            self.link.shared.clock.steer(reply.now(), clock::look());
+            self.link.shared.clock.steer(reply.now(), asked, clock::look());
         }
     }
 
