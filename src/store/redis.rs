@@ -32,6 +32,7 @@ mod outcome;
 mod queue;
 mod refusals;
 pub mod reply;
+mod resync;
 mod rulings;
 pub mod script;
 mod sentinel_watch;
@@ -169,11 +170,11 @@ impl RedisStore {
         };
         for check in checks.iter_mut().filter(taken) {
             let name = names.get(check.name);
-            self.link.holdings.take(check.bucket, name, check.policy, check.cost);
             if alone {
                 // It has been counted here by deciding, and Redis does not know of it.
-                self.link.holdings.doubt(check.bucket, name, check.policy);
+                self.link.holdings.take_alone(check.bucket, name, check.policy, check.cost);
             } else {
+                self.link.holdings.take(check.bucket, name, check.policy, check.cost);
                 check.shared = self.shared.local.owe_one(*check).shared;
             }
         }

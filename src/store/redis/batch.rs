@@ -120,6 +120,11 @@ impl Batch {
         self.requests.len()
     }
 
+    /// The buckets they touch.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = BucketId> {
+        self.keys.iter().map(|key| key.bucket)
+    }
+
     /// How many buckets they touch.
     #[must_use]
     pub fn keys(&self) -> usize {

@@ -1,169 +1,337 @@
-//! The places of `concurrency` limits that one worker's requests hold.
+//! The slots of `concurrency` limits that one worker's requests hold.
 //!
 //! Redis has its own count of them, which may be wrong: a request may have left while it was being
 //! decided, a call may have been given up and run after all, Redis may have lost what it knew. So
 //! what is told to Redis is never a difference but how many there are, and whatever makes that
 //! doubtful only has to say so. What a dead worker held lapses (`lua/concurrency.lua`).
+//!
+//! There are two things to tell: changes, as soon as may be, and that slots are still held, each
+//! bucket at its own time, so that ten thousand of them are a trickle and not a flood. How they are
+//! sent is in [`resync`](super::resync).
+//!
+//! What is kept is bounded: buckets with slots by the requests in flight, buckets without (which
+//! Redis may still have to hear) by `max_keys`. A slot that was taken and given back while Redis was
+//! away leaves nothing.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::time::Duration;
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::adjustment::{Adjustment, Op};
+use super::terms::LEASE;
+use crate::clock;
 use crate::limit::Policy;
 use crate::store::BucketId;
 
-#[derive(Debug, Default)]
-pub(super) struct Holdings {
-    held: RefCell<HashMap<BucketId, Held>>,
-    doubted: Cell<bool>,
-    /// Some of it is being told.
-    telling: Cell<bool>,
-    changed: Notify,
-}
+/// A lease is renewed after this at the latest, and after half of it at the earliest: buckets that
+/// were taken together drift apart.
+const RENEWAL: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 3);
+/// How often it is looked which leases are due.
+pub(super) const SWEEP: Duration = Duration::from_millis(100);
+/// Changes in one chunk: at least as many as one call can take slots, or they would pile up.
+const CHANGES: usize = 512;
+/// Renewals in one chunk. A decision may come right behind them.
+const RENEWALS: usize = 64;
 
-/// What is being told to Redis, until it has been.
 #[derive(Debug)]
-pub(super) struct Telling<'a> {
-    held: Vec<Held>,
-    telling: &'a Cell<bool>,
+pub(super) struct Holdings {
+    table: RefCell<Table>,
+    /// Chunks on their way.
+    telling: Cell<usize>,
+    changed: Notify,
+    /// The first bucket was taken.
+    begun: Notify,
 }
 
-impl Telling<'_> {
-    pub(super) fn held(&self) -> &[Held] {
-        &self.held
-    }
+#[derive(Debug)]
+struct Table {
+    held: HashMap<BucketId, Held>,
+    /// What is to be told, in order. An entry counts if its bucket bears the same number.
+    changes: VecDeque<(u64, BucketId)>,
+    /// How many entries there have ever been, and how many count.
+    entries: u64,
+    pending: usize,
+    /// Leases that are due.
+    renewals: VecDeque<BucketId>,
+    swept: Instant,
+    drift: u32,
+    /// Buckets without a slot, and how many of them are kept.
+    idle: usize,
+    most_idle: usize,
 }
 
-impl Drop for Telling<'_> {
-    fn drop(&mut self) {
-        self.telling.set(false);
-    }
-}
-
-/// The places in one bucket.
-#[derive(Debug, Clone)]
-pub(super) struct Held {
-    pub(super) bucket: BucketId,
-    pub(super) name: Vec<u8>,
-    pub(super) policy: Policy,
+/// One worker's slots in one bucket.
+#[derive(Debug)]
+struct Held {
+    name: Box<[u8]>,
+    policy: Policy,
     count: u64,
-    /// Redis may believe something else.
-    doubted: bool,
+    /// What Redis counts for this worker, if that is certain.
+    told: Option<u64>,
+    /// Its entry in [`Table::changes`], or zero.
+    entry: u64,
+    renew_at: Instant,
 }
 
-impl Held {
-    /// What makes Redis believe it.
+/// Slots as they are told to Redis.
+#[derive(Debug)]
+pub(super) struct Told {
+    bucket: BucketId,
+    pub(super) name: Box<[u8]>,
+    policy: Policy,
+    count: u64,
+}
+
+impl Told {
     pub(super) fn adjustment(&self) -> Adjustment<'_> {
         Adjustment { op: Op::Hold, name: &self.name, policy: &self.policy, cost: self.count }
     }
 }
 
 impl Holdings {
-    /// A request holds places, and Redis knows.
+    /// Keeps at most so many buckets that only Redis knows slots of.
+    pub(super) fn new(most_idle: usize) -> Self {
+        let table = Table {
+            held: HashMap::new(),
+            changes: VecDeque::new(),
+            entries: 0,
+            pending: 0,
+            renewals: VecDeque::new(),
+            swept: clock::recent(),
+            drift: 0,
+            idle: 0,
+            most_idle,
+        };
+        Holdings {
+            table: RefCell::new(table),
+            telling: Cell::new(0),
+            changed: Notify::new(),
+            begun: Notify::new(),
+        }
+    }
+
+    /// A request holds slots that Redis gave it, which has renewed the lease of all in the bucket.
     pub(super) fn take(&self, bucket: BucketId, name: &[u8], policy: &Policy, count: u64) {
-        self.with(bucket, name, policy, |held| held.count += count);
+        let renew_at = self.table.borrow_mut().renewal(clock::recent());
+        self.change(bucket, name, policy, |held| {
+            held.count += count;
+            held.told = held.told.map(|told| told + count);
+            held.renew_at = renew_at;
+        });
+    }
+
+    /// A request holds slots that Redis does not know of.
+    pub(super) fn take_alone(&self, bucket: BucketId, name: &[u8], policy: &Policy, count: u64) {
+        self.change(bucket, name, policy, |held| held.count += count);
     }
 
     /// A request has ended.
     pub(super) fn give_back(&self, bucket: BucketId, name: &[u8], policy: &Policy, count: u64) {
-        self.with(bucket, name, policy, |held| {
-            held.count = held.count.saturating_sub(count);
-            held.doubted = true;
-        });
-        self.say_so();
+        self.change(bucket, name, policy, |held| held.count = held.count.saturating_sub(count));
     }
 
     /// Redis may have another count of this bucket.
     pub(super) fn doubt(&self, bucket: BucketId, name: &[u8], policy: &Policy) {
-        self.with(bucket, name, policy, |held| held.doubted = true);
-        self.say_so();
+        self.change(bucket, name, policy, |held| held.told = None);
     }
 
-    /// Redis may have other counts of all of them, or none: or is to hear that all still hold.
+    /// Redis may have other counts of all of them, or none.
     pub(super) fn doubt_all(&self) {
-        let mut held = self.held.borrow_mut();
-        if !held.is_empty() {
-            held.values_mut().for_each(|it| it.doubted = true);
-            self.say_so();
+        let table = &mut *self.table.borrow_mut();
+        for (bucket, held) in &mut table.held {
+            held.told = None;
+            if held.entry == 0 {
+                table.entries += 1;
+                held.entry = table.entries;
+                table.changes.push_back((held.entry, *bucket));
+                table.pending += 1;
+            }
         }
+        self.changed.notify_one();
     }
 
-    pub(super) fn is_doubted(&self) -> bool {
-        self.doubted.get()
+    pub(super) fn is_empty(&self) -> bool {
+        self.table.borrow().held.is_empty()
     }
 
     /// Whether Redis knows of all that is held, and of no more.
     pub(super) fn is_settled(&self) -> bool {
-        !self.doubted.get() && !self.telling.get()
+        self.table.borrow().pending == 0 && self.telling.get() == 0
     }
 
-    /// Resolves when there is something to tell.
-    pub(super) async fn changed(&self) {
-        while !self.doubted.get() {
+    /// Whether there is something to tell and nothing on its way.
+    pub(super) fn is_due(&self) -> bool {
+        let table = self.table.borrow();
+        self.telling.get() == 0 && (table.pending > 0 || !table.renewals.is_empty())
+    }
+
+    /// Resolves when there is something to tell and nothing on its way.
+    pub(super) async fn due(&self) {
+        while !self.is_due() {
             self.changed.notified().await;
         }
     }
 
-    /// What is to be told. Buckets without a place are forgotten with it.
-    pub(super) fn take_doubted(&self) -> Telling<'_> {
-        self.doubted.set(false);
-        self.telling.set(true);
-        let mut held = self.held.borrow_mut();
-        let doubted: Vec<_> = held.values().filter(|it| it.doubted).cloned().collect();
-        held.retain(|_, it| {
-            it.doubted = false;
-            it.count > 0
-        });
-        Telling { held: doubted, telling: &self.telling }
+    /// Resolves when there is something that could be due one day.
+    pub(super) async fn any(&self) {
+        while self.is_empty() {
+            self.begun.notified().await;
+        }
     }
 
-    fn with(&self, bucket: BucketId, name: &[u8], policy: &Policy, change: impl FnOnce(&mut Held)) {
-        let mut held = self.held.borrow_mut();
-        let held = held.entry(bucket).or_insert_with(|| Held {
-            bucket,
-            name: name.to_vec(),
-            policy: *policy,
-            count: 0,
-            doubted: false,
-        });
+    /// Looks which leases are due.
+    pub(super) fn sweep(&self, now: Instant) {
+        let table = &mut *self.table.borrow_mut();
+        if now < table.swept + SWEEP || !table.renewals.is_empty() {
+            return;
+        }
+        table.swept = now;
+        let due = |held: &Held| held.count > 0 && held.entry == 0 && held.renew_at <= now;
+        let due = table.held.iter().filter(|(_, held)| due(held)).map(|(bucket, _)| *bucket);
+        table.renewals.extend(due);
+        self.changed.notify_one();
+    }
+
+    /// What is to be told next: first of those buckets that are asked for right behind it, then
+    /// of others, unless something is on its way already. From here on Redis counts as knowing it.
+    pub(super) fn take_chunk(
+        &self,
+        now: Instant,
+        asked: impl Iterator<Item = BucketId>,
+    ) -> Vec<Told> {
+        let table = &mut *self.table.borrow_mut();
+        let mut chunk = Vec::new();
+        if table.pending > 0 {
+            chunk.extend(asked.filter_map(|bucket| table.tell_change(bucket, now)));
+        }
+        if self.telling.get() == 0 {
+            while chunk.len() < CHANGES
+                && let Some((entry, bucket)) = table.changes.pop_front()
+            {
+                if table.held.get(&bucket).is_some_and(|held| held.entry == entry) {
+                    chunk.extend(table.tell_change(bucket, now));
+                }
+            }
+            let most = chunk.len() + RENEWALS;
+            while chunk.len() < most
+                && let Some(bucket) = table.renewals.pop_front()
+            {
+                chunk.extend(table.tell(bucket, now));
+            }
+        }
+        if !chunk.is_empty() {
+            self.telling.update(|telling| telling + 1);
+        }
+        chunk
+    }
+
+    /// What has become of a chunk: whether Redis has surely heard it.
+    pub(super) fn told(&self, chunk: &[Told], heard: bool) {
+        self.telling.update(|telling| telling - 1);
+        if !heard {
+            for it in chunk {
+                self.doubt(it.bucket, &it.name, &it.policy);
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    fn change(
+        &self,
+        bucket: BucketId,
+        name: &[u8],
+        policy: &Policy,
+        change: impl FnOnce(&mut Held),
+    ) {
+        let table = &mut *self.table.borrow_mut();
+        let held = match table.held.entry(bucket) {
+            Entry::Occupied(it) => it.into_mut(),
+            Entry::Vacant(it) => {
+                self.begun.notify_one();
+                table.idle += 1;
+                it.insert(Held {
+                    name: name.into(),
+                    policy: *policy,
+                    count: 0,
+                    told: Some(0),
+                    entry: 0,
+                    renew_at: clock::recent(),
+                })
+            }
+        };
+        let was_idle = held.count == 0;
         held.policy = *policy;
         change(held);
+        let is_idle = held.count == 0;
+        table.idle = table.idle + usize::from(is_idle) - usize::from(was_idle);
+        if held.told != Some(held.count) && held.entry == 0 {
+            table.entries += 1;
+            held.entry = table.entries;
+            table.changes.push_back((held.entry, bucket));
+            table.pending += 1;
+        }
+        // What there is no room for lapses in Redis, sooner than anybody could be told.
+        if is_idle && (held.told == Some(0) || table.idle > table.most_idle) {
+            table.forget(bucket);
+        }
+        if table.pending > 0 {
+            self.changed.notify_one();
+        }
+    }
+}
+
+impl Table {
+    /// When a lease is to be renewed that was given now. Steps of the golden ratio spread evenly, be
+    /// they few or many.
+    fn renewal(&mut self, now: Instant) -> Instant {
+        self.drift = self.drift.wrapping_add(0x9e37_79b9);
+        now + RENEWAL - (RENEWAL / 2).mul_f64(f64::from(self.drift) / f64::from(u32::MAX))
     }
 
-    fn say_so(&self) {
-        self.doubted.set(true);
-        self.changed.notify_one();
+    /// Tells of a bucket, if it has changed.
+    fn tell_change(&mut self, bucket: BucketId, now: Instant) -> Option<Told> {
+        if self.held.get(&bucket)?.entry == 0 {
+            return None;
+        }
+        self.tell(bucket, now)
+    }
+
+    fn tell(&mut self, bucket: BucketId, now: Instant) -> Option<Told> {
+        let renew_at = self.renewal(now);
+        let held = self.held.get_mut(&bucket)?;
+        if held.entry != 0 {
+            held.entry = 0;
+            self.pending -= 1;
+        }
+        held.told = Some(held.count);
+        held.renew_at = renew_at;
+        let Held { ref name, policy, count, .. } = *held;
+        let told = Told { bucket, name: name.clone(), policy, count };
+        if count == 0 {
+            self.forget(bucket);
+        }
+        Some(told)
+    }
+
+    /// Drops a bucket without a slot.
+    fn forget(&mut self, bucket: BucketId) {
+        let Some(held) = self.held.remove(&bucket) else { return };
+        self.idle -= 1;
+        if held.entry != 0 {
+            self.pending -= 1;
+        }
+        // Its entry stays until its turn comes; while Redis is away that is never.
+        if self.changes.len() > 2 * self.pending + CHANGES {
+            let held = &self.held;
+            self.changes.retain(|(entry, it)| held.get(it).is_some_and(|it| it.entry == *entry));
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limit::concurrency::Concurrency;
-
-    fn told(holdings: &Holdings) -> Vec<(u128, u64)> {
-        let mut told: Vec<_> =
-            holdings.take_doubted().held().iter().map(|it| (it.bucket.0, it.count)).collect();
-        told.sort_unstable();
-        told
-    }
-
-    #[test]
-    fn what_is_doubted_is_told_once_as_it_is() {
-        let policy = Policy::Concurrency(Concurrency::new(5).expect("a limit"));
-        let holdings = Holdings::default();
-        for bucket in [1, 2] {
-            holdings.take(BucketId(bucket), b"name", &policy, 2);
-        }
-        assert!(!holdings.is_doubted(), "Redis knows");
-        holdings.give_back(BucketId(1), b"name", &policy, 1);
-        holdings.doubt(BucketId(3), b"name", &policy);
-        assert!(holdings.is_doubted());
-        assert_eq!(told(&holdings), [(1, 1), (3, 0)]);
-        assert_eq!(told(&holdings), []);
-        holdings.doubt_all();
-        assert_eq!(told(&holdings), [(1, 1), (2, 2)], "the third holds nothing");
-    }
-}
+mod tests;

@@ -1,30 +1,28 @@
-//! The lane on which a worker's calls go out, one after another.
+//! The lane on which a worker's calls go out, one after another, and between two of them what it
+//! has to tell of slots.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
-use tokio::time::{Instant, interval, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
 use super::batch::{Batch, Fence};
 use super::failure::{Failure, Reason};
+use super::holdings::SWEEP;
 use super::link::Link;
 use super::nodes::Nodes;
 use super::queue::{Call, Done, Fate, Group};
 use super::reply::{self, Reply};
 use super::script::{self, Form};
 use super::session::{Session, is_unknown_script, send};
-use super::terms::LEASE;
 use crate::clock;
 
 /// So many failures in a row, none of which says that Redis is gone, open the breaker all the
 /// same.
 const STRIKES: u32 = 3;
-
-/// How long after one that was not heard it is said again.
-const SAY_AGAIN: Duration = Duration::from_millis(100);
 
 /// How long a reply that missed its deadline is still waited for. Nobody waits with it.
 const LATE: Duration = Duration::from_secs(10);
@@ -35,36 +33,36 @@ pub(super) struct Lane {
     strikes: u32,
     /// What is known of the call that is being sent.
     fate: Fate,
+    /// The call before it. Whoever has heard what it got has let go of it.
+    last: Weak<Call>,
 }
 
 impl Lane {
     /// Starts to send what is queued, on the runtime of the current thread.
     pub(super) fn start(link: Rc<Link>) {
-        tokio::task::spawn_local(Lane { link, strikes: 0, fate: Fate::NotRun }.drive());
+        tokio::task::spawn_local(
+            Lane { link, strikes: 0, fate: Fate::NotRun, last: Weak::new() }.drive(),
+        );
     }
 
     async fn drive(mut self) {
         let link = self.link.clone();
-        let mut renewal = interval(LEASE / 3);
-        let mut next_word = Instant::now();
+        let mut sweep = interval(SWEEP);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let restating = async {
-                link.has_to_restate().await;
-                sleep_until(next_word).await;
+            let sweeping = async {
+                link.holdings.any().await;
+                sweep.tick().await;
             };
             let call = tokio::select! {
                 biased;
                 call = link.queue.next() => call,
-                () = restating => {
-                    // Calls that come meanwhile wait for it, and for no longer than they may.
-                    if let Err(failure) = link.restate(Instant::now() + link.shared.timeout).await {
-                        next_word = Instant::now() + SAY_AGAIN;
-                        self.strike(&failure);
-                    }
+                () = link.has_to_resync() => {
+                    self.resync().await;
                     continue;
                 }
-                _ = renewal.tick() => {
-                    link.holdings.doubt_all();
+                () = sweeping => {
+                    link.holdings.sweep(clock::look());
                     continue;
                 }
             };
@@ -79,7 +77,40 @@ impl Lane {
             for it in call.abandoned() {
                 link.holdings.doubt(it.bucket, &it.name, &it.policy);
             }
+            self.last = Rc::downgrade(&call);
         }
+    }
+
+    /// Tells Redis of slots while there is no call to send.
+    async fn resync(&self) {
+        tokio::task::yield_now().await;
+        if self.last.strong_count() == 0
+            && let Some(session) = self.link.connected().await
+        {
+            self.link.resync(&session, std::iter::empty()).await;
+        }
+    }
+
+    /// Tells Redis of slots before a call, which asks for some of them.
+    async fn resync_before(
+        &self,
+        session: &Session,
+        groups: &[Group],
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        let link = &self.link;
+        if link.holdings.is_empty() && link.holdings.is_settled() {
+            return Ok(());
+        }
+        link.holdings.sweep(clock::recent());
+        let slots = groups.iter().map(|group| group.slot);
+        link.resynced(slots.clone(), deadline).await?;
+        // Requests of the call before may not have run yet, and counted what they hold.
+        tokio::task::yield_now().await;
+        if self.last.strong_count() == 0 {
+            link.resync(session, groups.iter().flat_map(|group| group.batch.buckets())).await;
+        }
+        link.resynced(slots, deadline).await
     }
 
     /// Fills in the reply of each group, or why there is none.
@@ -95,9 +126,8 @@ impl Lane {
             if Instant::now() >= call.deadline {
                 return fill(groups, &Failure::not_asked());
             }
-            if let Err(failure) = link.restate(call.deadline).await {
-                self.strike(&failure);
-                return fill(groups, &Failure::not_asked());
+            if let Err(failure) = self.resync_before(&session, groups, call.deadline).await {
+                return fill(groups, &failure);
             }
             if let Fate::Unknown(number) = self.fate
                 && link.verdicts.borrow().was_told(number)
@@ -211,14 +241,6 @@ impl Lane {
         match last {
             Some(failure) => self.blame(failure),
             None => self.strikes = 0,
-        }
-    }
-
-    /// A word that Redis has not heard.
-    fn strike(&mut self, failure: &Failure) {
-        if failure.reason != Reason::NotAsked {
-            self.link.shared.health.count(failure);
-            self.blame(failure);
         }
     }
 

@@ -15,8 +15,9 @@ use super::backoff::Backoff;
 use super::batch::Fence;
 use super::dialer::CONNECT_TIMEOUT;
 use super::failure::{Failure, Reason};
-use super::holdings::{Held, Holdings};
+use super::holdings::Holdings;
 use super::queue::Queue;
+use super::resync::Resync;
 use super::script;
 use super::session::Session;
 use super::slot::slot;
@@ -26,9 +27,6 @@ use crate::limit::Policy;
 
 /// How long an adjustment may take. Nobody waits for it.
 const ADJUST_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Buckets whose places are told in one call.
-const RESTATED: usize = 200;
 
 #[derive(Debug)]
 pub(super) struct Link {
@@ -46,6 +44,7 @@ pub(super) struct Link {
     pub(super) verdicts: RefCell<Verdicts>,
     /// The places that requests of this worker hold.
     pub(super) holdings: Holdings,
+    pub(super) resync: Resync,
 }
 
 impl Link {
@@ -53,6 +52,7 @@ impl Link {
     pub(super) fn start(shared: Arc<Shared>, worker: usize) -> Rc<Self> {
         let queue = Queue::new(shared.timeout, shared.is_cluster());
         let fence = shared.name(&format!("fence:{}:{worker}", shared.node));
+        let holdings = Holdings::new(shared.keys_per_worker);
         let link = Rc::new(Link {
             shared,
             worker,
@@ -63,7 +63,8 @@ impl Link {
             fence,
             calls: Cell::new(0),
             verdicts: RefCell::default(),
-            holdings: Holdings::default(),
+            holdings,
+            resync: Resync::new(),
         });
         tokio::task::spawn_local(link.clone().stay_connected());
         link
@@ -80,7 +81,7 @@ impl Link {
                 Ok(live) => {
                     backoff.reset();
                     // What Redis knows of places may be out of date, or lost.
-                    self.holdings.doubt_all();
+                    self.resync_all();
                     self.recent.replace(Some(live.clone()));
                     self.live.send_replace(Some(live));
                     health.link_is_up(self.worker, seen);
@@ -168,51 +169,11 @@ impl Link {
         self.shared.asker(self.worker)
     }
 
-    /// Resolves when there is something to tell of places, and somebody to tell it to.
-    pub(super) async fn has_to_restate(&self) {
-        self.holdings.changed().await;
+    /// Resolves when there is a connection, whether the breaker is closed or not.
+    pub(super) async fn connected(&self) -> Option<Session> {
         let mut live = self.live.subscribe();
         // The sender is this link's own, and lives as long as it does.
-        let _ = live.wait_for(Option::is_some).await;
-    }
-
-    /// Tells Redis which places this worker holds, where that may not be what it knows. Between
-    /// two calls nothing is on its way that could take or give back others; only requests whose
-    /// decision has just come have to run first, and count what they hold.
-    ///
-    /// # Errors
-    /// If Redis has not heard all of it.
-    pub(super) async fn restate(&self, deadline: Instant) -> Result<(), Failure> {
-        if !self.holdings.is_doubted() {
-            return Ok(());
-        }
-        tokio::task::yield_now().await;
-        let Some(session) = self.live.borrow().clone() else { return Err(Failure::not_asked()) };
-        let telling = self.holdings.take_doubted();
-        let held = telling.held();
-        let cluster = session.is_cluster();
-        let place = |it: &Held| if cluster { slot(&it.name) } else { 0 };
-        let mut slots: Vec<u16> = held.iter().map(place).collect();
-        slots.sort_unstable();
-        slots.dedup();
-        let mut heard = Ok(());
-        for slot in slots {
-            let here: Vec<&Held> = held.iter().filter(|it| place(it) == slot).collect();
-            for some in here.chunks(RESTATED) {
-                let adjustments: Vec<_> = some.iter().map(|it| it.adjustment()).collect();
-                let told = adjust(&session, slot, &adjustments, None, self.asker(), deadline);
-                let told = timeout_at(deadline, told).await.unwrap_or(Err(Failure::timeout()));
-                if let Err(failure) = told {
-                    some.iter().for_each(|it| self.holdings.doubt(it.bucket, &it.name, &it.policy));
-                    // Without traffic nobody else finds out, and Redis may have lost all it knew.
-                    if failure.reason == Reason::Connection {
-                        self.lose();
-                    }
-                    heard = Err(failure);
-                }
-            }
-        }
-        heard
+        live.wait_for(Option::is_some).await.ok().and_then(|live| live.clone())
     }
 
     /// Charges costs to one slot, whether they pass or not, and waits until that is done.

@@ -27,6 +27,8 @@ pub struct Shared {
     pub(super) dialer: Arc<Dialer>,
     pub(super) prefix: String,
     pub(super) timeout: Duration,
+    /// What one worker may keep of what is bounded by `max_keys`.
+    pub(super) keys_per_worker: usize,
     pub(super) health: Health,
     /// What is known of the buckets in Redis, and what stands in for them.
     pub(super) local: MemoryStore,
@@ -66,6 +68,7 @@ impl Shared {
         Shared {
             prefix: settings.prefix.clone(),
             timeout: settings.timeout,
+            keys_per_worker: max_keys.div_ceil(workers.max(1)),
             health: Health::new(workers, place, metrics.clone(), audit),
             local: MemoryStore::new(max_keys, clock.clone()),
             clock,
