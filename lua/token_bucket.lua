@@ -6,9 +6,10 @@
 -- the pair (ends - now, rest). Of two pairs the one with more whole µs is longer; of equals, the
 -- one with the smaller rest.
 --
--- terms: {1, cost, its rest, empty, its rest, deepest, its rest, late}: the times in which the cost,
+-- terms: {1, cost, its rest, empty, its rest, deepest, its rest, grace}: the times in which the cost,
 -- all tokens, and all that may be owed refill; and for how many µs what has refilled is not lost to
--- a full bucket, for one who comes late: of a bucket that is absent nobody knows since when it is
+-- a full bucket, for one who comes late: at most the time of one token, see the Rust. Of a bucket
+-- that is absent nobody knows since when it is full
 -- text: "ends rest"
 
 local UNIT = 4294967296
@@ -43,7 +44,7 @@ local function owed_and_cost(terms, state)
   return span, rest
 end
 
--- A full bucket once the cost is charged, full since `late` µs ago at the most. It may end before
+-- A full bucket once the cost is charged, full since `grace` µs ago at the most. It may end before
 -- now, and says since when it is full.
 local function charged_late(terms, state)
   local full, part = now - terms[8], 0

@@ -32,7 +32,8 @@ pub struct Check<'a> {
     /// What the bucket is called where many gateways share it; empty where none do.
     pub name: Name,
     pub cost: u64,
-    /// How many microseconds ago the cost could have passed: see [`Policy::evaluate_late`].
+    /// How many microseconds ago the cost could have passed: see [`Policy::evaluate_late`], which
+    /// counts one unit's worth of it at the most.
     pub late: u64,
     /// False: it is only asked whether the cost would pass.
     pub spends: bool,

@@ -97,7 +97,7 @@ impl Policy {
 
     /// Decides a cost that could have passed so many microseconds ago, and was not asked for then
     /// because nobody can wake up at an exact instant. Callers who wait until the promised instant
-    /// are not to lose what refills while they wake up.
+    /// are not to lose what refills while they wake up, up to [one unit](TokenBucket::grace).
     #[must_use]
     #[inline]
     pub fn evaluate_late(&self, state: State, now: Micros, cost: u64, late: u64) -> Verdict {

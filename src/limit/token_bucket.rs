@@ -133,10 +133,22 @@ impl TokenBucket {
         self.evaluate_late(state, now, cost, 0)
     }
 
+    /// How much of a caller's lateness counts, in microseconds: at most what one token takes to
+    /// refill, however long it says it has waited.
+    ///
+    /// A charge counts from an instant that lies at most this much before the one at which it is
+    /// made, and the arrival time only grows. So from the first charge of an interval of length `t`
+    /// to its last, the arrival time grows by no more than `empty + t` and one token: no interval
+    /// holds more than `burst + rate × t + 1`, whoever asks and whatever stood still.
+    #[must_use]
+    pub fn grace(&self, late: u64) -> u64 {
+        late.min(u64::try_from(self.token >> FRACTION_BITS).unwrap_or(u64::MAX))
+    }
+
     /// Decides a cost that could have passed as early as `late` microseconds ago, had it been asked
-    /// for then: what has refilled since is not lost to a bucket that ran full. Its state may then
-    /// end before `now`, and says since when it is full. Of a bucket that is absent nobody knows
-    /// that: nothing is counted for it.
+    /// for then: what has refilled since is not lost to a bucket that ran full, as far as there is
+    /// [grace](Self::grace). Its state may then end before `now`, and says since when it is full. Of
+    /// a bucket that is absent nobody knows that: nothing is counted for it.
     #[must_use]
     pub fn evaluate_late(&self, state: State, now: Micros, cost: u64, late: u64) -> Verdict {
         if cost > self.burst {
@@ -148,8 +160,9 @@ impl TokenBucket {
         if owed == 0 {
             return Verdict::Admit(state);
         }
-        if late > 0 && owed == cost && state != State::default() {
-            return Verdict::Admit(charged_late(state, now, cost, late));
+        let grace = self.grace(late);
+        if grace > 0 && owed == cost && state != State::default() {
+            return Verdict::Admit(charged_late(state, now, cost, grace));
         }
         if owed <= self.empty {
             Verdict::Admit(owing(owed, now))
@@ -217,9 +230,9 @@ fn owed(state: State, now: Micros) -> u128 {
     }
 }
 
-/// A full bucket once a cost is charged, full since `late` microseconds ago at the most.
-fn charged_late(state: State, now: Micros, cost: u128, late: u64) -> State {
-    let earliest = Micros(now.0.saturating_sub(late));
+/// A full bucket once a cost is charged, full since `grace` microseconds ago at the most.
+fn charged_late(state: State, now: Micros, cost: u128, grace: u64) -> State {
+    let earliest = Micros(now.0.saturating_sub(grace));
     if state.until <= earliest {
         return owing(cost, earliest);
     }

@@ -11,7 +11,7 @@ use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate, Retry};
 
-use crate::decider::{Ask, Decider, Engine, on_every_engine};
+use crate::decider::{Ask, Decider, Engine, Manner, on_every_engine};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,6 +55,9 @@ struct Step {
     at: u64,
     #[serde(default = "one")]
     cost: u64,
+    /// For so long it says that it could have passed.
+    #[serde(default)]
+    late: u64,
     /// Nothing is asked: so much is charged in any case.
     owe: Option<u64>,
     expect: Option<Expect>,
@@ -112,7 +115,9 @@ impl Vector {
                 assert_eq!((None, Some(left)), (step.expect, step.left), "{place}");
                 continue;
             }
-            let answer = decider.ask(now, &policy, step.cost);
+            let ask = Ask { policy: &policy, key: 0, cost: step.cost };
+            let manner = Manner { late: step.late, ..Manner::default() };
+            let answer = decider.decide_as(now, &[(ask, manner)]).answers[0];
             let (seen, retry) = match answer.refused {
                 None => (Expect::Pass, None),
                 Some(Retry::At(at)) => (Expect::Wait, Some(at.0 - self.start)),

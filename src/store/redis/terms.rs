@@ -59,9 +59,13 @@ impl Terms {
         Self { policy: *policy, cost, late: 0, spends: true, enforced: true }.bounded()
     }
 
-    /// With a cost that Lua can count with.
+    /// With a cost that Lua can count with, and no more lateness than counts.
     pub(super) fn bounded(self) -> Self {
-        Self { cost: self.policy.bounded(self.cost), ..self }
+        let late = match &self.policy {
+            Policy::TokenBucket(it) => it.grace(self.late),
+            _ => 0,
+        };
+        Self { cost: self.policy.bounded(self.cost), late, ..self }
     }
 
     pub(super) fn write(&self, out: &mut Vec<u8>, asker: Asker) {
@@ -71,10 +75,8 @@ impl Terms {
             Policy::TokenBucket(it) | Policy::LeakyBucket(it) => {
                 let [cost, empty, deepest] = it.spans(self.cost);
                 let spans = [cost.0, cost.1, empty.0, empty.1, deepest.0, deepest.1];
-                let late =
-                    if matches!(self.policy, Policy::TokenBucket(_)) { self.late } else { 0 };
                 let [a, b, c, d, e, f] = spans;
-                write_all(out, &[1 + meant, a, b, c, d, e, f, late]);
+                write_all(out, &[1 + meant, a, b, c, d, e, f, self.late]);
             }
             Policy::SlidingWindow(it) => {
                 let (count, period) = (it.rate().count(), it.rate().period_us());
