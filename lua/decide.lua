@@ -2,11 +2,13 @@
 -- charged in all its buckets, or in none.
 --
 -- KEYS     the buckets of all requests, without doubles, and the caller's fence if it has one
--- ARGV[1]  msgpack [terms, requests, call]
+-- ARGV[1]  msgpack [terms, requests, call, deadline]
 --            terms     an array for each distinct pair of policy and cost: see the algorithms
 --            requests  for each a flat array [key, terms, key, terms, ...]: places in KEYS and in
 --                      terms, counted from 1; no key comes twice in a request
---            call      the number of this call, if the caller has a fence: see fence.lua
+--            call      the number of this call, if the caller has a fence: see fence.lua; else 0
+--            deadline  the instant, in µs, after which the caller waits no more: then nothing is
+--                      decided, and the reply is [now]
 -- reply    msgpack [now, verdict, state..., verdict, state..., ...]: for each request 1 if it was
 --          admitted, else 0, and on top of it 2, 4, 8, ... if the first, second, third, ... of its
 --          checks only watches and would have refused; then the state of each check, charged if it
@@ -26,9 +28,12 @@
 local TOLD_APART = 50
 
 local asked = cmsgpack.unpack(ARGV[1])
+if asked[4] and now > asked[4] then
+  return cmsgpack.pack({ now })
+end
 local terms, requests = asked[1], asked[2]
 local texts = read(KEYS)
-local call, buckets = asked[3], #KEYS
+local call, buckets = asked[3] and asked[3] > 0 and asked[3], #KEYS
 local fence, past
 if call then
   fence, past = string.match((texts[buckets] or '') .. ' ', '^(%d+)( .*)$')
@@ -98,8 +103,9 @@ for key = 1, buckets do
 end
 if call and wrote then
   local number = string.format('%.0f', call)
-  local entries = { number, number .. ':' .. table.concat(verdicts) }
-  for entry in string.gmatch(past, '%d+:[01]+') do
+  local entry_of_this = string.format('%s:%s:%.0f', number, table.concat(verdicts), now)
+  local entries = { number, entry_of_this }
+  for entry in string.gmatch(past, '%d+:[01]+:%d+') do
     if #entries <= REMEMBERED then
       entries[#entries + 1] = entry
     end

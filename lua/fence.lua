@@ -2,8 +2,9 @@
 -- others never are from now on.
 --
 -- A caller numbers its calls, and sends one after the other. Its fence is a text such as
--- "17 16:1101 15:1": calls up to 17 are turned away; 16 and 15 are the last that have charged
--- anything, and of the four requests of 16 all but the third were admitted. Raising the first
+-- "17 16:1101:1794814088523726 15:1:1794814088520012": calls up to 17 are turned away; 16 and 15
+-- are the last that have charged anything, each at its instant in µs, and of the four requests of
+-- 16 all but the third were admitted. Raising the first
 -- number turns away calls that may still be on their way. The rest stays, so that the question can
 -- be asked again if this reply gets lost in turn.
 --

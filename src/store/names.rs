@@ -12,7 +12,7 @@ pub struct Name {
     end: u32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Names(SmallVec<[u8; 256]>);
 
 impl Names {

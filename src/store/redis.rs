@@ -30,6 +30,7 @@ pub mod name;
 mod nodes;
 mod outcome;
 mod queue;
+mod refunds;
 mod refusals;
 pub mod reply;
 mod resync;
@@ -37,6 +38,7 @@ mod rulings;
 pub mod script;
 mod sentinel_watch;
 mod sentinels;
+mod server_clock;
 mod session;
 mod shared;
 mod slot;
@@ -44,7 +46,6 @@ mod stand_in;
 pub mod terms;
 mod verdicts;
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -56,21 +57,18 @@ use self::adjustment::{Adjustment, Op};
 use self::failure::{Failure, Reason};
 use self::lane::Lane;
 use self::link::Link;
-use self::queue::{Abandoned, Fate, Ticket};
-use self::refusals::Refusals;
+use self::queue::{Abandoned, Ticket};
 pub use self::shared::Shared;
 use self::slot::slot;
-use self::stand_in::Note;
-use super::{Check, Decision, Lasting, Names, Store, StoreError};
+use super::{BucketId, Check, Decision, Lasting, Name, Names, Store, StoreError};
 use crate::clock::{self};
-use crate::limit::Verdict;
+use crate::limit::{Policy, Verdict};
 
 /// One worker's hold on the store.
 #[derive(Debug)]
 pub struct RedisStore {
     shared: Arc<Shared>,
     link: Rc<Link>,
-    refusals: RefCell<Refusals>,
 }
 
 impl RedisStore {
@@ -80,13 +78,13 @@ impl RedisStore {
         let worker = shared.next_worker.fetch_add(1, Ordering::Relaxed);
         let link = Link::start(shared.clone(), worker);
         Lane::start(link.clone());
-        RedisStore { shared, link, refusals: RefCell::default() }
+        RedisStore { shared, link }
     }
 
     /// Refuses a request that Redis is sure to refuse. The other limits are told as they were
     /// last heard of.
     fn refuse(&self, checks: &mut [Check<'_>]) -> Option<Decision> {
-        let mut refusals = self.refusals.borrow_mut();
+        let mut refusals = self.link.refusals.borrow_mut();
         if refusals.is_empty() {
             return None;
         }
@@ -126,7 +124,7 @@ impl RedisStore {
         // One that has waited may have been asked before, when nobody could tell.
         checks.iter_mut().for_each(|check| check.decided = true);
         if self.shared.health.is_open() {
-            self.refusals.borrow_mut().clear();
+            self.link.refusals.borrow_mut().clear();
             if let Some(decided) = stand_in::decide_while_open(&self.shared, checks, names) {
                 return decided;
             }
@@ -141,23 +139,7 @@ impl RedisStore {
             None => return Err(StoreError::Unavailable),
         };
         let Some(ticket) = on_its_way.ticket.take() else { return Err(StoreError::Unavailable) };
-        let checks = &mut *on_its_way.checks;
-        let decided = match self.read(&ticket, done, checks, names) {
-            Ok(decision) => Ok(decision),
-            Err(notes) => {
-                // Whatever Redis has been told of its places meanwhile did not have this one in it.
-                doubt(&self.link, checks, names);
-                if done.fate != Fate::Sent && notes.contains(&Note::Charged) {
-                    Ok(self.admit_unheard(checks))
-                } else {
-                    let decided = stand_in::decide_after_all(&self.shared, checks, names, &notes);
-                    if done.fate == Fate::Sent && !decided.as_ref().is_ok_and(|it| it.admitted) {
-                        self.give_back(&ticket, checks, names);
-                    }
-                    decided
-                }
-            }
-        };
+        let decided = self.link.conclude(&ticket, done, on_its_way.checks, names);
         drop(on_its_way);
         self.link.queue.recycle(ticket);
         decided
@@ -187,9 +169,10 @@ fn owed(charge: &Lasting) -> Adjustment<'_> {
 }
 
 /// What a request asks for whose decision is on its way. If it leaves before that has come, Redis may
-/// give it places all the same: they are told again once that is over.
+/// give it places all the same: they are told again once that is over. And what one slot takes
+/// while another refuses is given back, whatever became of the client.
 struct OnItsWay<'a, 'c> {
-    link: &'a Link,
+    link: &'a Rc<Link>,
     ticket: Option<Ticket>,
     checks: &'a mut [Check<'c>],
     names: &'a Names,
@@ -197,7 +180,7 @@ struct OnItsWay<'a, 'c> {
 
 impl Drop for OnItsWay<'_, '_> {
     fn drop(&mut self) {
-        let Some(ticket) = &self.ticket else { return };
+        let Some(ticket) = self.ticket.take() else { return };
         let places = held(self.checks).map(|check| Abandoned {
             bucket: check.bucket,
             name: self.names.get(check.name).to_vec(),
@@ -208,6 +191,37 @@ impl Drop for OnItsWay<'_, '_> {
                 self.link.holdings.doubt(it.bucket, &it.name, &it.policy);
             }
         }
+        let (link, names) = (self.link.clone(), self.names.clone());
+        let left: Vec<Left> = self.checks.iter().map(Left::of).collect();
+        tokio::task::spawn_local(async move {
+            let done = ticket.wait().await;
+            let mut checks: Vec<Check<'_>> = left.iter().map(Left::check).collect();
+            link.conclude_abandoned(&ticket, done, &mut checks, &names);
+            link.queue.recycle(ticket);
+        });
+    }
+}
+
+/// A check whose request has left.
+struct Left {
+    policy: Policy,
+    limit: u64,
+    bucket: BucketId,
+    name: Name,
+    cost: u64,
+    spends: bool,
+    enforced: bool,
+}
+
+impl Left {
+    fn of(check: &Check<'_>) -> Self {
+        let Check { policy, limit, bucket, name, cost, spends, enforced, .. } = *check;
+        Left { policy: *policy, limit, bucket, name, cost, spends, enforced }
+    }
+
+    fn check(&self) -> Check<'_> {
+        let Left { ref policy, limit, bucket, name, cost, spends, enforced } = *self;
+        Check { name, spends, enforced, ..Check::new(policy, limit, bucket, cost) }
     }
 }
 
@@ -216,10 +230,12 @@ fn held<'a, 'c>(checks: &'a [Check<'c>]) -> impl Iterator<Item = &'a Check<'c>> 
     checks.iter().filter(|check| check.policy.is_held() && check.spends)
 }
 
-/// Redis may have other counts of these places than are held.
-fn doubt(link: &Link, checks: &[Check<'_>], names: &Names) {
-    for check in held(checks) {
-        link.holdings.doubt(check.bucket, names.get(check.name), check.policy);
+impl Link {
+    /// Redis may have other counts of these places than are held.
+    fn doubt(&self, checks: &[Check<'_>], names: &Names) {
+        for check in held(checks) {
+            self.holdings.doubt(check.bucket, names.get(check.name), check.policy);
+        }
     }
 }
 

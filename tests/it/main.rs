@@ -76,6 +76,7 @@ mod snapshot;
 
 // Many gateways that share one store.
 mod redis;
+mod redis_charges;
 mod redis_cluster;
 mod redis_connect;
 mod redis_failover;

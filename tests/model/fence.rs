@@ -131,9 +131,9 @@ fn a_call_that_charged_nothing_leaves_no_fence() {
     assert_eq!(caller.call(1, &[4, 5]), Ok(vec![false, false]));
     assert_eq!(caller.fence(), None);
     assert_eq!(caller.call(2, &[4, 3]), Ok(vec![false, true]));
-    assert_eq!(caller.fence(), Some("2 2:01".to_owned()));
+    assert_eq!(caller.fence(), Some(format!("2 2:01:{}", AT.0)));
     assert_eq!(caller.call(3, &[1]), Ok(vec![false]));
-    assert_eq!(caller.fence(), Some("2 2:01".to_owned()));
+    assert_eq!(caller.fence(), Some(format!("2 2:01:{}", AT.0)));
     assert_eq!(caller.raise(3), 2);
 }
 
@@ -145,7 +145,7 @@ fn whatever_lies_under_its_name_the_fence_heals() {
         let put = || redis.ask::<()>(redis::cmd("SET").arg(NAME).arg(garbage));
         put();
         assert_eq!(caller.call(1, &[1]), Ok(vec![true]), "{garbage:?}");
-        assert_eq!(caller.fence(), Some("1 1:1".to_owned()), "{garbage:?}");
+        assert_eq!(caller.fence(), Some(format!("1 1:1:{}", AT.0)), "{garbage:?}");
         put();
         assert_eq!(caller.raise(2), 0, "{garbage:?}");
         assert_eq!(caller.call(2, &[1]), Err(Fenced), "{garbage:?}");
@@ -171,10 +171,11 @@ fn the_fence_keeps_the_verdicts_of_the_last_four_calls_that_charged() {
     for number in 3..=5 {
         assert_eq!(caller.call(number, &[1]), Ok(vec![true]));
     }
-    assert_eq!(caller.fence(), Some("5 5:1 4:1 3:1 1:101".to_owned()));
+    let at = AT.0;
+    assert_eq!(caller.fence(), Some(format!("5 5:1:{at} 4:1:{at} 3:1:{at} 1:101:{at}")));
     assert_eq!(caller.call(6, &[20, 1]), Ok(vec![false, true]));
     assert_eq!(caller.raise(9), 6);
-    assert_eq!(caller.fence(), Some("9 6:01 5:1 4:1 3:1".to_owned()));
+    assert_eq!(caller.fence(), Some(format!("9 6:01:{at} 5:1:{at} 4:1:{at} 3:1:{at}")));
 }
 
 #[test]

@@ -213,7 +213,7 @@ impl Decider for Lua<'_> {
 
 /// One who asks, by the number.
 pub(crate) fn asker(holder: u64) -> Asker {
-    Asker { holder, around: Micros(0) }
+    Asker { holder, around: Micros(0), deadline: None }
 }
 
 fn timed(command: &mut redis::Cmd, at: Micros) -> &redis::Cmd {

@@ -46,7 +46,7 @@ pub struct Fence<'a> {
     pub call: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Batch {
     /// The names of all keys, one after another.
     names: Vec<u8>,
@@ -68,7 +68,7 @@ pub struct Batch {
     merged: Vec<Merged>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Key {
     bucket: BucketId,
     /// Where the name ends.
@@ -83,7 +83,7 @@ pub(super) struct Request {
 }
 
 /// All charges of one request on the same bucket: they count as one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Merged {
     key: usize,
     terms: Terms,
@@ -210,15 +210,24 @@ impl Batch {
         const TERMS: usize = 82;
         let bytes = self.encoded.len() + TERMS * self.terms.len() + 32;
         let mut argument = Vec::with_capacity(bytes);
-        msgpack::array(&mut argument, 2 + usize::from(call.is_some()));
+        let length = match (call, asker.deadline) {
+            (None, None) => 2,
+            (Some(_), None) => 3,
+            (_, Some(_)) => 4,
+        };
+        msgpack::array(&mut argument, length);
         msgpack::array(&mut argument, self.terms.len());
         for terms in &self.terms {
             terms.write(&mut argument, asker);
         }
         msgpack::array(&mut argument, self.requests.len());
         argument.extend_from_slice(&self.encoded);
-        if let Some(call) = call {
-            msgpack::number(&mut argument, call);
+        // Calls are counted from one: zero is none.
+        if length > 2 {
+            msgpack::number(&mut argument, call.unwrap_or(0));
+        }
+        if let Some(deadline) = asker.deadline {
+            msgpack::number(&mut argument, deadline.0);
         }
         argument
     }

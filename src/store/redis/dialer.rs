@@ -13,6 +13,7 @@ use redis::{
 use super::failure::{Failure, Reason};
 use super::known_nodes::KnownNodes;
 use super::sentinels::Sentinels;
+use super::server_clock::ServerClocks;
 use crate::config::settings::{self, Origin, RedisAddress, RedisServers, RedisTls, Secret};
 
 /// How long a connection may take to be ready.
@@ -25,6 +26,8 @@ pub(super) struct Dialer {
     pub(super) known: KnownNodes,
     /// What sentinels say, if there are any.
     sentinels: Option<Sentinels>,
+    /// What is known of the clocks of a cluster's nodes.
+    pub(super) clocks: ServerClocks,
 }
 
 impl Dialer {
@@ -33,7 +36,8 @@ impl Dialer {
             RedisServers::Sentinel { nodes, .. } => Some(Sentinels::new(nodes)),
             _ => None,
         };
-        Dialer { settings, known: KnownNodes::default(), sentinels }
+        let (known, clocks) = (KnownNodes::default(), ServerClocks::default());
+        Dialer { settings, known, sentinels, clocks }
     }
 
     /// The seeds of a cluster; `None` if there is one master.

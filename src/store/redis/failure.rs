@@ -26,6 +26,8 @@ pub enum Reason {
     Reply,
     /// Name, password or permission are not enough.
     Denied,
+    /// It came to the call only after nobody waited for it any more, and charged nothing.
+    Expired,
     /// Nobody has asked it: the breaker is open, or there was no time left.
     NotAsked,
     Other,
@@ -35,7 +37,14 @@ impl Reason {
     /// Whether Redis is there and yet does not serve: that does not pass by itself.
     #[must_use]
     pub fn needs_somebody(self) -> bool {
-        !matches!(self, Reason::Timeout | Reason::Connection | Reason::Loading | Reason::NotAsked)
+        !matches!(
+            self,
+            Reason::Timeout
+                | Reason::Expired
+                | Reason::Connection
+                | Reason::Loading
+                | Reason::NotAsked
+        )
     }
 
     /// The label of `weir_store_errors_total`, one of
@@ -43,7 +52,7 @@ impl Reason {
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
-            Reason::Timeout => "timeout",
+            Reason::Timeout | Reason::Expired => "timeout",
             Reason::Connection => "connection",
             Reason::Loading => "loading",
             Reason::ReadOnly => "readonly",
@@ -89,6 +98,10 @@ impl Failure {
 
     pub(super) fn timeout() -> Self {
         Failure::new(Reason::Timeout, "no answer in time")
+    }
+
+    pub(super) fn expired() -> Self {
+        Failure::new(Reason::Expired, "no answer in time")
     }
 }
 

@@ -2,11 +2,12 @@
 //! has to tell of slots.
 
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use redis::Value;
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, Value};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
 use super::batch::{Batch, Fence};
@@ -18,6 +19,8 @@ use super::queue::{Call, Done, Fate, Group};
 use super::reply::{self, Reply};
 use super::script::{self, Form};
 use super::session::{Session, is_unknown_script, send};
+use super::terms::Asker;
+use super::verdicts::Heard;
 use crate::clock;
 
 /// So many failures in a row, none of which says that Redis is gone, open the breaker all the
@@ -25,14 +28,12 @@ use crate::clock;
 const STRIKES: u32 = 3;
 
 /// How long a reply that missed its deadline is still waited for. Nobody waits with it.
-const LATE: Duration = Duration::from_secs(10);
+pub(super) const LATE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct Lane {
     link: Rc<Link>,
     strikes: u32,
-    /// What is known of the call that is being sent.
-    fate: Fate,
     /// The call before it. Whoever has heard what it got has let go of it.
     last: Weak<Call>,
 }
@@ -40,9 +41,7 @@ pub(super) struct Lane {
 impl Lane {
     /// Starts to send what is queued, on the runtime of the current thread.
     pub(super) fn start(link: Rc<Link>) {
-        tokio::task::spawn_local(
-            Lane { link, strikes: 0, fate: Fate::NotRun, last: Weak::new() }.drive(),
-        );
+        tokio::task::spawn_local(Lane { link, strikes: 0, last: Weak::new() }.drive());
     }
 
     async fn drive(mut self) {
@@ -68,10 +67,9 @@ impl Lane {
             };
             let mut groups = call.take();
             let sent = Instant::now();
-            self.fate = Fate::NotRun;
             self.send(&call, &mut groups).await;
             self.judge(&groups);
-            let done = Done { sent, received: clock::look(), fate: self.fate };
+            let done = Done { sent, received: clock::look() };
             call.finish(groups, done);
             // Redis may have given places to those who did not wait for them.
             for it in call.abandoned() {
@@ -129,8 +127,8 @@ impl Lane {
             if let Err(failure) = self.resync_before(&session, groups, call.deadline).await {
                 return fill(groups, &failure);
             }
-            if let Fate::Unknown(number) = self.fate
-                && link.verdicts.borrow().was_told(number)
+            if let [Group { fate: Fate::Unknown(number), .. }] = groups
+                && link.verdicts.borrow().was_run(*number)
             {
                 return fill(groups, &Failure::new(Reason::Reply, "the reply was lost"));
             }
@@ -138,14 +136,12 @@ impl Lane {
             let connection = match session {
                 Session::Single(connection) => connection,
                 Session::Cluster(nodes) => {
-                    self.fate = Fate::Sent;
                     return self.send_to_cluster(&nodes, call.deadline, groups).await;
                 }
             };
             let [group] = groups else { return };
-            let number = link.calls.get() + 1;
-            link.calls.set(number);
-            self.fate = Fate::Unknown(number);
+            let number = link.next_call();
+            group.fate = Fate::Unknown(number);
             let asked = Instant::now();
             let reply = self.ask(&connection, number, call.deadline, &group.batch).await;
             match reply {
@@ -158,7 +154,7 @@ impl Lane {
                 }
                 Err(failure) => {
                     if !failure.is_silence() {
-                        self.fate = Fate::NotRun;
+                        group.fate = Fate::NotRun;
                     }
                     group.reply = Some(Err(failure));
                 }
@@ -171,27 +167,44 @@ impl Lane {
         }
     }
 
-    /// One call by its number. It is sent even if its time is up before that, and its reply is
-    /// heard even if that comes too late: it tells what was charged.
+    /// One call by its number. Its reply is heard even if that comes too late: it tells what was
+    /// charged.
     async fn ask(
         &self,
         connection: &MultiplexedConnection,
         number: u64,
         deadline: Instant,
-        batch: &Batch,
+        batch: &Rc<Batch>,
     ) -> Result<Reply, Failure> {
         let mut form = Form::Hash;
         loop {
-            let fence = Fence { name: &self.link.fence, call: number };
-            let command = batch.call(&script::DECIDE, form, Some(fence), self.link.asker());
+            let link = &self.link;
+            let fence = Fence { name: &link.fence, call: number };
+            let (began, mut clock) = (Instant::now(), link.server_clock.get());
+            let asker = Asker { deadline: clock.at(deadline), ..link.asker() };
+            let command = batch.call(&script::DECIDE, form, Some(fence), asker);
             let mut connection = connection.clone();
             let mut sent = Box::pin(async move { send(&mut connection, &command).await });
             let Ok(answer) = timeout_at(deadline, &mut sent).await else {
-                tokio::task::spawn_local(hear(self.link.clone(), sent, number, batch.flags()));
+                let late = async { Ok(sent.await?) };
+                tokio::task::spawn_local(hear(link.clone(), late, number, batch.clone()));
                 return Err(Failure::timeout());
             };
             match answer {
-                Ok(Value::BulkString(bytes)) => return Ok(Reply::parse(&bytes, batch)?),
+                Ok(Value::BulkString(bytes)) => {
+                    let received = clock::look();
+                    let instant = reply::instant(&bytes);
+                    if let Some((now, _)) = instant {
+                        clock.hear(now, began, received);
+                        link.server_clock.set(clock);
+                    }
+                    match instant {
+                        // If there is time left, its clock was set: now that is known.
+                        Some((_, true)) if received < deadline => {}
+                        Some((_, true)) => return Err(Failure::expired()),
+                        _ => return Ok(Reply::parse(&bytes, batch)?),
+                    }
+                }
                 Ok(other) => return Err(Failure::unexpected(&other)),
                 Err(error) if form == Form::Hash && is_unknown_script(&error) => form = Form::Text,
                 Err(error) => return Err(error.into()),
@@ -201,20 +214,43 @@ impl Lane {
 
     /// One call for each slot. There is no fence: if a connection breaks, what was in flight on it
     /// counts as charged, and is sent no second time.
-    async fn send_to_cluster(&self, nodes: &Nodes, deadline: Instant, groups: &mut [Group]) {
-        let ask = async |group: &Group| {
-            let command = |form| group.batch.call(&script::DECIDE, form, None, self.link.asker());
-            let run = nodes.run(group.slot, deadline, command);
-            match timeout_at(deadline, run).await.map_err(|_| Failure::timeout())?? {
-                Value::BulkString(bytes) => Ok(Reply::parse(&bytes, &group.batch)?),
-                other => Err(Failure::unexpected(&other)),
+    async fn send_to_cluster(&self, nodes: &Arc<Nodes>, deadline: Instant, groups: &mut [Group]) {
+        let ask = async |group: &mut Group| {
+            let number = self.link.next_call();
+            group.fate = Fate::Unknown(number);
+            let (nodes, link) = (nodes.clone(), self.link.clone());
+            let (slot, batch) = (group.slot, group.batch.clone());
+            let mut run = Box::pin(async move {
+                let command = |form, deadline| {
+                    let asker = Asker { deadline, ..link.asker() };
+                    batch.call(&script::DECIDE, form, None, asker)
+                };
+                nodes.decide(slot, deadline, command).await
+            });
+            let reply = match timeout_at(deadline, &mut run).await {
+                Ok(Ok(Value::BulkString(bytes))) => {
+                    Reply::parse(&bytes, &group.batch).map_err(Failure::from)
+                }
+                Ok(Ok(other)) => Err(Failure::unexpected(&other)),
+                Ok(Err(failure)) => Err(failure),
+                Err(_) => {
+                    let late = hear(self.link.clone(), run, number, group.batch.clone());
+                    tokio::task::spawn_local(late);
+                    group.reply = Some(Err(Failure::timeout()));
+                    return;
+                }
+            };
+            match &reply {
+                Err(failure) if failure.is_silence() => {
+                    self.link.hear(number, Heard::Lost);
+                }
+                Err(_) => group.fate = Fate::NotRun,
+                Ok(_) => {}
             }
+            group.reply = Some(reply);
         };
         let asked = Instant::now();
-        let replies: Vec<Result<Reply, Failure>> = join_all(groups.iter().map(ask)).await;
-        for (group, reply) in groups.iter_mut().zip(replies) {
-            group.reply = Some(reply);
-        }
+        join_all(groups.iter_mut().map(ask)).await;
         if let Some(Some(Ok(reply))) = groups.first().map(|group| &group.reply) {
             self.link.shared.clock.steer(reply.now(), asked, clock::look());
         }
@@ -231,7 +267,7 @@ impl Lane {
             last = Some(failure);
             health.count(failure);
             match failure.reason {
-                Reason::Timeout | Reason::Reply => {}
+                Reason::Timeout | Reason::Expired | Reason::Reply => {}
                 // A connection may break for many reasons: whether Redis is gone shows when the
                 // next one is made, which happens at once.
                 Reason::Connection => self.link.lose(),
@@ -257,21 +293,27 @@ fn fill(groups: &mut [Group], failure: &Failure) {
     groups.iter_mut().for_each(|group| group.reply = Some(Err(failure.clone())));
 }
 
-/// Hears a reply that comes too late for those who asked. If it never comes, the fence tells.
+/// Hears a reply that comes too late for those who asked. If it never comes, the fence tells; a
+/// cluster has none.
 async fn hear(
     link: Rc<Link>,
-    reply: impl Future<Output = Result<Value, RedisError>>,
+    reply: impl Future<Output = Result<Value, Failure>>,
     number: u64,
-    flags: Vec<usize>,
+    batch: Rc<Batch>,
 ) {
-    let admitted = match timeout(LATE, reply).await {
-        Ok(Ok(Value::BulkString(bytes))) => reply::flags(&bytes, &flags),
+    let heard = match timeout(LATE, reply).await {
+        Ok(Ok(Value::BulkString(bytes))) => match reply::instant(&bytes) {
+            Some((_, true)) => Some(Heard::NotRun),
+            Some((at, false)) => reply::flags(&bytes, &batch.flags())
+                .map(|admitted| Heard::Run { at: Some(at), admitted }),
+            None => None,
+        },
         // The server says that it did not run it.
-        Ok(Err(error)) => (!Failure::from(error).is_silence()).then(Vec::new),
+        Ok(Err(failure)) if !failure.is_silence() => Some(Heard::NotRun),
         _ => None,
     };
-    if let Some(admitted) = admitted {
-        link.verdicts.borrow_mut().hear(number, admitted);
-        link.settle();
+    let lost = link.shared.is_cluster().then_some(Heard::Lost);
+    if let Some(heard) = heard.or(lost) {
+        link.hear(number, heard);
     }
 }

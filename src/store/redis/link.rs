@@ -10,23 +10,25 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Shared;
-use super::adjustment::{self, Adjustment, Op};
+use super::adjustment::{self, Adjustment};
 use super::backoff::Backoff;
 use super::batch::Fence;
 use super::dialer::CONNECT_TIMEOUT;
 use super::failure::{Failure, Reason};
 use super::holdings::Holdings;
 use super::queue::Queue;
+use super::refunds::Refunds;
+use super::refusals::Refusals;
 use super::resync::Resync;
 use super::script;
+use super::server_clock::ServerClock;
 use super::session::Session;
 use super::slot::slot;
 use super::terms::Asker;
-use super::verdicts::Verdicts;
-use crate::limit::Policy;
+use super::verdicts::{Heard, Verdicts};
 
 /// How long an adjustment may take. Nobody waits for it.
-const ADJUST_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const ADJUST_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Link {
@@ -34,14 +36,18 @@ pub(super) struct Link {
     pub(super) worker: usize,
     pub(super) queue: Queue,
     live: watch::Sender<Option<Session>>,
-    /// The last one there was, for what is still to be told to it.
-    recent: RefCell<Option<Session>>,
     lost: Notify,
     /// The name of its fence, and the number of the last call that was sent: see `lua/fence.lua`.
     pub(super) fence: Vec<u8>,
-    pub(super) calls: Cell<u64>,
+    calls: Cell<u64>,
+    /// The clock of the one master. Those of a cluster's nodes are the dialer's.
+    pub(super) server_clock: Cell<ServerClock>,
     /// What has become known of calls whose replies did not come in time.
     pub(super) verdicts: RefCell<Verdicts>,
+    /// What is given back if such a call turns out to have charged it.
+    pub(super) refunds: Refunds,
+    /// Buckets that are known to refuse.
+    pub(super) refusals: RefCell<Refusals>,
     /// The places that requests of this worker hold.
     pub(super) holdings: Holdings,
     pub(super) resync: Resync,
@@ -58,11 +64,13 @@ impl Link {
             worker,
             queue,
             live: watch::Sender::new(None),
-            recent: RefCell::default(),
             lost: Notify::new(),
             fence,
             calls: Cell::new(0),
+            server_clock: Cell::default(),
             verdicts: RefCell::default(),
+            refunds: Refunds::default(),
+            refusals: RefCell::default(),
             holdings,
             resync: Resync::new(),
         });
@@ -82,7 +90,6 @@ impl Link {
                     backoff.reset();
                     // What Redis knows of places may be out of date, or lost.
                     self.resync_all();
-                    self.recent.replace(Some(live.clone()));
                     self.live.send_replace(Some(live));
                     health.link_is_up(self.worker, seen);
                     tokio::select! {
@@ -107,8 +114,10 @@ impl Link {
     }
 
     /// A session, after it has become clear what became of the calls that were sent before it.
-    async fn connect(&self) -> Result<Session, Failure> {
+    async fn connect(self: &Rc<Self>) -> Result<Session, Failure> {
         let session = Session::open(&self.shared.dialer).await?;
+        // It may be another server than before.
+        self.server_clock.set(session.clock().await);
         let last = self.calls.get();
         if session.is_cluster() || last == 0 {
             return Ok(session);
@@ -129,8 +138,21 @@ impl Link {
         Ok(session)
     }
 
+    /// The number of a call that is about to be sent.
+    pub(super) fn next_call(&self) -> u64 {
+        self.calls.set(self.calls.get() + 1);
+        self.calls.get()
+    }
+
+    /// It has become known what became of a call.
+    pub(super) fn hear(self: &Rc<Self>, call: u64, heard: Heard) {
+        self.verdicts.borrow_mut().hear(call, heard);
+        self.settle();
+    }
+
     /// It has become known what was charged by calls that were in doubt.
-    pub(super) fn settle(&self) {
+    fn settle(self: &Rc<Self>) {
+        self.settle_refunds();
         let mut ledger = self.shared.ledger.lock();
         if ledger.has_doubts() {
             let verdicts = self.verdicts.borrow();
@@ -190,44 +212,6 @@ impl Link {
         let session = self.live(deadline).await.map_err(|_| Failure::not_asked())?;
         let owed = adjust(&session, slot, adjustments, None, self.asker(), deadline);
         timeout_at(deadline, owed).await.unwrap_or(Err(Failure::timeout()))
-    }
-
-    /// Sends adjustments to one slot, in the background. If they get lost, callers are left with
-    /// less than they are due, never with more.
-    pub(super) fn adjust<'a>(&self, slot: u16, adjustments: impl Iterator<Item = Adjustment<'a>>) {
-        let Some(session) = self.recent.borrow().clone() else { return };
-        let shared = self.shared.clone();
-        let asker = self.asker();
-        let owned: Vec<Owned> = adjustments.map(Owned::from).collect();
-        tokio::task::spawn_local(async move {
-            let adjustments: Vec<_> = owned.iter().map(Owned::borrow).collect();
-            let deadline = Instant::now() + ADJUST_TIMEOUT;
-            let sent = adjust(&session, slot, &adjustments, None, asker, deadline);
-            if let Err(failure) = sent.await {
-                shared.health.count(&failure);
-            }
-        });
-    }
-}
-
-/// An adjustment that outlives its request.
-struct Owned {
-    op: Op,
-    name: Vec<u8>,
-    policy: Policy,
-    cost: u64,
-}
-
-impl From<Adjustment<'_>> for Owned {
-    fn from(it: Adjustment<'_>) -> Self {
-        Owned { op: it.op, name: it.name.to_vec(), policy: *it.policy, cost: it.cost }
-    }
-}
-
-impl Owned {
-    fn borrow(&self) -> Adjustment<'_> {
-        let Owned { op, ref name, ref policy, cost } = *self;
-        Adjustment { op, name, policy, cost }
     }
 }
 

@@ -16,9 +16,11 @@ use tokio::time::{Instant, sleep};
 use super::cluster_view::{Range, View};
 use super::dialer::Dialer;
 use super::failure::{Failure, Reason};
+use super::reply;
 use super::script::Form;
 use super::session::{is_unknown_script, send};
 use super::slot::SLOTS;
+use crate::clock::Micros;
 use crate::config::settings::Origin;
 
 /// A slot that has moved, or is on its way, needs a redirect or two.
@@ -74,25 +76,62 @@ impl Nodes {
         deadline: Instant,
         command: impl Fn(Form) -> Cmd,
     ) -> Result<Value, Failure> {
+        self.follow(slot, deadline, |form, _| command(form)).await
+    }
+
+    /// The same with a script that is told, in the time of the node that runs it, after which
+    /// instant it must not decide any more.
+    pub(super) async fn decide(
+        &self,
+        slot: u16,
+        deadline: Instant,
+        command: impl Fn(Form, Option<Micros>) -> Cmd,
+    ) -> Result<Value, Failure> {
+        loop {
+            let value = self.follow(slot, deadline, &command).await?;
+            let Value::BulkString(bytes) = &value else { return Ok(value) };
+            match reply::instant(bytes) {
+                // If there is time left, its clock was set: now that is known.
+                Some((_, true)) if Instant::now() < deadline => {}
+                Some((_, true)) => return Err(Failure::expired()),
+                _ => return Ok(value),
+            }
+        }
+    }
+
+    async fn follow(
+        &self,
+        slot: u16,
+        deadline: Instant,
+        command: impl Fn(Form, Option<Micros>) -> Cmd,
+    ) -> Result<Value, Failure> {
         let mut form = Form::Hash;
-        let mut asked = None;
+        let mut asked: Option<Origin> = None;
         let mut redirects = 0;
         // What is tried once more shortly before the deadline may be run after it.
         let started = Instant::now();
         let patience = started + deadline.saturating_duration_since(started) / 2;
         while redirects < REDIRECTS {
-            let sent = match &asked {
-                None => {
-                    let mut connection = self.owner(slot).await?;
-                    send(&mut connection, &command(form)).await
-                }
-                Some(origin) => {
-                    let mut connection = self.connection(origin).await?;
-                    ask(&mut connection, &command(form)).await
-                }
+            let origin = match &asked {
+                None => self.owner_of(slot)?,
+                Some(origin) => origin.clone(),
             };
-            let error = match sent {
-                Ok(value) => return Ok(value),
+            let mut connection = self.connection(&origin).await?;
+            let clocks = &self.dialer.clocks;
+            let (sent, command) = (Instant::now(), command(form, clocks.at(&origin, deadline)));
+            let answer = match &asked {
+                None => send(&mut connection, &command).await,
+                Some(_) => ask(&mut connection, &command).await,
+            };
+            let error = match answer {
+                Ok(value) => {
+                    if let Value::BulkString(bytes) = &value
+                        && let Some((now, _)) = reply::instant(bytes)
+                    {
+                        clocks.hear(&origin, now, sent, Instant::now());
+                    }
+                    return Ok(value);
+                }
                 Err(error) => error,
             };
             if is_unknown_script(&error) {
@@ -121,11 +160,12 @@ impl Nodes {
     }
 
     pub(super) async fn owner(&self, slot: u16) -> Result<MultiplexedConnection, Failure> {
+        self.connection(&self.owner_of(slot)?).await
+    }
+
+    fn owner_of(&self, slot: u16) -> Result<Origin, Failure> {
         let owner = self.map.lock().owners[usize::from(slot)].clone();
-        match owner {
-            Some(owner) => self.connection(&owner).await,
-            None => Err(Failure::new(Reason::Cluster, format!("slot {slot} has no owner"))),
-        }
+        owner.ok_or_else(|| Failure::new(Reason::Cluster, format!("slot {slot} has no owner")))
     }
 
     /// The host of the slot's owner.

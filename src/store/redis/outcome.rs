@@ -1,97 +1,167 @@
 //! What Redis has said of a request's checks, and what follows from that.
 
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use super::adjustment::{Adjustment, Op};
 use super::ledger::Doubt;
-use super::queue::{Done, Fate, Ticket};
-use super::refusals::Refusal;
-use super::stand_in::Note;
+use super::link::Link;
+use super::queue::{Done, Fate, Part, Ticket};
+use super::refunds::{Charged, Claim, Refund};
+use super::refusals::{Promise, Refusal};
+use super::stand_in::{self, Note};
 use super::terms::Told;
-use super::{RedisStore, Shared, doubt};
+use super::{Shared, verdicts};
 use crate::clock::Micros;
 use crate::limit::{Retry, Verdict};
-use crate::store::{Check, Decision, Names};
+use crate::store::{Check, Decision, Names, StoreError};
 
-impl RedisStore {
-    /// Writes the outcome into the checks. If Redis has not decided all of them, says what is to
-    /// be noted of each if the request passes all the same.
-    pub(super) fn read(
-        &self,
+/// How long whoever is refused is told to wait if nobody knows.
+const AGAIN_US: u64 = 1_000_000;
+
+/// What became of a request in one slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Came {
+    /// Charged at that instant, if it is known.
+    Admitted(Option<Micros>),
+    Refused,
+    /// Not charged, and it never will be.
+    NotRun,
+    /// It has to be taken to have been charged.
+    Lost,
+    /// It will become known, or not.
+    Unknown(Claim),
+}
+
+/// What became of it in all of them.
+#[derive(Debug, Clone, Copy)]
+struct Summary {
+    /// The instant of the first slot that answered.
+    now: Option<Micros>,
+    refused: bool,
+    admitted: bool,
+}
+
+impl Link {
+    /// Writes the outcome into the checks. One refusal is enough, whatever became of the other
+    /// slots; if none refuses and not all admit, each limit's `on_error` decides. What a request
+    /// was charged with that is not admitted is given back.
+    pub(super) fn conclude(
+        self: &Rc<Self>,
         ticket: &Ticket,
         done: Done,
         checks: &mut [Check<'_>],
         names: &Names,
-    ) -> Result<Decision, Vec<Note>> {
-        let mut now: Option<Micros> = None;
-        let (mut complete, mut admitted) = (true, true);
-        ticket.each(|part| match part.reply {
-            Ok((reply, request)) => {
-                now.get_or_insert(reply.now());
-                admitted &= reply.admitted(request);
-                let here = checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index));
-                for ((_, check), told) in here.zip(reply.told(request)) {
-                    check.state = told.state;
-                    check.now = reply.now();
-                    check.refused = if told.would_refuse { refusal(check, 0, told) } else { None };
-                }
+    ) -> Result<Decision, StoreError> {
+        let summary = self.read(ticket, checks);
+        let now = summary.now.unwrap_or_else(|| self.shared.clock.now());
+        if summary.refused {
+            self.refuse(ticket, done, now, checks);
+            self.give_back(ticket, checks, names);
+            return Ok(Decision { now, admitted: false, alone: false });
+        }
+        if summary.admitted {
+            self.admit_unheard(ticket, now, checks, names);
+            self.note(checks);
+            return Ok(Decision { now, admitted: true, alone: false });
+        }
+        self.doubt(checks, names);
+        let notes = self.notes(ticket, checks.len());
+        let decided = stand_in::decide_after_all(&self.shared, checks, names, &notes);
+        if !decided.as_ref().is_ok_and(|it| it.admitted) {
+            self.give_back(ticket, checks, names);
+        }
+        decided
+    }
+
+    /// The same for a request that nobody waits for any more. It stays charged if it was admitted:
+    /// to leave is no way to have spent nothing.
+    pub(super) fn conclude_abandoned(
+        self: &Rc<Self>,
+        ticket: &Ticket,
+        done: Done,
+        checks: &mut [Check<'_>],
+        names: &Names,
+    ) {
+        let summary = self.read(ticket, checks);
+        if summary.refused {
+            let now = summary.now.unwrap_or_else(|| self.shared.clock.now());
+            self.refuse(ticket, done, now, checks);
+        }
+        if !summary.admitted {
+            self.give_back(ticket, checks, names);
+        }
+    }
+
+    /// Writes what was told into the checks.
+    fn read(&self, ticket: &Ticket, checks: &mut [Check<'_>]) -> Summary {
+        let mut summary = Summary { now: None, refused: false, admitted: true };
+        ticket.each(|part| {
+            let came = self.came(&part);
+            summary.refused |= came == Came::Refused;
+            summary.admitted &= matches!(came, Came::Admitted(_));
+            let Some(reply) = part.reply else { return };
+            summary.now.get_or_insert(reply.now());
+            let here = checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index));
+            for ((_, check), told) in here.zip(reply.told(part.request)) {
+                check.state = told.state;
+                check.now = reply.now();
+                check.refused = if told.would_refuse { refusal(check, 0, told) } else { None };
             }
-            Err(_) => complete = false,
         });
-        match now {
-            Some(now) if complete && (admitted || self.blame(ticket, done, checks)) => {
-                if !admitted {
-                    self.give_back(ticket, checks, names);
-                }
-                self.note(checks);
-                Ok(Decision { now, admitted, alone: false })
+        summary
+    }
+
+    fn came(&self, part: &Part<'_>) -> Came {
+        if let Some(reply) = part.reply {
+            let admitted = reply.admitted(part.request);
+            return if admitted { Came::Admitted(Some(reply.now())) } else { Came::Refused };
+        }
+        let Fate::Unknown(call) = part.fate else { return Came::NotRun };
+        match self.verdicts.borrow().of(call, part.request) {
+            Some(verdicts::Verdict::Admitted(at)) => Came::Admitted(at),
+            Some(verdicts::Verdict::Refused) => Came::Refused,
+            Some(verdicts::Verdict::NotRun) => Came::NotRun,
+            Some(verdicts::Verdict::Lost) => Came::Lost,
+            None => Came::Unknown(Claim { call, request: part.request }),
+        }
+    }
+
+    /// Tells what is left to a request that Redis has admitted, as far as it is known here where
+    /// the reply did not come.
+    fn admit_unheard(&self, ticket: &Ticket, now: Micros, checks: &mut [Check<'_>], names: &Names) {
+        ticket.each(|part| {
+            if part.reply.is_some() {
+                return;
             }
-            _ => Err(self.notes(ticket, done, checks.len())),
-        }
+            // Whatever Redis has been told of its places meanwhile did not have this one in it.
+            self.doubt(checks, names);
+            let here = checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index));
+            for (_, check) in here {
+                let known = self.shared.local.look(check.bucket).unwrap_or_default();
+                check.state = check.policy.owe(known, now, check.cost);
+                (check.now, check.refused) = (now, None);
+            }
+        });
     }
 
-    /// Lets a request pass that Redis has admitted, as it turned out without its reply. What is
-    /// left is told as far as it is known here.
-    pub(super) fn admit_unheard(&self, checks: &mut [Check<'_>]) -> Decision {
-        let now = self.shared.clock.now();
-        for check in &mut *checks {
-            let known = self.shared.local.look(check.bucket).unwrap_or_default();
-            check.state = check.policy.owe(known, now, check.cost);
-            (check.now, check.refused) = (now, None);
-        }
-        self.note(checks);
-        Decision { now, admitted: true, alone: false }
-    }
-
-    /// Whether Redis has charged a request whose call has failed, for each of its checks.
-    pub(super) fn notes(&self, ticket: &Ticket, done: Done, checks: usize) -> Vec<Note> {
-        let (worker, request) = (self.link.worker, ticket.request());
-        let verdicts = self.link.verdicts.borrow();
-        let note = match done.fate {
-            Fate::Unknown(call) => match verdicts.charged(call, request) {
-                Some(true) => Note::Charged,
-                Some(false) => Note::Owed,
-                None => Note::Doubted(Doubt { worker, call, request }),
-            },
-            Fate::NotRun | Fate::Sent => Note::Owed,
-        };
-        let mut notes = vec![note; checks];
-        if done.fate == Fate::Sent {
-            ticket.each(|part| {
-                let charged = match part.reply {
-                    Ok((reply, request)) => reply.admitted(request),
-                    Err(failure) => failure.is_silence(),
-                };
-                for index in (0..checks).filter(|index| charged && part.has(*index)) {
-                    notes[index] = Note::Charged;
+    /// What is to be noted of each check if the request passes without Redis.
+    fn notes(&self, ticket: &Ticket, checks: usize) -> Vec<Note> {
+        let mut notes = vec![Note::Owed; checks];
+        ticket.each(|part| {
+            let note = match self.came(&part) {
+                Came::Admitted(_) | Came::Lost => Note::Charged,
+                Came::NotRun | Came::Refused => Note::Owed,
+                Came::Unknown(Claim { call, request }) => {
+                    Note::Doubted(Doubt { worker: self.worker, call, request })
                 }
-            });
-        }
+            };
+            (0..checks).filter(|it| part.has(*it)).for_each(|it| notes[it] = note);
+        });
         notes
     }
 
     /// Remembers the states in case Redis fails. What it does not know of yet comes on top.
-    pub(super) fn note(&self, checks: &[Check<'_>]) {
+    fn note(&self, checks: &[Check<'_>]) {
         let Shared { local, ledger, owes, .. } = &*self.shared;
         // Of places, this store holds what its own requests have.
         let checks = checks.iter().filter(|check| !check.policy.is_held());
@@ -107,48 +177,102 @@ impl RedisStore {
         owes.store(!ledger.is_empty(), Ordering::Relaxed);
     }
 
-    /// Undoes what slots of a cluster have charged for a request that does not pass.
-    pub(super) fn give_back(&self, ticket: &Ticket, checks: &mut [Check<'_>], names: &Names) {
+    /// Undoes what was charged for a request that is not admitted, or will turn out to have been.
+    fn give_back(self: &Rc<Self>, ticket: &Ticket, checks: &[Check<'_>], names: &Names) {
         ticket.each(|part| {
-            let Ok((reply, request)) = part.reply else { return };
-            if !reply.admitted(request) {
+            let came = self.came(&part);
+            if !matches!(came, Came::Admitted(Some(_)) | Came::Unknown(_)) {
                 return;
             }
-            let now = reply.now();
             // Places are told as they are held, and never as a difference.
-            doubt(&self.link, checks, names);
-            let charged = |check: &Check<'_>| {
-                check.spends && check.refused.is_none() && !check.policy.is_held()
-            };
+            self.doubt(checks, names);
+            let mut told = part.reply.map(|reply| reply.told(part.request));
             let here = checks.iter().enumerate().filter(|(index, _)| part.has(*index));
-            let taken = here.filter(|(_, check)| charged(check)).map(|(_, check)| Adjustment {
-                op: Op::GiveBack { charged_at: now },
-                name: names.get(check.name),
-                policy: check.policy,
+            let charged = here.filter(|(_, check)| {
+                // One that only watches is charged if it would have admitted, which only a reply
+                // tells.
+                let charged = match told.as_mut().and_then(Iterator::next) {
+                    Some(told) => !told.would_refuse,
+                    None => check.enforced,
+                };
+                charged && check.spends && !check.policy.is_held()
+            });
+            let charges = charged.map(|(_, check)| Charged {
+                name: names.get(check.name).to_vec(),
+                policy: *check.policy,
                 cost: check.cost,
             });
-            self.link.adjust(part.slot, taken);
-            let states = checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index));
-            for ((_, check), told) in states.zip(reply.told(request)) {
-                if check.now == now && charged(check) {
-                    check.state = check.policy.give_back(told.state, now, check.cost, now);
+            let refund = Refund { slot: part.slot, charges: charges.collect() };
+            match came {
+                Came::Admitted(Some(at)) => self.refund(at, refund),
+                Came::Unknown(claim) => self.refund_if_charged(claim, refund),
+                _ => {}
+            }
+        });
+    }
+
+    /// Finishes the checks of a request that a slot has refused, and remembers all of them.
+    fn refuse(&self, ticket: &Ticket, done: Done, now: Micros, checks: &mut [Check<'_>]) {
+        let mut found = self.blame(ticket, done, checks);
+        ticket.each(|part| {
+            let came = self.came(&part);
+            let here = checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index));
+            match (part.reply, came) {
+                // What is left once the charge has been given back.
+                (Some(reply), Came::Admitted(_)) => {
+                    for ((_, check), told) in here.zip(reply.told(part.request)) {
+                        let charged = check.spends && !told.would_refuse;
+                        if charged && !check.policy.is_held() {
+                            let Check { policy, cost, now, .. } = *check;
+                            check.state = policy.give_back(told.state, now, cost, now);
+                        }
+                    }
+                }
+                (Some(_), _) => {}
+                // Nobody has told: by what was last heard of.
+                (None, came) => {
+                    for (_, check) in here {
+                        let known = self.shared.local.look(check.bucket).unwrap_or_default();
+                        (check.state, check.now) = (check.policy.settle(known, now), now);
+                        check.refused = None;
+                        let verdict = check.policy.evaluate(check.state, now, check.cost);
+                        if let (Came::Refused, Verdict::Refuse(retry)) = (came, verdict) {
+                            check.refused = Some(retry);
+                            found |= check.enforced;
+                        }
+                    }
+                }
+            }
+        });
+        if !found {
+            self.blame_anybody(ticket, now, checks);
+        }
+        self.note(checks);
+    }
+
+    /// Redis has refused, and by what is known here nobody has: somebody is to have.
+    fn blame_anybody(&self, ticket: &Ticket, now: Micros, checks: &mut [Check<'_>]) {
+        let mut found = false;
+        ticket.each(|part| {
+            let refused = self.came(&part) == Came::Refused;
+            let here = checks.iter_mut().enumerate().filter(|(index, _)| part.has(*index));
+            for (_, check) in here.filter(|(_, check)| check.enforced) {
+                if refused && !found {
+                    check.refused = Some(Retry::At(Micros(now.0 + AGAIN_US)));
+                    found = true;
                 }
             }
         });
     }
 
     /// Finds out which checks have refused, and remembers their buckets. Redis sends the states
-    /// and not the verdicts: they follow from each other by the same functions. False if they do
-    /// not, and the reply makes no sense.
-    pub(super) fn blame(&self, ticket: &Ticket, done: Done, checks: &mut [Check<'_>]) -> bool {
+    /// and not the verdicts: they follow from each other by the same functions.
+    fn blame(&self, ticket: &Ticket, done: Done, checks: &mut [Check<'_>]) -> bool {
         let mut refusals = self.refusals.borrow_mut();
         let mut found = false;
         ticket.each(|part| {
-            let Ok((reply, request)) = part.reply else { return };
-            if reply.admitted(request) {
-                return;
-            }
-            let mut told = reply.told(request);
+            let Some(reply) = part.reply.filter(|it| !it.admitted(part.request)) else { return };
+            let mut told = reply.told(part.request);
             for index in (0..checks.len()).filter(|index| part.has(*index)) {
                 let Some(told) = told.next() else { continue };
                 let (before, after) = checks.split_at_mut(index);
@@ -161,10 +285,16 @@ impl RedisStore {
                 let Some(retry) = refusal(check, more, told) else { continue };
                 check.refused = Some(retry);
                 found = true;
-                if check.policy.is_foretold() && matches!(retry, Retry::At(_)) {
-                    let Done { sent, received, .. } = done;
+                if let Retry::At(at) = retry
+                    && !check.policy.is_held()
+                {
+                    let Done { sent, received } = done;
                     let (state, now) = (check.state, check.now);
-                    refusals.insert(check.bucket, Refusal { state, now, sent, received });
+                    let cost = check.cost.saturating_add(more);
+                    let promise = Promise { at, cost, policy: *check.policy };
+                    let promise = (!check.policy.is_foretold()).then_some(promise);
+                    let refusal = Refusal { state, now, sent, received, promise };
+                    refusals.insert(check.bucket, refusal);
                 }
             }
         });

@@ -33,7 +33,7 @@ pub(super) struct Queue {
     timeout: Duration,
     cluster: bool,
     waiting: RefCell<VecDeque<Rc<Call>>>,
-    spare: RefCell<Vec<Batch>>,
+    spare: RefCell<Vec<Rc<Batch>>>,
     arrived: Notify,
 }
 
@@ -67,16 +67,17 @@ pub(super) struct Abandoned {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) slot: u16,
-    pub(super) batch: Batch,
+    /// Shared with whoever still waits for a reply that missed its deadline.
+    pub(super) batch: Rc<Batch>,
     pub(super) reply: Option<Result<Reply, Failure>>,
+    pub(super) fate: Fate,
 }
 
-/// When a call was sent, when its answers were there, and what is known if there are none.
+/// When a call was sent, and when its answers were there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Done {
     pub(super) sent: Instant,
     pub(super) received: Instant,
-    pub(super) fate: Fate,
 }
 
 /// Whether Redis has run a call that failed.
@@ -85,8 +86,6 @@ pub(super) enum Fate {
     NotRun,
     /// It was sent under this number: the link's verdicts tell, now or later.
     Unknown(u64),
-    /// It was sent to a cluster: that has to be seen for each slot.
-    Sent,
 }
 
 /// One request's place in a call.
@@ -112,8 +111,11 @@ struct Place {
 pub(super) struct Part<'a> {
     pub(super) slot: u16,
     slots: &'a [u16],
-    /// The reply with the request's place in it, or why there is none.
-    pub(super) reply: Result<(&'a Reply, usize), &'a Failure>,
+    /// The request's place in the slot's call.
+    pub(super) request: usize,
+    /// The reply, if there is one.
+    pub(super) reply: Option<&'a Reply>,
+    pub(super) fate: Fate,
 }
 
 impl Part<'_> {
@@ -170,11 +172,12 @@ impl Queue {
         let found = state.groups.iter().position(|group| group.slot == slot);
         let group = found.unwrap_or_else(|| {
             let batch = self.spare.borrow_mut().pop().unwrap_or_default();
-            state.groups.push(Group { slot, batch, reply: None });
+            state.groups.push(Group { slot, batch, reply: None, fate: Fate::NotRun });
             state.groups.len() - 1
         });
-        let request = state.groups[group].batch.push(charges);
-        Place { slot, group, request }
+        // Nobody else has it before it is sent.
+        let batch = Rc::make_mut(&mut state.groups[group].batch);
+        Place { slot, group, request: batch.push(charges) }
     }
 
     fn open_call(&self) -> Rc<Call> {
@@ -208,8 +211,10 @@ impl Queue {
         let Some(call) = Rc::into_inner(ticket.call) else { return };
         let mut spare = self.spare.borrow_mut();
         for mut group in call.state.into_inner().groups {
-            if spare.len() < SPARE {
-                group.batch.clear();
+            if spare.len() < SPARE
+                && let Some(batch) = Rc::get_mut(&mut group.batch)
+            {
+                batch.clear();
                 spare.push(group.batch);
             }
         }
@@ -270,22 +275,14 @@ impl Ticket {
         .await
     }
 
-    /// The request's place in a call to one server.
-    pub(super) fn request(&self) -> usize {
-        self.places.first().map_or(0, |place| place.request)
-    }
-
     /// Hands out what came of the request in each of its slots.
     pub(super) fn each(&self, mut see: impl FnMut(Part<'_>)) {
         let state = self.call.state.borrow();
-        let lost = Failure::timeout();
-        for place in &self.places {
-            let reply = match state.groups.get(place.group).and_then(|it| it.reply.as_ref()) {
-                Some(Ok(reply)) => Ok((reply, place.request)),
-                Some(Err(failure)) => Err(failure),
-                None => Err(&lost),
-            };
-            see(Part { slot: place.slot, slots: &self.slots, reply });
+        for Place { slot, group, request } in &self.places {
+            let group = state.groups.get(*group);
+            let reply = group.and_then(|it| it.reply.as_ref()?.as_ref().ok());
+            let fate = group.map_or(Fate::NotRun, |it| it.fate);
+            see(Part { slot: *slot, slots: &self.slots, request: *request, reply, fate });
         }
     }
 }

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use tokio::time::Instant;
 
 use crate::clock::Micros;
-use crate::limit::{Retry, State, Verdict};
+use crate::limit::{Policy, Retry, State, Verdict};
 use crate::store::{BucketId, Check};
 
 /// How long the word of Redis is believed.
@@ -34,6 +34,25 @@ pub(super) struct Refusal {
     pub(super) now: Micros,
     pub(super) sent: Instant,
     pub(super) received: Instant,
+    /// What was refused and until when, where the state alone does not tell.
+    pub(super) promise: Option<Promise>,
+}
+
+/// So much, and more, is refused by these numbers until that instant of Redis's clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Promise {
+    pub(super) at: Micros,
+    pub(super) cost: u64,
+    pub(super) policy: Policy,
+}
+
+impl Refusal {
+    /// The same as it is at an instant: what the clock of Redis shows then at the earliest.
+    fn aged(self, state: State, at: Instant) -> Refusal {
+        let since = at.saturating_duration_since(self.received);
+        let now = Micros(self.now.0 + since.as_micros() as u64);
+        Refusal { state, now, ..self }
+    }
 }
 
 impl Refusals {
@@ -67,12 +86,19 @@ impl Refusals {
         }
         let latest = Micros(known.now.0 + age.as_micros() as u64);
         let state = check.policy.settle(known.state, latest);
-        match check.policy.evaluate(state, latest, check.cost) {
-            Verdict::Refuse(retry) => {
-                let since = at.saturating_duration_since(known.received);
-                let now = Micros(known.now.0 + since.as_micros() as u64);
-                Some((retry, Refusal { state, now, ..known }))
+        if let Some(promise) = known.promise {
+            // Of a smaller cost, or by other numbers, nothing was said.
+            let same = check.cost >= promise.cost && *check.policy == promise.policy;
+            if latest >= promise.at {
+                self.known.remove(&check.bucket);
             }
+            if !same || latest >= promise.at {
+                return None;
+            }
+            return Some((Retry::At(promise.at), known.aged(state, at)));
+        }
+        match check.policy.evaluate(state, latest, check.cost) {
+            Verdict::Refuse(retry) => Some((retry, known.aged(state, at))),
             Verdict::Admit(_) => {
                 self.known.remove(&check.bucket);
                 None
@@ -84,8 +110,8 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::Rate;
     use crate::limit::token_bucket::TokenBucket;
-    use crate::limit::{Policy, Rate};
 
     const NOW: Micros = Micros(1_700_000_000_000_000);
 
@@ -102,7 +128,8 @@ mod tests {
         };
         let received = start + Duration::from_millis(4);
         let mut refusals = Refusals::default();
-        refusals.insert(BucketId(1), Refusal { state, now: NOW, sent: start, received });
+        refusals
+            .insert(BucketId(1), Refusal { state, now: NOW, sent: start, received, promise: None });
         refusals
     }
 
@@ -132,7 +159,7 @@ mod tests {
         });
         let Verdict::Admit(state) = slow.evaluate(State::default(), NOW, 1) else { panic!() };
         let mut refusals = Refusals::default();
-        let refusal = Refusal { state, now: NOW, sent: start, received: start };
+        let refusal = Refusal { state, now: NOW, sent: start, received: start, promise: None };
         refusals.insert(BucketId(1), refusal);
         assert!(asked(&mut refusals, &slow, start + TRUST / 2).is_some());
         assert_eq!(asked(&mut refusals, &slow, start + TRUST), None);

@@ -88,6 +88,15 @@ impl Reply {
     }
 }
 
+/// The instant of Redis's clock that any reply begins with, and whether it is all there is: then
+/// the call came too late, and nothing was decided.
+pub(super) fn instant(bytes: &[u8]) -> Option<(Micros, bool)> {
+    let mut reader = Reader(bytes);
+    let length = reader.array()?;
+    let now = Micros(reader.number().filter(|now| *now < EXACT)?);
+    Some((now, length == 1))
+}
+
 /// Whether each request was admitted, in a reply to a batch of which only the
 /// [`Batch::flags`] are left. `None` if it is no such reply.
 #[must_use]

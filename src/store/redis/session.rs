@@ -10,7 +10,9 @@ use super::dialer::{CONNECT_TIMEOUT, Dialer};
 use super::failure::{Failure, Reason};
 use super::nodes::Nodes;
 use super::script::Form;
+use super::server_clock::ServerClock;
 use super::slot::slot;
+use crate::clock::Micros;
 
 #[derive(Debug, Clone)]
 pub(super) enum Session {
@@ -100,6 +102,20 @@ impl Session {
         policies.sort();
         policies.dedup();
         Ok(policies)
+    }
+
+    /// The clock of the one master, if it tells. Those of a cluster are heard with its replies.
+    pub(super) async fn clock(&self) -> ServerClock {
+        let mut clock = ServerClock::default();
+        if let Session::Single(connection) = self {
+            let sent = Instant::now();
+            let time = question(&mut connection.clone(), &redis::cmd("TIME")).await;
+            let time = time.ok().and_then(|it| redis::from_redis_value::<(u64, u64)>(it).ok());
+            if let Some((seconds, micros)) = time {
+                clock.hear(Micros(seconds * 1_000_000 + micros), sent, Instant::now());
+            }
+        }
+        clock
     }
 
     /// Hears an answer from every master.

@@ -141,7 +141,7 @@ impl Shared {
     pub(super) fn asker(&self, worker: usize) -> Asker {
         // Workers are at most 1024, and 48 bits stay whole in a double.
         let holder = u64::from(self.number) << 16 | worker as u64;
-        Asker { holder, around: self.clock.now() }
+        Asker { holder, around: self.clock.now(), deadline: None }
     }
 
     pub(super) fn nodes(&self) -> u64 {

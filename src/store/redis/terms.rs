@@ -24,13 +24,16 @@ const WATCHES: u64 = 32;
 /// How long places are held without a word from their holder. A dead gateway's come back after it.
 pub const LEASE: Duration = Duration::from_secs(10);
 
-/// Who asks, and roughly when by the clock of Redis.
+/// Who asks, roughly when by the clock of Redis, and for how long.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker {
     /// The number of a worker among all that hold places, below 2^53.
     pub holder: u64,
     /// Lua knows no time zones: of a calendar it is told the bounds of the windows around this.
     pub around: Micros,
+    /// The instant of Redis's clock after which nobody waits for the answer any more, if that is
+    /// known: a call that is run later charges nothing.
+    pub deadline: Option<Micros>,
 }
 
 /// What one check asks of its bucket. Equal terms are sent once.

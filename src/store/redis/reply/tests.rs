@@ -13,7 +13,7 @@ use crate::store::redis::msgpack;
 use crate::store::redis::script::Form;
 use crate::store::redis::terms::Asker;
 
-const ASKER: Asker = Asker { holder: 1, around: Micros(0) };
+const ASKER: Asker = Asker { holder: 1, around: Micros(0), deadline: None };
 
 fn rate() -> Rate {
     Rate::new(10, Duration::from_secs(1)).expect("a rate")

@@ -1,0 +1,251 @@
+//! Nobody pays for a no: what is not admitted is not charged, and what Redis refused stays refused,
+//! whatever fails on the way.
+
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use crate::support::fault_proxy::{Line, Loss};
+use crate::support::{
+    Cluster, Config, FaultProxy, Load, Redis, Sentinel, Weir, get, get_with, wait_at_most,
+    wait_until,
+};
+
+const RECOVERY: Duration = Duration::from_secs(10);
+
+/// Three an hour, and a 503 if Redis does not answer.
+fn three(store: &str) -> Config {
+    let limit = "key = \"header:x-user\"\nrate = \"3/hour\"\nburst = 3";
+    Config::echo().store(store).store("on_error = \"deny\"").limit(limit)
+}
+
+/// After so many 503s, all that there was is there.
+#[track_caller]
+fn nothing_was_charged(weir: &Weir) {
+    wait_at_most(RECOVERY, "Redis is in use again", || !weir.degraded());
+    let mut passed = 0;
+    // What is given back is on its way.
+    wait_until("all three pass", || {
+        passed += usize::from(weir.ask(as_user("a")).status == 200);
+        passed == 3
+    });
+    assert_eq!(weir.ask(as_user("a")).status, 429);
+}
+
+#[track_caller]
+fn three_denied(weir: &Weir) {
+    for _ in 0..3 {
+        assert_eq!(weir.ask(as_user("a")).status, 503);
+    }
+}
+
+#[test]
+fn a_503_while_redis_hangs_costs_nothing() {
+    let redis = Redis::start();
+    let weir = Weir::start(&three(&redis.store()));
+    redis.stop();
+    three_denied(&weir);
+    thread::sleep(Duration::from_millis(300));
+    redis.cont();
+    nothing_was_charged(&weir);
+}
+
+#[test]
+fn a_503_while_a_sentinels_master_hangs_costs_nothing() {
+    let sentinel = Sentinel::start();
+    let weir = Weir::start(&three(&sentinel.store()));
+    sentinel.master.stop();
+    three_denied(&weir);
+    thread::sleep(Duration::from_millis(300));
+    sentinel.master.cont();
+    nothing_was_charged(&weir);
+}
+
+#[test]
+fn a_503_while_a_cluster_hangs_costs_nothing() {
+    let cluster = Cluster::start();
+    let weir = Weir::start(&three(&cluster.store()));
+    // Others have been there before: all nodes know the script.
+    for user in 0..30 {
+        assert_eq!(weir.ask(as_user(&user.to_string())).status, 200);
+    }
+    cluster.nodes.iter().for_each(Redis::stop);
+    three_denied(&weir);
+    thread::sleep(Duration::from_millis(300));
+    cluster.nodes.iter().for_each(Redis::cont);
+    nothing_was_charged(&weir);
+}
+
+#[test]
+fn a_503_whose_reply_comes_too_late_is_given_back() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::to(redis.address());
+    let weir = Weir::start(&three(&proxy.store()));
+    // Redis decides in time, and is heard too late.
+    proxy.set(Line::Slow(Duration::from_millis(200)));
+    three_denied(&weir);
+    proxy.set(Line::Good);
+    nothing_was_charged(&weir);
+}
+
+#[test]
+fn a_503_whose_reply_never_comes_is_given_back_once_the_fence_tells() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::to(redis.address());
+    let weir = Weir::start(&three(&proxy.store()));
+    // The connection ends in place of the reply, and there is no other for a while.
+    proxy.set(Line::Refusing);
+    proxy.lose_next_reply(Loss::Cut);
+    three_denied(&weir);
+    assert_eq!(proxy.lost(), 1);
+    proxy.set(Line::Good);
+    nothing_was_charged(&weir);
+}
+
+fn as_user(user: &str) -> String {
+    get_with("/", &format!("X-User: {user}\r\n"))
+}
+
+/// Two requests share a call that admits one and refuses the other, and its reply is lost.
+fn a_lost_refusal_stays_one(on_error: &str) {
+    let redis = Redis::start();
+    let proxy = FaultProxy::to(redis.address());
+    let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 1";
+    let store = format!("{}timeout = \"5s\"\non_error = \"{on_error}\"", proxy.store());
+    let config = Config::echo().server("workers = 1").limit(limit).store(&store);
+    let (weir, other) = (Weir::start(&config), Weir::start(&config.store("")));
+    let fences = || {
+        let keys = redis.keys().into_iter().map(|it| it.name);
+        let fences = keys.filter(|it| it.contains("@fence"));
+        fences.map(|it| redis.command(&["GET", &it]).text()).collect::<Vec<_>>().join(" ")
+    };
+    for attempt in 0..20 {
+        let user = |who: &str| as_user(&format!("{who}-{attempt}"));
+        assert_eq!(other.ask(user("spent")).status, 200);
+        let mut clients = [weir.connect(), weir.connect(), weir.connect()];
+        // While the first call is out, the other two join the next.
+        proxy.set(Line::Slow(Duration::from_millis(200)));
+        let before = redis.script_calls();
+        clients[0].send(user("first"));
+        wait_until("the first call is out", || redis.script_calls() > before);
+        clients[1].send(user("spent"));
+        clients[2].send(user("fresh"));
+        thread::sleep(Duration::from_millis(50));
+        proxy.lose_next_reply(Loss::Cut);
+        let [first, spent, fresh] = clients.each_mut().map(|it| it.response().status);
+        proxy.set(Line::Good);
+        assert_eq!((first, fresh), (200, 200));
+        assert_eq!(spent, 429, "{on_error}: Redis had refused it");
+        let text = fences();
+        if text.contains(":01:") || text.contains(":10:") {
+            assert!(proxy.lost() > 0);
+            return;
+        }
+    }
+    panic!("no two requests ever shared a call");
+}
+
+#[test]
+fn what_redis_refused_stays_refused_under_local_though_its_reply_is_lost() {
+    a_lost_refusal_stays_one("local");
+}
+
+#[test]
+fn what_redis_refused_stays_refused_under_allow_though_its_reply_is_lost() {
+    a_lost_refusal_stays_one("allow");
+}
+
+/// The count of a `fixed_window` whose limit is called so.
+fn counted(cluster: &Cluster, limit: &str) -> u64 {
+    let found = cluster.buckets().into_iter().find(|(_, name)| name.contains(limit));
+    let Some((node, name)) = found else { return 0 };
+    let text = cluster.nodes[node].command(&["GET", &name]).text();
+    let count = text.split([' ', '|']).nth(1).and_then(|count| count.parse().ok());
+    count.expect("an end and a count")
+}
+
+const OWN_AND_SHARED: &str = r#"
+    [limits.own]
+    key = "header:x-user"
+    algorithm = "sliding_log"
+    rate = "1/day"
+
+    [limits.shared]
+    key = "global"
+    algorithm = "fixed_window"
+    rate = "1000/day"
+
+    [[routes]]
+    name = "both"
+    path = "/*"
+    upstream = "echo"
+    limits = ["own", "shared"]
+"#;
+
+#[test]
+fn whoever_is_refused_and_resets_drains_no_quota_of_a_cluster() {
+    let cluster = Cluster::start();
+    let store = format!("{}timeout = \"2s\"", cluster.store());
+    let config = Config::echo().open().routes(OWN_AND_SHARED).store(&store);
+    let (one, two) = (Weir::start(&config), Weir::start(&config));
+    assert_eq!(one.ask(as_user("a")).status, 200);
+    assert_eq!(counted(&cluster, ":shared:"), 1);
+    for _ in 0..400 {
+        let client = TcpStream::connect(two.address()).unwrap();
+        socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        std::io::Write::write_all(&mut &client, as_user("a").as_bytes()).unwrap();
+        drop(client);
+    }
+    assert_eq!(two.ask(as_user("a")).status, 429);
+    wait_until("what was taken is given back", || counted(&cluster, ":shared:") <= 2);
+    assert_eq!(two.ask(as_user("b")).status, 200);
+    assert!(counted(&cluster, ":shared:") <= 3);
+}
+
+/// Masters are stopped for 120 ms each in turn: every limit counts what passed, and no more.
+fn stalls_cost_nobody_anything(on_error: &str) {
+    let cluster = Cluster::start();
+    let names: Vec<String> = (0..6).map(|n| format!("window-{n}")).collect();
+    let limit = |name: &String| {
+        let rate = "algorithm = \"fixed_window\"\nrate = \"1000000/day\"";
+        format!("[limits.{name}]\nkey = \"global\"\n{rate}\n")
+    };
+    let tables = format!(
+        "{}\n[[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"echo\"\nlimits = [\"{}\"]",
+        names.iter().map(limit).collect::<String>(),
+        names.join("\", \"")
+    );
+    let store = format!("{}timeout = \"40ms\"\non_error = \"{on_error}\"", cluster.store());
+    let weir = Weir::start(&Config::echo().open().routes(&tables).store(&store));
+    let load = Load::start(&[weir.address()], &[get("/")], 8);
+    for round in 0..6 {
+        load.wait_for(40);
+        cluster.nodes[round % 3].stop();
+        thread::sleep(Duration::from_millis(120));
+        cluster.nodes[round % 3].cont();
+        load.wait_for(40);
+        wait_at_most(RECOVERY, "the cluster is in use again", || !weir.degraded());
+    }
+    let answers = load.finish();
+    assert!(on_error == "deny" || answers.iter().all(|it| it.status == 200));
+    let counts = || names.iter().map(|it| counted(&cluster, it)).collect::<Vec<_>>();
+    let passed = answers.iter().filter(|it| it.status == 200).count() as u64;
+    let equal = || counts().iter().all(|it| *it == passed);
+    for _ in 0..300 {
+        if equal() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{passed} passed, counted were {:?}", counts());
+}
+
+#[test]
+fn a_cluster_counts_what_passed_around_stalls_of_its_masters_under_local() {
+    stalls_cost_nobody_anything("local");
+}
+
+#[test]
+fn a_cluster_counts_what_passed_around_stalls_of_its_masters_under_deny() {
+    stalls_cost_nobody_anything("deny");
+}
