@@ -3,6 +3,7 @@
 pub mod access;
 pub mod address;
 pub mod clients;
+pub mod form;
 pub mod identity;
 pub mod jwt;
 

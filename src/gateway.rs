@@ -22,7 +22,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version, header, request,
 };
@@ -44,6 +43,7 @@ use admission::Stop;
 use checks::Checks;
 pub use compiled::{Compiled, Outside};
 use dues::Dues;
+use identify::Looked;
 use live::{Live, LiveTarget};
 pub use queues::Queues;
 use way::Way;
@@ -209,11 +209,12 @@ impl Gateway {
         if let Some(entry) = meter.entry() {
             entry.client = shared.names.of(&caller.ip.to_string());
         }
+        identify::refuse_doubled(shared, headers)?;
         let mut checks = Checks::default();
         // Most requests have nothing to wait for up to here, and pay for no future.
         let form = match visit.way.needs.form {
             true => self.form(visit, &caller, headers, body).await?,
-            false => Bytes::new(),
+            false => Looked::NoForm,
         };
         self.identify(visit, &caller, (headers, &form), &mut checks)?;
         let (decision, decided) = match self.admit_at_once(visit, &mut checks) {

@@ -9,6 +9,7 @@ pub mod calendar;
 pub mod concurrency;
 pub mod condition;
 pub mod cost;
+pub mod credentials;
 pub mod fixed_window;
 pub mod key;
 pub mod policy;

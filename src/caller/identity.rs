@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use http::{HeaderName, header};
+
 use super::clients::{Client, Clients};
 use super::jwt;
 use crate::config::settings;
@@ -51,6 +53,15 @@ impl Identity {
             Source::Plan => &self.plan,
             _ => std::slice::from_ref(source),
         }
+    }
+
+    /// The headers that identities are found in. `Host` has a rule of its own.
+    pub fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let all = [&self.user, &self.client, &self.tenant, &self.plan];
+        all.into_iter().flatten().filter_map(|source| match source {
+            Source::Header(name) if *name != header::HOST => Some(name),
+            _ => None,
+        })
     }
 
     /// Who a request is from, as far as it says so.

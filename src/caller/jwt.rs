@@ -188,6 +188,13 @@ impl Verifier {
     }
 }
 
+/// Whether a word of a header would be read as a token, be it signed or not.
+#[must_use]
+pub fn is_token(word: &[u8]) -> bool {
+    let dots = word.iter().filter(|byte| **byte == b'.').count();
+    dots == 2 && word.len() <= LONGEST && decode_header(word).is_ok()
+}
+
 fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
     let unreadable = |source| KeyError::Unreadable { path: path.to_owned(), source };
     key_set::read(path).map_err(unreadable)

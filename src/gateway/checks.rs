@@ -72,18 +72,9 @@ impl<'a> Checks<'a> {
     ) -> Result<(), Fault> {
         for applied in way.limits {
             let rule = &shared.limits[applied.rule];
-            match applies(rule, subject, method) {
-                Ok(true) => {}
-                Ok(false) => continue,
-                Err(error) if rule.enforced => return Err(error.into()),
-                Err(_) => {
-                    self.unkeyed.push(rule);
-                    continue;
-                }
-            }
-            let (bucket, name) = match self.name(hasher, rule, subject) {
-                Ok(named) => named,
-                Err(KeyError::Skipped) => continue,
+            let (bucket, name, cost) = match self.read(hasher, applied, rule, (subject, method)) {
+                Ok(Some(read)) => read,
+                Ok(None) | Err(KeyError::Skipped) => continue,
                 Err(error) if rule.enforced => return Err(error.into()),
                 // What does not refuse does not refuse for want of a key either.
                 Err(_) => {
@@ -91,8 +82,6 @@ impl<'a> Checks<'a> {
                     continue;
                 }
             };
-            let evidence = &subject.evidence;
-            let cost = applied.cost.of_request(evidence.headers, evidence.query);
             if applied.later {
                 // Only where it matters: a limit may have other numbers by then.
                 let plan = subject.who.plan.as_ref().filter(|_| !rule.plans.is_empty());
@@ -115,6 +104,24 @@ impl<'a> Checks<'a> {
             });
         }
         Ok(())
+    }
+
+    /// Which bucket a limit charges for a request, and with how much. `None` if it is not meant for
+    /// it.
+    fn read(
+        &mut self,
+        hasher: &BucketHasher,
+        applied: &RouteLimit,
+        rule: &Rule,
+        (subject, method): (&Subject<'_>, &Method),
+    ) -> Result<Option<(BucketId, Name, u64)>, KeyError> {
+        if !applies(rule, subject, method)? {
+            return Ok(None);
+        }
+        let (bucket, name) = self.name(hasher, rule, subject)?;
+        let evidence = &subject.evidence;
+        let cost = applied.cost.of_request(evidence.headers, evidence.query)?;
+        Ok(Some((bucket, name, cost)))
     }
 
     fn name(

@@ -4,22 +4,47 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 
 use super::checks::Checks;
+use super::compiled::Compiled;
 use super::{Gateway, Visit};
 use crate::body::Body;
 use crate::caller::access::Verdict;
-use crate::caller::jwt::Claims;
+use crate::caller::form::BodyKind;
+use crate::caller::jwt::{self, Claims};
 use crate::caller::{Access, Caller};
 use crate::clock::unix_second;
-use crate::limit::source::{self, Evidence, Form, Said, Subject};
+use crate::http1::Framing;
+use crate::limit::Source;
+use crate::limit::credentials::{CredentialsError, bearer};
+use crate::limit::key::KeyError;
+use crate::limit::source::{self, Evidence, Form, Said, Subject, UnreadForm};
 use crate::respond::Fault;
 use crate::route::bare_host;
 use crate::telemetry::Admittance;
 
 /// As much of a form as is looked at.
 const FORM: usize = 64 * 1024;
+
+/// A body that was looked into for a form, where somebody needs one.
+#[derive(Debug)]
+pub(super) enum Looked {
+    NoForm,
+    Form(Bytes),
+    Unread(UnreadForm),
+}
+
+impl Looked {
+    fn form(&self) -> Form<'_> {
+        match self {
+            Looked::NoForm => Form::None,
+            Looked::Form(text) if text.len() < FORM => Form::Whole(text),
+            Looked::Form(_) => Form::Long,
+            Looked::Unread(why) => Form::Unread(*why),
+        }
+    }
+}
 
 impl Gateway {
     /// Collects the checks of a request, once it is known who sent it. None for those who are never
@@ -31,7 +56,7 @@ impl Gateway {
         &self,
         visit: &Visit<'a>,
         caller: &Caller,
-        (headers, form): (&HeaderMap, &[u8]),
+        (headers, form): (&HeaderMap, &Looked),
         checks: &mut Checks<'a>,
     ) -> Result<(), Fault> {
         let Visit { live, way, parts, .. } = *visit;
@@ -42,7 +67,7 @@ impl Gateway {
             headers,
             host: &host,
             query: parts.uri.query(),
-            form: Form { text: form, whole: form.len() < FORM },
+            form: form.form(),
             claims: claims.as_deref().map(|claims| claims as &dyn source::Claims),
         };
         let who = shared.identity.of(&evidence, way.needs.who)?;
@@ -81,9 +106,14 @@ impl Gateway {
         caller: &Caller,
         headers: &HeaderMap,
         body: &mut Body,
-    ) -> Result<Bytes, Fault> {
-        if !visit.way.needs.form || !is_form(headers) {
-            return Ok(Bytes::new());
+    ) -> Result<Looked, Fault> {
+        if matches!(body.framing(), Framing::Empty | Framing::Length(0)) {
+            return Ok(Looked::NoForm);
+        }
+        match BodyKind::of(headers) {
+            BodyKind::Form => {}
+            BodyKind::Other => return Ok(Looked::NoForm),
+            BodyKind::Unread(why) => return Ok(Looked::Unread(why)),
         }
         // Whoever does not get in need not be asked for a body.
         self.token(visit, headers)?;
@@ -92,7 +122,7 @@ impl Gateway {
             visit.live.access_meter.count(Admittance::Denied);
             return Err(Fault::Denied);
         }
-        Ok(body.look(FORM).await?)
+        Ok(Looked::Form(body.look(FORM).await?))
     }
 
     /// What the caller's token says, if there is one that can be believed.
@@ -103,7 +133,8 @@ impl Gateway {
             return Ok(None);
         }
         let now = unix_second();
-        let verified = bearer(headers).map(|token| self.tokens.verify(verifier, token, now));
+        let sent = bearer(headers, jwt::is_token).map_err(KeyError::from)?;
+        let verified = sent.map(|token| self.tokens.verify(verifier, token, now));
         match verified {
             Some(Ok(claims)) => Ok(Some(claims)),
             _ if shared.token_required => Err(Fault::Unauthorized),
@@ -112,21 +143,21 @@ impl Gateway {
     }
 }
 
-/// RFC 6750 section 2.1. One who sends two sends none: gateway and upstream might each believe
-/// another one.
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let (first, second) = (values.next()?, values.next());
-    let (scheme, token) = first.as_bytes().split_at_checked(7)?;
-    (second.is_none() && scheme.eq_ignore_ascii_case(b"bearer ")).then(|| token.trim_ascii())
-}
-
-/// Whether anybody might take the body for a form: of two types, each may believe another one.
-fn is_form(headers: &HeaderMap) -> bool {
-    headers.get_all(header::CONTENT_TYPE).iter().any(|kind| {
-        let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-        kind.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
-    })
+/// Refuses a request that says two things in one source of an identity, whether somebody asks there
+/// or not: gateway and upstream might each believe another one.
+pub(super) fn refuse_doubled(shared: &Compiled, headers: &HeaderMap) -> Result<(), Fault> {
+    // Most requests have no field twice, and pay for no look-up.
+    if headers.len() == headers.keys_len() {
+        return Ok(());
+    }
+    let doubled = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
+    if doubled(&&header::AUTHORIZATION) {
+        return Err(KeyError::from(CredentialsError::Doubled).into());
+    }
+    match shared.identity.headers().find(doubled) {
+        Some(name) => Err(KeyError::Ambiguous(Source::Header(name.clone())).into()),
+        None => Ok(()),
+    }
 }
 
 fn text<'a>(said: &'a Said<'_>) -> Option<&'a str> {

@@ -1,11 +1,13 @@
 //! What a request costs, and which outcomes are charged at all.
 //!
 //! A cost that a caller writes is never trusted: what is no plain whole number, or is zero, counts
-//! as the default, and what is above the maximum counts as the maximum. No cost gives tokens back.
+//! as the default, what is above the maximum counts as the maximum, and one that is told twice is
+//! refused, as a key is. No cost gives tokens back.
 
 use http::{HeaderMap, HeaderName, StatusCode};
 
-use super::source::query_values;
+use super::key::KeyError;
+use super::source::{Parameter, Source, parameter};
 
 /// What one request costs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,26 +48,31 @@ impl Cost {
     }
 
     /// What a request is told to cost, before anything is known of its response.
-    #[must_use]
-    pub fn of_request(&self, headers: &HeaderMap, query: Option<&str>) -> u64 {
-        match self {
+    ///
+    /// # Errors
+    /// If it is told twice: gateway and upstream might each believe another one.
+    pub fn of_request(&self, headers: &HeaderMap, query: Option<&str>) -> Result<u64, KeyError> {
+        Ok(match self {
             Cost::Fixed(cost) => *cost,
             Cost::Told { from: CostSource::Header(name), default, max } => {
-                let mut values = headers.get_all(name).iter();
+                let mut values = headers.get_all(name).iter().map(|value| value.as_bytes());
                 match (values.next(), values.next()) {
-                    (Some(value), None) => told(value.as_bytes(), 1, *default, *max),
-                    _ => *default,
+                    (None, _) => *default,
+                    (Some(value), None) if !is_list(value) => told(value, 1, *default, *max),
+                    _ => return Err(KeyError::Ambiguous(Source::Header(name.clone()))),
                 }
             }
             Cost::Told { from: CostSource::Query(name), default, max } => {
-                let mut values = query_values(query, name);
-                match (values.next(), values.next()) {
-                    (Some(value), None) => told(&value, 1, *default, *max),
-                    _ => *default,
+                match parameter(query, name) {
+                    Parameter::Absent => *default,
+                    Parameter::Value(value) => told(&value, 1, *default, *max),
+                    Parameter::Ambiguous => {
+                        return Err(KeyError::Ambiguous(Source::Query(name.clone())));
+                    }
                 }
             }
             Cost::Told { from: CostSource::Response(_), default, .. } => *default,
-        }
+        })
     }
 
     /// What a response says that its request has cost, if that is where it is told. The upstream
@@ -90,6 +97,13 @@ impl Cost {
             Cost::Told { default, max, .. } => *max.max(default),
         }
     }
+}
+
+/// Whether a field has several values on one line, which is the same as on several: RFC 9110
+/// section 5.3.
+fn is_list(value: &[u8]) -> bool {
+    let members = value.split(|byte| *byte == b',');
+    members.filter(|member| !member.trim_ascii().is_empty()).nth(1).is_some()
 }
 
 /// The number that some digits spell, if it is at least `least`.
@@ -140,23 +154,22 @@ mod tests {
         let (asked, answered) =
             (by(CostSource::Header(name.clone())), by(CostSource::Response(name)));
         for bad in
-            ["-5", "NaN", "inf", "1e309", "1e3", "0x10", "", "+5", "5.0", "5,6", "1_0", "\u{665}"]
+            ["-5", "NaN", "inf", "1e309", "1e3", "0x10", "", "+5", "5.0", "5;6", "1_0", "\u{665}"]
         {
             let Ok(value) = HeaderValue::from_bytes(bad.as_bytes()) else { panic!("{bad}") };
             let mut map = HeaderMap::new();
             map.insert("x-cost", value);
-            assert_eq!(asked.of_request(&map, None), 2, "{bad}");
+            assert_eq!(asked.of_request(&map, None), Ok(2), "{bad}");
             assert_eq!(answered.of_response(&map), Some(2), "{bad}");
         }
-        assert_eq!(asked.of_request(&headers(&[]), None), 2);
-        assert_eq!(asked.of_request(&headers(&["3", "4"]), None), 2, "which one?");
+        assert_eq!(asked.of_request(&headers(&[]), None), Ok(2));
     }
 
     #[test]
     fn a_caller_cannot_ask_for_nothing_and_an_upstream_can() {
         let name = HeaderName::from_static("x-cost");
         let zero = headers(&["0"]);
-        assert_eq!(by(CostSource::Header(name.clone())).of_request(&zero, None), 2);
+        assert_eq!(by(CostSource::Header(name.clone())).of_request(&zero, None), Ok(2));
         assert_eq!(by(CostSource::Response(name)).of_response(&zero), Some(0));
     }
 
@@ -164,22 +177,38 @@ mod tests {
     fn more_than_the_most_counts_as_the_most() {
         let cost = by(CostSource::Header(HeaderName::from_static("x-cost")));
         for (told, counts) in [("1", 1), ("007", 7), (" 99 ", 99), ("101", 100)] {
-            assert_eq!(cost.of_request(&headers(&[told]), None), counts, "{told}");
+            assert_eq!(cost.of_request(&headers(&[told]), None), Ok(counts), "{told}");
         }
         for huge in ["999999999999", "99999999999999999999999999999999"] {
-            assert_eq!(cost.of_request(&headers(&[huge]), None), 100, "{huge}");
+            assert_eq!(cost.of_request(&headers(&[huge]), None), Ok(100), "{huge}");
         }
     }
 
     #[test]
     fn a_query_tells_a_cost_as_a_header_does() {
         let cost = by(CostSource::Query("n".into()));
-        for (query, counts) in
-            [("n=7", 7), ("a=1&%6e=%37", 7), ("n=-1", 2), ("n=3&n=4", 2), ("m=7", 2), ("n", 2)]
-        {
-            assert_eq!(cost.of_request(&HeaderMap::new(), Some(query)), counts, "{query}");
+        for (query, counts) in [("n=7", 7), ("a=1&%6e=%37", 7), ("n=-1", 2), ("m=7", 2), ("n", 2)] {
+            assert_eq!(cost.of_request(&HeaderMap::new(), Some(query)), Ok(counts), "{query}");
         }
-        assert_eq!(cost.of_request(&HeaderMap::new(), None), 2);
+        assert_eq!(cost.of_request(&HeaderMap::new(), None), Ok(2));
+    }
+
+    #[test]
+    fn a_cost_that_is_told_twice_is_refused() {
+        let name = HeaderName::from_static("x-cost");
+        let header = by(CostSource::Header(name.clone()));
+        for values in [&["3", "4"][..], &["3", "3"], &["3", ""], &["3, 3"], &["5,6"]] {
+            let refused = header.of_request(&headers(values), None);
+            assert_eq!(refused, Err(KeyError::Ambiguous(Source::Header(name.clone()))));
+        }
+        let query = by(CostSource::Query("n".into()));
+        for text in ["n=3&n=4", "n=3&n=3", "n=3&%6e=", "n=3;n=4", "m;n=4"] {
+            let refused = query.of_request(&HeaderMap::new(), Some(text));
+            assert_eq!(refused, Err(KeyError::Ambiguous(Source::Query("n".into()))), "{text}");
+        }
+        // An upstream has no reason to hide anything.
+        let answered = by(CostSource::Response(name));
+        assert_eq!(answered.of_response(&headers(&["3", "4"])), Some(2));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::source::{Source, Subject, cut, unpercent};
+use super::credentials::CredentialsError;
+use super::source::{Source, Subject, UnreadForm, cut, unpercent};
 
 /// The sources of a key, in the order written. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,11 @@ pub enum KeyError {
     Ambiguous(Source),
     #[error("the request's body is too long to find all of {0} in it")]
     Unseen(Source),
+    /// An upstream might.
+    #[error("{0} is not looked for in such a body: {1}")]
+    Unread(Source, UnreadForm),
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
 }
 
 /// Tells parts apart that hold the same bytes. Buckets are named by these numbers.
@@ -202,7 +208,7 @@ mod tests {
         }
         let ip = IpAddr::from([1, 2, 3, 4]);
         let (headers, query, who) = (&map, Some(query), &Identities::default());
-        let evidence = Evidence { headers, host: "a", query, form: Form::NONE, claims: None };
+        let evidence = Evidence { headers, host: "a", query, form: Form::None, claims: None };
         let subject = Subject { ip, whole_ip: ip, route: "r", evidence, who };
         let mut parts = Vec::new();
         Key(vec![source])
@@ -227,7 +233,7 @@ mod tests {
     fn a_prefix_cuts_the_whole_address() {
         let whole_ip: IpAddr = "2001:db8:1:2::3".parse().unwrap();
         let (ip, headers) = (cut(whole_ip, 64), &HeaderMap::new());
-        let evidence = Evidence { headers, host: "", query: None, form: Form::NONE, claims: None };
+        let evidence = Evidence { headers, host: "", query: None, form: Form::None, claims: None };
         let subject = Subject { ip, whole_ip, route: "r", evidence, who: &Identities::default() };
         let fed = |source| {
             let mut fed = Vec::new();
@@ -249,13 +255,16 @@ mod tests {
     fn every_spelling_of_a_query_value_is_one_key() {
         let source = Source::Query("k".into());
         let one = |value: &str| Ok(vec![(Part::Query as u8, value.as_bytes().to_vec())]);
-        for query in ["k=ab", "x=1&k=ab&y", "k=%61b", "%6b=a%62", "k=ab&k=%61b"] {
+        for query in ["k=ab", "x=1&k=ab&y", "k=%61b", "%6b=a%62", "x;y&k=ab"] {
             assert_eq!(parts(source.clone(), Missing::Skip, query, &[]), one("ab"), "{query}");
         }
         assert_eq!(parts(source.clone(), Missing::Skip, "k=a+b", &[]), one("a b"));
         assert_eq!(parts(source.clone(), Missing::Skip, "k=%zz%", &[]), one("%zz%"));
-        let ambiguous = parts(source.clone(), Missing::Skip, "k=a&k=b", &[]);
-        assert_eq!(ambiguous, Err(KeyError::Ambiguous(source.clone())));
+        for query in ["k=a&k=b", "k=ab&k=%61b", "k=a&k=", "k=a;b", "x;k=a", "x=1;%6b=a&y"] {
+            let ambiguous = parts(source.clone(), Missing::Skip, query, &[]);
+            assert_eq!(ambiguous, Err(KeyError::Ambiguous(source.clone())), "{query}");
+        }
+        assert_eq!(parts(source.clone(), Missing::Skip, "k=a%3bb", &[]), one("a;b"));
         assert_eq!(parts(source, Missing::Skip, "kk=a&k=", &[]), Err(KeyError::Skipped));
     }
 
@@ -268,7 +277,9 @@ mod tests {
             let got = parts(source.clone(), Missing::Skip, "", &[("cookie", line)]);
             assert_eq!(got, Ok(vec![(Part::Cookie as u8, b"x".to_vec())]), "{line}");
         }
-        let twice = parts(source.clone(), Missing::Skip, "", &[("cookie", "sid=x; sid=y")]);
-        assert_eq!(twice, Err(KeyError::Ambiguous(source)));
+        for line in ["sid=x; sid=y", "sid=x; a=b; sid=x"] {
+            let twice = parts(source.clone(), Missing::Skip, "", &[("cookie", line)]);
+            assert_eq!(twice, Err(KeyError::Ambiguous(source.clone())), "{line}");
+        }
     }
 }

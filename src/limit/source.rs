@@ -5,11 +5,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, header};
 use smallvec::SmallVec;
 
+use super::credentials;
 use super::key::KeyError;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -46,22 +45,31 @@ pub struct Evidence<'a> {
     /// The host in one spelling. Only needed where a limit counts by it.
     pub host: &'a str,
     pub query: Option<&'a str>,
-    /// The beginning of a form, if somebody needs it.
     pub form: Form<'a>,
     /// The claims of a token that was verified.
     pub claims: Option<&'a dyn Claims>,
 }
 
-/// As much of a form as was looked at.
-#[derive(Debug, Clone, Copy)]
-pub struct Form<'a> {
-    pub text: &'a [u8],
-    /// Whether that is all of it.
-    pub whole: bool,
+/// What is known of a form in the body, where somebody needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form<'a> {
+    /// There is none.
+    None,
+    Whole(&'a [u8]),
+    /// One that goes on where nobody has looked: what follows might name somebody else, and the
+    /// upstream believe that.
+    Long,
+    /// Not looked at, though some upstream might find one there.
+    Unread(UnreadForm),
 }
 
-impl Form<'_> {
-    pub const NONE: Form<'static> = Form { text: b"", whole: true };
+/// Why a body was not looked at that some upstream might take for a form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UnreadForm {
+    #[error("it has a Content-Encoding")]
+    Encoded,
+    #[error("send it as application/x-www-form-urlencoded, in UTF-8")]
+    Type,
 }
 
 /// Claims by their names.
@@ -122,13 +130,8 @@ impl Source {
                 Ok(Some(evidence.host).filter(|host| !host.is_empty()).map(borrow_text))
             }
             Source::Header(name) => self.header(evidence.headers, name),
-            Source::Query(name) => {
-                let values = query_values(evidence.query, name);
-                Ok(self.only(values)?.map(|value| Cow::Owned(value.to_vec())))
-            }
-            Source::Cookie(name) => {
-                Ok(self.only(cookies(evidence.headers, name))?.map(Cow::Borrowed))
-            }
+            Source::Query(name) => self.parameter(evidence.query, name),
+            Source::Cookie(name) => self.only(cookies(evidence.headers, name)),
             Source::Jwt(name) => {
                 let claim = evidence.claims.and_then(|claims| claims.claim(name));
                 let claim = claim.filter(|claim| !claim.is_empty());
@@ -137,19 +140,13 @@ impl Source {
                     Cow::Owned(text) => Cow::Owned(text.into_bytes()),
                 }))
             }
-            Source::BasicUser => {
-                let value = self.header(evidence.headers, &header::AUTHORIZATION)?;
-                Ok(value.and_then(|value| basic_user(&value)).map(Cow::Owned))
-            }
-            Source::Form(name) => {
-                // What follows might name somebody else, and the upstream believe that.
-                if !evidence.form.whole {
-                    return Err(KeyError::Unseen(self.clone()));
-                }
-                let form = Some(evidence.form.text).filter(|form| !form.is_empty());
-                let value = self.only(query_values(form, name))?;
-                Ok(value.map(|value| Cow::Owned(value.to_vec())))
-            }
+            Source::BasicUser => Ok(credentials::basic_user(evidence.headers)?.map(Cow::Owned)),
+            Source::Form(name) => match evidence.form {
+                Form::None => Ok(None),
+                Form::Whole(form) => self.parameter(Some(form), name),
+                Form::Long => Err(KeyError::Unseen(self.clone())),
+                Form::Unread(why) => Err(KeyError::Unread(self.clone(), why)),
+            },
             _ => Ok(None),
         }
     }
@@ -164,16 +161,26 @@ impl Source {
         Ok(value.map(Cow::Borrowed))
     }
 
-    /// The one value there is. The same value said twice is still one.
-    fn only<T: AsRef<[u8]>>(
+    /// The one value of a parameter that a query or a form has.
+    fn parameter<'a>(
         &self,
-        mut values: impl Iterator<Item = T>,
-    ) -> Result<Option<T>, KeyError> {
-        let Some(first) = values.next() else { return Ok(None) };
-        if values.any(|other| other.as_ref() != first.as_ref()) {
+        text: Option<&'a (impl AsRef<[u8]> + ?Sized)>,
+        name: &'a str,
+    ) -> Result<Said<'a>, KeyError> {
+        match parameter(text, name) {
+            Parameter::Value(value) if !value.is_empty() => Ok(Some(Cow::Owned(value.to_vec()))),
+            Parameter::Absent | Parameter::Value(_) => Ok(None),
+            Parameter::Ambiguous => Err(KeyError::Ambiguous(self.clone())),
+        }
+    }
+
+    /// The one value there is.
+    fn only<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>) -> Result<Said<'a>, KeyError> {
+        let first = values.next();
+        if values.next().is_some() {
             return Err(KeyError::Ambiguous(self.clone()));
         }
-        Ok(Some(first).filter(|value| !value.as_ref().is_empty()))
+        Ok(first.filter(|value| !value.is_empty()).map(Cow::Borrowed))
     }
 }
 
@@ -193,18 +200,6 @@ fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'
     })
 }
 
-/// RFC 7617: what comes before the first colon.
-fn basic_user(value: &[u8]) -> Option<Vec<u8>> {
-    let (scheme, rest) = value.split_at_checked(6)?;
-    if !scheme.eq_ignore_ascii_case(b"basic ") {
-        return None;
-    }
-    let mut user = STANDARD.decode(rest.trim_ascii()).ok()?;
-    let colon = user.iter().position(|byte| *byte == b':')?;
-    user.truncate(colon);
-    Some(user).filter(|user| !user.is_empty())
-}
-
 /// The part of an address that counts: of IPv6 so many leading bits, of IPv4 all, since an IPv4
 /// address is all that most callers have.
 #[must_use]
@@ -218,18 +213,39 @@ pub fn cut(ip: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
-/// The values of a parameter, decoded. Bytes that are no text hide nothing that is beside them.
-pub(super) fn query_values<'a>(
-    query: Option<&'a (impl AsRef<[u8]> + ?Sized)>,
-    name: &'a str,
-) -> impl Iterator<Item = SmallVec<[u8; 64]>> + 'a {
-    let pairs = query.map(AsRef::as_ref).unwrap_or_default().split(|byte| *byte == b'&');
-    let pairs = pairs.map(|pair| match pair.iter().position(|byte| *byte == b'=') {
+/// What a query or a form says under one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Parameter {
+    Absent,
+    Value(SmallVec<[u8; 64]>),
+    /// Said twice, be it the same, or in a pair that some readers take for two: they split at `;`,
+    /// too.
+    Ambiguous,
+}
+
+/// The value of a parameter, decoded. Bytes that are no text hide nothing that is beside them.
+pub(super) fn parameter(text: Option<&(impl AsRef<[u8]> + ?Sized)>, name: &str) -> Parameter {
+    let text = text.map(AsRef::as_ref).unwrap_or_default();
+    let mut found = Parameter::Absent;
+    for pair in text.split(|byte| *byte == b'&') {
+        let mut pairs = pair.split(|byte| *byte == b';').map(split_pair);
+        let has_name = |(key, _): (&[u8], &[u8])| *unescape(key) == *name.as_bytes();
+        if !pairs.clone().any(has_name) {
+            continue;
+        }
+        found = match (found, pairs.next(), pairs.next()) {
+            (Parameter::Absent, Some((_, value)), None) => Parameter::Value(unescape(value)),
+            _ => return Parameter::Ambiguous,
+        };
+    }
+    found
+}
+
+fn split_pair(pair: &[u8]) -> (&[u8], &[u8]) {
+    match pair.iter().position(|byte| *byte == b'=') {
         Some(at) => (&pair[..at], &pair[at + 1..]),
-        None => (pair, &[][..]),
-    });
-    let values = pairs.filter(|pair| *unescape(pair.0) == *name.as_bytes());
-    values.map(|pair| unescape(pair.1))
+        None => (pair, &[]),
+    }
 }
 
 /// Undoes percent-escapes and plus signs, so that every spelling of a value is one key. What is
@@ -288,19 +304,6 @@ impl fmt::Display for Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn basic_names_its_user_and_nothing_else_does() {
-        let user = |value: &str| basic_user(value.as_bytes()).map(String::from_utf8);
-        let encoded = |text: &str| format!("Basic {}", STANDARD.encode(text));
-        assert_eq!(user(&encoded("ann:secret:x")), Some(Ok("ann".into())));
-        assert_eq!(user(&encoded("ann:").replace("Basic", "bAsIc")), Some(Ok("ann".into())));
-        for none in
-            ["", "Basic", "Basic ", "Basic !!!", "Bearer YTpi", &encoded(":x"), &encoded("ann")]
-        {
-            assert_eq!(user(none), None, "{none}");
-        }
-    }
 
     #[test]
     fn a_prefix_cuts_ipv6_and_leaves_ipv4_alone() {

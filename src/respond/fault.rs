@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue,
+    RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
@@ -11,6 +12,7 @@ use serde::Serialize;
 use crate::body::Body;
 use crate::http1::{BodyError, FramingError, HeadError};
 use crate::limit::key::KeyError;
+use crate::limit::source::UnreadForm;
 use crate::route::PathError;
 use crate::store::StoreError;
 use crate::upstream::{ConnectError, ExchangeError};
@@ -85,6 +87,7 @@ impl Fault {
             Fault::Body(_) => StatusCode::BAD_REQUEST,
             Fault::Key(KeyError::Missing(_)) | Fault::Denied => StatusCode::FORBIDDEN,
             Fault::Unauthorized => StatusCode::UNAUTHORIZED,
+            Fault::Key(KeyError::Unread(..)) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Fault::Key(_) => StatusCode::BAD_REQUEST,
             Fault::NoRoute => StatusCode::NOT_FOUND,
             Fault::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
@@ -167,6 +170,17 @@ impl Fault {
         if let Fault::Unauthorized = self {
             // RFC 6750 section 3.
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        // RFC 9110 section 15.5.16.
+        match &self {
+            Fault::Key(KeyError::Unread(_, UnreadForm::Encoded)) => {
+                headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            }
+            Fault::Key(KeyError::Unread(_, UnreadForm::Type)) => {
+                let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+                headers.insert(ACCEPT, form);
+            }
+            _ => {}
         }
         if let Fault::Method(allowed) = &self {
             let names: Vec<_> = allowed.iter().map(Method::as_str).collect();

@@ -88,16 +88,87 @@ fn a_form_is_one_whatever_else_its_type_says() {
         let lines = format!("Content-Type: {kind}\r\n");
         assert_eq!(weir.ask(whole(&lines, b"client_id=a")).status, 429, "{kind}");
     }
-    for body in ["client_id=%61", "%63lient_id=a", "x=y&client_id=a", "client_id=a&client_id=a"] {
+    for body in ["client_id=%61", "%63lient_id=a", "x=y&client_id=a", "x;y&client_id=a"] {
         assert_eq!(weir.ask(whole(FORM, body.as_bytes())).status, 429, "{body}");
     }
-    let doubled = weir.ask(whole(FORM, b"client_id=b&client_id=c"));
-    assert_eq!((doubled.status, doubled.error()), (400, "bad_request".into()));
     // What is no form is not looked into.
-    for kind in ["application/json", "text/plain", "multipart/form-data; boundary=x"] {
+    for kind in ["application/json", "text/plain"] {
         let lines = format!("Content-Type: {kind}\r\n");
         assert_eq!(weir.ask(whole(&lines, b"client_id=a")).status, 200, "{kind}");
     }
+}
+
+#[test]
+fn a_field_that_is_said_twice_or_behind_a_semicolon_is_refused() {
+    let upstream = Upstream::ok();
+    let weir = gateway(&upstream);
+    for body in [
+        "client_id=b&client_id=c",
+        "client_id=a&client_id=a",
+        "client_id=a&client_id=",
+        "x=1;client_id=a",
+        "client_id=fresh;client_id=a",
+        "client_id=a;x=1",
+        "x;%63lient_id=a",
+    ] {
+        let response = weir.ask(whole(FORM, body.as_bytes()));
+        assert_eq!((response.status, response.error()), (400, "bad_request".into()), "{body}");
+    }
+    assert_eq!(upstream.heads(), 0);
+}
+
+/// An upstream may read what Weir does not: then nobody knows whose request it is.
+#[test]
+fn a_body_that_may_hide_a_form_is_refused_where_a_field_is_asked_for() {
+    let upstream = Upstream::ok();
+    let limit = "key = \"client\"\nmissing = \"skip\"\nrate = \"1/day\"\nburst = 100";
+    let identity = "[identity]\nclient = [\"header:x-api-key\", \"form:client_id\"]";
+    let weir = Weir::start(&Config::to(&upstream).limit(limit).also(identity));
+    let is_unread = |lines: &str, body: &[u8], accepts: (&str, &str)| {
+        for request in [whole(lines, body), chunked(lines, body, 5)] {
+            let response = weir.ask(&request);
+            assert_eq!((response.status, response.error()), (415, "bad_request".into()), "{lines}");
+            assert_eq!(response.one(accepts.0), accepts.1, "{lines}");
+        }
+    };
+    let zipped = b"\x1f\x8b\x08\0\0\0\0\0\0\x03";
+    for coding in ["gzip", "x-gzip", "deflate", "br", "identity, gzip", "aes128gcm"] {
+        let lines = format!("{FORM}Content-Encoding: {coding}\r\n");
+        is_unread(&lines, zipped, ("accept-encoding", "identity"));
+    }
+    let urlencoded = "application/x-www-form-urlencoded";
+    let types = [
+        format!("{urlencoded},x"),
+        format!("{urlencoded}, text/plain"),
+        format!("text/plain, {urlencoded}"),
+        format!("{urlencoded} x"),
+        format!("{urlencoded}; charset=utf-7"),
+        format!("{urlencoded}; charset=ibm037"),
+        format!("{urlencoded}; charset=\"utf-16\""),
+        format!("{urlencoded}; charset=utf-8; charset=utf-7"),
+        "application/x-url-encoded".to_owned(),
+        "multipart/form-data; boundary=x".to_owned(),
+        "Multipart/Form-Data".to_owned(),
+        String::new(),
+    ];
+    for kind in &types {
+        let lines = format!("Content-Type: {kind}\r\n");
+        is_unread(&lines, b"client_id=a", ("accept", urlencoded));
+    }
+    is_unread("", b"client_id=a", ("accept", urlencoded));
+    is_unread(
+        &format!("Content-Type: text/plain\r\n{FORM}"),
+        b"client_id=a",
+        ("accept", urlencoded),
+    );
+    assert_eq!(upstream.heads(), 0, "none has reached the upstream");
+    // Nothing is asked of a request without a body, nor of one that names its client otherwise.
+    for lines in ["", "Content-Type: multipart/form-data\r\nContent-Length: 0\r\n"] {
+        let request = format!("POST / HTTP/1.1\r\nHost: weir.test\r\n{lines}\r\n");
+        assert_eq!(weir.ask(request).status, 200, "{lines}");
+    }
+    let named = "X-Api-Key: k\r\nContent-Type: multipart/form-data; boundary=x\r\n";
+    assert_eq!(weir.ask(whole(named, b"--x--")).status, 200);
 }
 
 #[test]
@@ -128,10 +199,6 @@ fn a_form_that_is_longer_than_the_look_is_refused_and_reaches_nobody() {
             assert_eq!((response.status, response.error()), (413, "body_too_large".into()));
         }
     }
-    // Nor does a second type hide that it is a form.
-    let types = format!("Content-Type: text/plain\r\n{FORM}");
-    assert_eq!(weir.ask(whole(&types, b"client_id=twice")).status, 200);
-    assert_eq!(weir.ask(whole(&types, b"client_id=twice")).status, 429);
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod access;
 mod addresses;
 mod api_keys;
 mod callers;
+mod credentials;
 mod forms;
 mod identity;
 mod limits;

@@ -232,9 +232,6 @@ fn forgeries(issuer: &Issuer) -> Vec<(&'static str, String)> {
         ("a cut signature", token[..token.len() - 4].to_owned()),
         ("garbage", "garbage".to_owned()),
         ("dots", "..".to_owned()),
-        ("nothing", String::new()),
-        ("two tokens", format!("{token} {token}")),
-        ("a comma", format!("{token}, Bearer {token}")),
         ("endless", "a.".repeat(8 * 1024)),
     ]
 }
@@ -338,19 +335,26 @@ fn a_token_comes_in_one_authorization_header_of_its_scheme() {
     for scheme in ["Bearer", "bearer", "BEARER"] {
         assert!(known_by(&weir, &format!("Authorization: {scheme} {anna}\r\n")), "{scheme}");
     }
-    let rows = [
+    let malformed = [
         bearer(&anna) + &bearer(&bert),
         bearer(&anna) + &bearer(&anna),
         bearer(&anna) + "Authorization: Basic YTpi\r\n",
         "Authorization: Basic YTpi\r\n".to_owned() + &bearer(&anna),
         bearer(&anna) + "authorization:\r\n",
+        bearer(&format!("{anna} {anna}")),
+        bearer(&format!("{anna}, Bearer {anna}")),
+        bearer(""),
         format!("Authorization: {anna}\r\n"),
         format!("Authorization: Token {anna}\r\n"),
         format!("Authorization: Bearer{anna}\r\n"),
-        format!("X-Authorization: Bearer {anna}\r\n"),
-        format!("Cookie: Bearer={anna}\r\n"),
     ];
-    for row in rows {
+    for row in malformed {
+        let response = weir.ask(get_with("/known", &row));
+        assert_eq!((response.status, response.error()), (400, "bad_request".into()), "{row}");
+    }
+    let elsewhere =
+        [format!("X-Authorization: Bearer {anna}\r\n"), format!("Cookie: Bearer={anna}\r\n")];
+    for row in elsewhere {
         assert!(!known_by(&weir, &row), "{row}");
     }
     let stripping = format!("{}Connection: authorization\r\n", bearer(&anna));
