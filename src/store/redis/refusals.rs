@@ -22,9 +22,19 @@ pub(super) const TRUST: Duration = Duration::from_secs(1);
 /// Buckets remembered by each worker. Beyond that callers are refused by Redis, which is as right.
 const MOST: usize = 8 * 1024;
 
+/// When the table is full, so many places are looked at for one whose refusal has ended. Whoever
+/// floods with new keys makes that happen for each of them, so it must not depend on how many are
+/// known; the hand goes round, so every place has its turn.
+const SWEPT: usize = 4;
+
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    known: HashMap<BucketId, Refusal>,
+    /// In no order.
+    known: Vec<(BucketId, Refusal)>,
+    /// Where in `known` each bucket is.
+    places: HashMap<BucketId, usize>,
+    /// Where the next sweep begins.
+    hand: usize,
 }
 
 /// A bucket as Redis saw it, and when that was here.
@@ -62,26 +72,51 @@ impl Refusals {
     }
 
     pub(super) fn insert(&mut self, bucket: BucketId, refusal: Refusal) {
-        if self.known.len() >= MOST && !self.known.contains_key(&bucket) {
-            self.known.retain(|_, it| refusal.received.duration_since(it.sent) < TRUST);
-            if self.known.len() >= MOST {
-                return;
+        if let Some(&place) = self.places.get(&bucket) {
+            self.known[place].1 = refusal;
+        } else if self.known.len() < MOST {
+            self.places.insert(bucket, self.known.len());
+            self.known.push((bucket, refusal));
+        } else if let Some(place) = self.sweep(refusal.received) {
+            self.places.remove(&self.known[place].0);
+            self.places.insert(bucket, place);
+            self.known[place] = (bucket, refusal);
+        }
+    }
+
+    /// A place among the next few whose refusal is not believed any more.
+    fn sweep(&mut self, at: Instant) -> Option<usize> {
+        for _ in 0..SWEPT {
+            let place = self.hand;
+            self.hand = (place + 1) % self.known.len().max(1);
+            if at.saturating_duration_since(self.known.get(place)?.1.sent) >= TRUST {
+                return Some(place);
             }
         }
-        self.known.insert(bucket, refusal);
+        None
+    }
+
+    fn remove(&mut self, bucket: BucketId) {
+        let Some(place) = self.places.remove(&bucket) else { return };
+        self.known.swap_remove(place);
+        if let Some((moved, _)) = self.known.get(place) {
+            self.places.insert(*moved, place);
+        }
     }
 
     pub(super) fn clear(&mut self) {
         self.known.clear();
+        self.places.clear();
+        self.hand = 0;
     }
 
     /// When the check would pass, and what the clock of Redis shows now at the earliest, if it is
     /// sure to be refused.
     pub(super) fn refused(&mut self, check: &Check<'_>, at: Instant) -> Option<(Retry, Refusal)> {
-        let known = *self.known.get(&check.bucket)?;
+        let known = self.known[*self.places.get(&check.bucket)?].1;
         let age = at.saturating_duration_since(known.sent);
         if age >= TRUST {
-            self.known.remove(&check.bucket);
+            self.remove(check.bucket);
             return None;
         }
         let latest = Micros(known.now.0 + age.as_micros() as u64);
@@ -100,7 +135,7 @@ impl Refusals {
         match check.policy.evaluate(state, latest, check.cost) {
             Verdict::Refuse(retry) => Some((retry, known.aged(state, at))),
             Verdict::Admit(_) => {
-                self.known.remove(&check.bucket);
+                self.remove(check.bucket);
                 None
             }
         }
@@ -171,6 +206,53 @@ mod tests {
         let mut refusals = known(5, start);
         assert!(asked(&mut refusals, &bucket(5), start).is_some());
         assert_eq!(asked(&mut refusals, &bucket(6), start), None);
+    }
+
+    /// One more than fit, all of them empty for an hour.
+    fn full(start: Instant) -> (Refusals, Refusal, Policy) {
+        let rate = Rate::new(1, Duration::from_secs(3600)).expect("a rate");
+        let policy = Policy::TokenBucket(TokenBucket::new(rate, 1).expect("a bucket"));
+        let Verdict::Admit(state) = policy.evaluate(State::default(), NOW, 1) else { panic!() };
+        let refusal = Refusal { state, now: NOW, sent: start, received: start };
+        let mut refusals = Refusals::default();
+        for bucket in 0..=MOST as u128 {
+            refusals.insert(BucketId(bucket), refusal);
+        }
+        (refusals, refusal, policy)
+    }
+
+    #[test]
+    fn a_full_table_keeps_what_it_knows_until_that_ends_and_then_takes_what_is_new() {
+        let start = Instant::now();
+        let (mut refusals, refusal, policy) = full(start);
+        let refused = |refusals: &mut Refusals, bucket: u128, at| {
+            refusals.refused(&Check::new(&policy, 0, BucketId(bucket), 1), at).is_some()
+        };
+        assert!((0..MOST as u128).all(|it| refused(&mut refusals, it, start)));
+        assert!(!refused(&mut refusals, MOST as u128, start), "there was no room");
+        let at = start + TRUST;
+        let later = Refusal { sent: at, received: at, ..refusal };
+        let fresh = 1_000_000..1_000_000 + MOST as u128;
+        fresh.clone().for_each(|it| refusals.insert(BucketId(it), later));
+        assert!(fresh.clone().all(|it| refused(&mut refusals, it, at)));
+        assert!((0..=MOST as u128).all(|it| !refused(&mut refusals, it, at)));
+        // Whatever goes leaves the others where they are found.
+        let gone = |it: &u128| it.is_multiple_of(3);
+        fresh.clone().filter(gone).for_each(|it| refusals.remove(BucketId(it)));
+        assert!(fresh.clone().all(|it| refused(&mut refusals, it, at) != gone(&it)));
+        assert_eq!(refusals.known.len(), refusals.places.len());
+        refusals.clear();
+        assert!(refusals.is_empty() && fresh.clone().all(|it| !refused(&mut refusals, it, at)));
+    }
+
+    #[test]
+    fn a_full_table_looks_at_a_few_places_for_a_new_key() {
+        let start = Instant::now();
+        let (mut refusals, refusal, _) = full(start);
+        let hand = refusals.hand;
+        refusals.insert(BucketId(1 << 40), refusal);
+        assert_eq!(refusals.hand, hand + SWEPT);
+        assert_eq!(refusals.known.len(), MOST);
     }
 
     #[test]
