@@ -12,6 +12,7 @@ pub mod dues;
 pub mod identify;
 pub mod live;
 pub mod queues;
+pub mod rule;
 pub mod way;
 
 use std::cell::{Cell, RefCell};

@@ -66,24 +66,41 @@ pub struct Written {
 }
 
 /// Why a limit cannot be overridden so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
     #[error("`rate` is not a rate: write one such as \"600/minute\"")]
     Rate,
     #[error(transparent)]
     Numbers(#[from] AdjustError),
+    #[error("for the plan {plan:?}: {why}")]
+    Plan { plan: String, why: AdjustError },
 }
 
 impl Written {
-    /// The policy of a limit under these numbers.
+    /// What holds under these numbers for callers who are held to a policy otherwise: the limit's
+    /// own, or a plan's. What is left out stays as it is for them.
     ///
     /// # Errors
     /// If it cannot have them.
-    pub fn policy(&self, limit: &Limit) -> Result<Policy, OverrideError> {
+    pub fn policy(&self, policy: &Policy) -> Result<Policy, OverrideError> {
         let rate = self.rate.as_deref();
         let rate = rate.map(|text| config::rate(text).ok_or(OverrideError::Rate)).transpose()?;
         let numbers = Numbers { rate, burst: self.burst, boost: self.boost };
-        Ok(limit.policy.adjusted(&numbers)?)
+        Ok(policy.adjusted(&numbers)?)
+    }
+
+    /// Whether a limit can have these numbers, for callers of whichever plan.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn suits(&self, limit: &Limit) -> Result<(), OverrideError> {
+        self.policy(&limit.policy)?;
+        for (plan, policy) in &limit.plans {
+            if let Err(OverrideError::Numbers(why)) = self.policy(policy) {
+                return Err(OverrideError::Plan { plan: plan.clone(), why });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -163,12 +180,11 @@ impl Rulings {
         Some(access).filter(|it| !it.allow.is_empty() || !it.deny.is_empty())
     }
 
-    /// The keys of a limit that have other numbers, with their policies.
-    pub fn overrides<'a>(&'a self, limit: &'a Limit) -> impl Iterator<Item = (&'a str, Policy)> {
+    /// The keys of a limit that have other numbers, as they were written.
+    pub fn overrides<'a>(&'a self, limit: &str) -> impl Iterator<Item = (&'a str, &'a Written)> {
         self.0.iter().filter_map(move |ruling| match &ruling.about {
-            About::Override { limit: name, key, written } if *name == limit.name => {
-                // What a reload has made impossible does not hold any more.
-                Some((key.as_str(), written.policy(limit).ok()?))
+            About::Override { limit: name, key, written } if name == limit => {
+                Some((key.as_str(), written))
             }
             _ => None,
         })

@@ -26,7 +26,8 @@ pub use names::{Name, Names};
 #[derive(Debug, Clone, Copy)]
 pub struct Check<'a> {
     pub policy: &'a Policy,
-    /// What all buckets of the limit start from: [`BucketHasher::limit_prefix`].
+    /// What all buckets of the limit, or of one of its plans, start from:
+    /// [`BucketHasher::limit_prefix`].
     pub limit: u64,
     pub bucket: BucketId,
     /// What the bucket is called where many gateways share it; empty where none do.
@@ -121,6 +122,12 @@ impl Lasting {
     #[must_use]
     pub fn bucket(&self) -> BucketId {
         self.bucket
+    }
+
+    /// What all buckets of the limit, or of one of its plans, start from.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
     }
 
     #[must_use]

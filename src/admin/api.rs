@@ -213,7 +213,7 @@ impl Api {
         })?;
         let (rate, burst, boost) = (change.rate.clone(), change.burst, change.boost);
         let written = Written { rate, burst, boost };
-        written.policy(found).map_err(|error| Problem::bad(sentence(&error.to_string())))?;
+        written.suits(found).map_err(|error| Problem::bad(sentence(&error.to_string())))?;
         if !found.key.spelled(key, |ip| ip, |_, _| {}) {
             let key = &found.key;
             return Err(Problem::bad(format!(

@@ -6,8 +6,9 @@ use http::{HeaderMap, HeaderValue, Method};
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
-use super::compiled::{Compiled, RouteLimit, Rule};
+use super::compiled::{Compiled, RouteLimit};
 use super::dues::Due;
+use super::rule::{Holding, Rule, Variant};
 use super::way::Way;
 use crate::clock::Micros;
 use crate::limit::key::KeyError;
@@ -44,7 +45,6 @@ struct Later<'a> {
     /// Which of the checks.
     check: usize,
     cost: u64,
-    plan: Option<Vec<u8>>,
     limit: &'a RouteLimit,
 }
 
@@ -72,7 +72,9 @@ impl<'a> Checks<'a> {
     ) -> Result<(), Fault> {
         for applied in way.limits {
             let rule = &shared.limits[applied.rule];
-            let (bucket, name, cost) = match self.read(hasher, applied, rule, (subject, method)) {
+            let variant = rule.variant(subject.who.plan.as_deref());
+            let read = self.read(hasher, applied, (rule, variant), (subject, method));
+            let (bucket, name, cost) = match read {
                 Ok(Some(read)) => read,
                 Ok(None) | Err(KeyError::Skipped) => continue,
                 Err(error) if rule.enforced => return Err(error.into()),
@@ -83,24 +85,23 @@ impl<'a> Checks<'a> {
                 }
             };
             if applied.later {
-                // Only where it matters: a limit may have other numbers by then.
-                let plan = subject.who.plan.as_ref().filter(|_| !rule.plans.is_empty());
-                let plan = plan.map(|plan| plan.to_vec());
-                self.later.push(Later { check: self.checks.len(), cost, plan, limit: applied });
+                self.later.push(Later { check: self.checks.len(), cost, limit: applied });
             }
-            let (policy, text) = rule.numbers(bucket, subject.who.plan.as_deref());
+            let Holding { numbers, prefix, bucket, name: other } = variant.holding(bucket);
+            let policy = &numbers.policy;
+            let name = other.map_or(name, |other| self.names.push(other));
             self.holds |= policy.is_held();
             self.paces |= matches!(policy, Policy::LeakyBucket(_));
             self.queues |= matches!(rule.limit.strategy, Strategy::Queue { .. });
             self.rules.push(rule);
-            self.texts.push(text);
+            self.texts.push(&numbers.text);
             self.checks.push(Check {
                 name,
                 on_error: rule.limit.on_error,
                 enforced: rule.enforced,
                 spends: !applied.later,
                 // Whoever is charged later only has to find something there.
-                ..Check::new(policy, rule.prefix, bucket, if applied.later { 1 } else { cost })
+                ..Check::new(policy, prefix, bucket, if applied.later { 1 } else { cost })
             });
         }
         Ok(())
@@ -112,13 +113,13 @@ impl<'a> Checks<'a> {
         &mut self,
         hasher: &BucketHasher,
         applied: &RouteLimit,
-        rule: &Rule,
+        (rule, variant): (&Rule, &Variant),
         (subject, method): (&Subject<'_>, &Method),
     ) -> Result<Option<(BucketId, Name, u64)>, KeyError> {
         if !applies(rule, subject, method)? {
             return Ok(None);
         }
-        let (bucket, name) = self.name(hasher, rule, subject)?;
+        let (bucket, name) = self.name(hasher, rule, variant, subject)?;
         let evidence = &subject.evidence;
         let cost = applied.cost.of_request(evidence.headers, evidence.query)?;
         Ok(Some((bucket, name, cost)))
@@ -128,11 +129,12 @@ impl<'a> Checks<'a> {
         &mut self,
         hasher: &BucketHasher,
         rule: &Rule,
+        variant: &Variant,
         subject: &Subject<'_>,
     ) -> Result<(BucketId, Name), KeyError> {
         let limit = &rule.limit;
-        let mut bucket = hasher.start(rule.prefix);
-        let name = match &rule.shared_prefix {
+        let mut bucket = hasher.start(variant.prefix);
+        let name = match &variant.shared_prefix {
             None => {
                 let part = |kind, bytes: &[u8]| bucket.part(kind as u8, bytes);
                 limit.key.parts(subject, limit.missing, part)?;
@@ -285,8 +287,7 @@ impl<'a> Checks<'a> {
         let later = self.later.iter().filter(admitted).map(|later| {
             let check = Check { cost: later.cost, ..self.checks[later.check] };
             let charge = Lasting::of(&check, &self.names);
-            let (cost, plan) = (later.limit.cost.clone(), later.plan.clone());
-            Due { charge, cost, plan, rule: later.limit.rule }
+            Due { charge, cost: later.limit.cost.clone(), rule: later.limit.rule }
         });
         Some((held.map(|check| Lasting::of(check, &self.names)).collect(), later.collect()))
     }

@@ -2,24 +2,20 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-use http::{HeaderName, HeaderValue, header};
-use prometheus::IntGauge;
+use http::{HeaderName, header};
 
 use super::live::NO_ROUTE;
+use super::rule::{Naming, Rule};
 use crate::caller::identity::Wanted;
 use crate::caller::jwt::Verifier;
 use crate::caller::{Access, Addresses, Identity};
 use crate::config::Settings;
 use crate::config::settings::{Route, StoreKind};
-use crate::limit::{Cost, Limit, Mode, Policy, Source, Strategy, What};
-use crate::respond::rate_headers::PolicyText;
-use crate::respond::refusal::RefusalText;
+use crate::limit::{Cost, Limit, Mode, Source, Strategy, What};
 use crate::route::Table;
 use crate::rulings::Rulings;
-use crate::store::redis::name;
-use crate::store::{BucketHasher, BucketId};
-use crate::telemetry::{CallerNames, LimitCounters, Lines, Metrics, Series};
+use crate::store::BucketHasher;
+use crate::telemetry::{CallerNames, Lines, Metrics, Series};
 
 /// What all workers share of one configuration.
 #[derive(Debug)]
@@ -107,40 +103,6 @@ pub struct RouteLimit {
     pub later: bool,
 }
 
-/// A limit with everything a request needs of it.
-#[derive(Debug)]
-pub struct Rule {
-    /// Its place in the configuration.
-    pub index: usize,
-    pub limit: Limit,
-    /// What the names of its buckets start from.
-    pub prefix: u64,
-    /// The same in a store that is shared with other gateways.
-    pub shared_prefix: Option<Vec<u8>>,
-    /// Whether a request passes depends on it.
-    pub enforced: bool,
-    pub policy_text: PolicyText,
-    pub refusal_text: RefusalText,
-    /// For callers of a plan.
-    pub plans: Vec<Plan>,
-    /// For single callers, as operators have decided.
-    pub overrides: HashMap<BucketId, Plan>,
-    /// What it says of requests is counted here.
-    pub counters: LimitCounters,
-    /// Requests that wait because of it.
-    pub waiting: IntGauge,
-    /// Its name as a header's value.
-    pub mark: HeaderValue,
-}
-
-/// Other numbers of a limit.
-#[derive(Debug)]
-pub struct Plan {
-    pub name: Vec<u8>,
-    pub policy: Policy,
-    pub policy_text: PolicyText,
-}
-
 impl Compiled {
     #[must_use]
     pub fn new(
@@ -161,13 +123,10 @@ impl Compiled {
         let candidates: Vec<(usize, Limit)> =
             settings.limits.iter().enumerate().filter_map(candidate).collect();
         let limits = settings.limits.iter().chain(candidates.iter().map(|(_, limit)| limit));
+        let naming = Naming { hasher, shared, addresses: &addresses };
         let limits: Vec<Rule> = limits
             .enumerate()
-            .map(|(index, limit)| {
-                let mut rule = Rule::new(index, limit, hasher, shared, metrics);
-                rule.overrides = overrides(&rule, hasher, &addresses, &outside.rulings);
-                rule
-            })
+            .map(|(index, limit)| Rule::new(index, limit, naming, &outside.rulings, metrics))
             .collect();
         let rules_of = |index: usize| {
             let beside = candidates.iter().position(|(of, _)| *of == index);
@@ -243,88 +202,6 @@ impl Compiled {
     }
 }
 
-impl Rule {
-    fn new(
-        index: usize,
-        limit: &Limit,
-        hasher: &BucketHasher,
-        shared: Option<&str>,
-        metrics: &Metrics,
-    ) -> Self {
-        // A limit that counts by something else, or in another way, starts afresh.
-        let kind = format!("{} {}", limit.policy.kind(), limit.key);
-        Rule {
-            index,
-            prefix: hasher.limit_prefix(&limit.name, &kind),
-            shared_prefix: shared.map(|prefix| name::prefix(prefix, &limit.name, &kind)),
-            enforced: limit.mode == Mode::Enforce && limit.strategy != Strategy::Degrade,
-            policy_text: PolicyText::new(limit),
-            refusal_text: RefusalText::new(limit),
-            plans: limit.plans.iter().map(|plan| Plan::new(limit, plan)).collect(),
-            overrides: HashMap::new(),
-            counters: LimitCounters::new(limit, metrics),
-            waiting: waiting(limit, metrics),
-            mark: HeaderValue::from_str(&limit.name)
-                .unwrap_or_else(|_| HeaderValue::from_static("yes")),
-            limit: limit.clone(),
-        }
-    }
-
-    /// The numbers that hold for a caller, and how answers tell them.
-    #[must_use]
-    pub fn numbers(&self, bucket: BucketId, plan: Option<&[u8]>) -> (&Policy, &PolicyText) {
-        if !self.overrides.is_empty()
-            && let Some(decided) = self.overrides.get(&bucket)
-        {
-            return (&decided.policy, &decided.policy_text);
-        }
-        let of_plan = plan.and_then(|name| self.plans.iter().find(|plan| plan.name == name));
-        match of_plan {
-            Some(plan) => (&plan.policy, &plan.policy_text),
-            None => (&self.limit.policy, &self.policy_text),
-        }
-    }
-
-    /// Whether requests that it does not admit are forwarded all the same.
-    #[must_use]
-    pub fn degrades(&self) -> bool {
-        self.limit.mode == Mode::Enforce && self.limit.strategy == Strategy::Degrade
-    }
-
-    /// The limit as it applies to a route.
-    fn on(&self, route: &Route) -> RouteLimit {
-        let cost = route.cost.as_ref().unwrap_or(&self.limit.cost).clone();
-        RouteLimit { rule: self.index, later: self.limit.charges_later(&cost), cost }
-    }
-}
-
-impl Plan {
-    fn new(limit: &Limit, (name, policy): &(String, Policy)) -> Self {
-        let limit = Limit { policy: *policy, ..limit.clone() };
-        let policy_text = PolicyText::new(&limit);
-        Plan { name: name.clone().into_bytes(), policy: *policy, policy_text }
-    }
-}
-
-/// The buckets of a limit that have numbers of their own.
-fn overrides(
-    rule: &Rule,
-    hasher: &BucketHasher,
-    addresses: &Addresses,
-    rulings: &Rulings,
-) -> HashMap<BucketId, Plan> {
-    let mut overrides = HashMap::new();
-    for (key, policy) in rulings.overrides(&rule.limit) {
-        let mut bucket = hasher.start(rule.prefix);
-        let part = |kind, bytes: &[u8]| bucket.part(kind as u8, bytes);
-        if rule.limit.key.spelled(key, |ip| addresses.counted(ip), part) {
-            let plan = Plan::new(&rule.limit, &(key.to_owned(), policy));
-            overrides.insert(bucket.finish(), plan);
-        }
-    }
-    overrides
-}
-
 /// What a limit asks for besides its key.
 fn asked(limit: &Limit) -> impl Iterator<Item = &Source> {
     limit.when.iter().filter_map(|condition| match &condition.what {
@@ -360,16 +237,6 @@ fn needs_of<'a>(
         }
     }
     needs
-}
-
-/// Only limits that have requests wait are a series.
-fn waiting(limit: &Limit, metrics: &Metrics) -> IntGauge {
-    let queue = matches!(limit.strategy, Strategy::Queue { .. });
-    if limit.mode == Mode::Enforce && (queue || matches!(limit.policy, Policy::LeakyBucket(_))) {
-        metrics.queue_depth.with_label_values(&[&limit.name])
-    } else {
-        metrics.no_queue.clone()
-    }
 }
 
 /// What a limit's candidate is: a limit beside it that only watches. No limit of the configuration

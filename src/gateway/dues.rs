@@ -11,8 +11,8 @@ use std::rc::Rc;
 use http::{HeaderMap, StatusCode};
 
 use super::Gateway;
-use super::compiled::Rule;
 use super::live::Live;
+use super::rule::Rule;
 use crate::caller::Peer;
 use crate::limit::Cost;
 use crate::store::{AnyStore, Lasting, Store};
@@ -35,8 +35,6 @@ pub struct Due {
     /// What to charge if the response does not say so itself.
     pub charge: Lasting,
     pub cost: Cost,
-    /// The caller's, if the limit has other numbers for it.
-    pub plan: Option<Vec<u8>>,
     /// An index into the limits, for the outcomes that count.
     pub rule: usize,
 }
@@ -117,11 +115,12 @@ impl Dues {
         let charge = |due: Due| {
             let mut rule = &live.shared.limits[due.rule];
             if !Rc::ptr_eq(live, &now) {
-                let same = |other: &&Rule| other.prefix == rule.prefix;
+                let same = |other: &&Rule| other.own.prefix == rule.own.prefix;
                 rule = now.shared.limits.iter().find(same)?;
             }
-            let (policy, _) = rule.numbers(due.charge.bucket(), due.plan.as_deref());
-            Some(due.charge(live, heard)?.under(*policy))
+            let policy = rule.policy_of(due.charge.limit(), due.charge.bucket());
+            let policy = *policy.unwrap_or(due.charge.policy());
+            Some(due.charge(live, heard)?.under(policy))
         };
         later.into_iter().filter_map(charge).collect()
     }

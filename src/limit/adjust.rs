@@ -53,6 +53,21 @@ impl Policy {
         self.numbered(rate, burst, boost).map(|policy| policy.with_debt(debt))
     }
 
+    /// The length of its windows in microseconds, if it counts in windows and theirs is another:
+    /// then the two cannot share a bucket, since neither's count says anything to the other.
+    #[must_use]
+    pub fn other_window(&self, than: &Policy) -> Option<u64> {
+        let window = |policy: &Policy| match policy {
+            Policy::SlidingWindow(it) => Some(it.rate().period_us()),
+            Policy::FixedWindow(it) => match it.windows() {
+                Windows::Every(rate) => Some(rate.period_us()),
+                Windows::Calendar(_) => None,
+            },
+            _ => None,
+        };
+        window(self).filter(|_| window(self) != window(than))
+    }
+
     fn numbered(
         &self,
         rate: Option<Rate>,

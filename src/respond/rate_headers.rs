@@ -25,7 +25,7 @@ const LEGACY: [HeaderName; 3] = [
 ];
 
 /// How one limit is written, made when the configuration is compiled.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PolicyText {
     visible: bool,
     /// `"name"`.

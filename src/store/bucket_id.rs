@@ -59,6 +59,14 @@ impl BucketHasher {
         hasher.finish()
     }
 
+    /// What all buckets of a plan start from that has numbers of its own for the limit.
+    #[must_use]
+    pub fn plan_prefix(&self, limit_prefix: u64, plan: &str) -> u64 {
+        let mut name = self.start(limit_prefix);
+        name.part(0, plan.as_bytes());
+        name.finish().0 as u64
+    }
+
     #[must_use]
     #[inline]
     pub fn start(&self, limit_prefix: u64) -> BucketName {

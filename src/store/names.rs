@@ -26,6 +26,13 @@ impl Names {
         Ok(Name { start, end: self.0.len() as u32 })
     }
 
+    /// Takes over a name that is there already.
+    pub fn push(&mut self, name: &[u8]) -> Name {
+        let start = self.0.len() as u32;
+        self.0.extend_from_slice(name);
+        Name { start, end: self.0.len() as u32 }
+    }
+
     #[must_use]
     pub fn get(&self, name: Name) -> &[u8] {
         &self.0[name.start as usize..name.end as usize]

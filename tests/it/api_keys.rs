@@ -7,7 +7,7 @@ use crate::support::gateway::program;
 use crate::support::{Config, Scratch, Upstream, Weir, fields, get_with, wait_until};
 
 /// A new key and its hash, as operators make them.
-fn new_key() -> (String, String) {
+pub(crate) fn new_key() -> (String, String) {
     let made = program().args(["hash-key", "--new"]).output().unwrap();
     assert!(made.status.success(), "{made:?}");
     let text = String::from_utf8(made.stdout).unwrap();
@@ -26,7 +26,7 @@ fn hash(key: &str) -> String {
     String::from_utf8(made.stdout).unwrap().trim_end().to_owned()
 }
 
-fn client(id: &str, hash: &str, more: &str) -> String {
+pub(crate) fn client(id: &str, hash: &str, more: &str) -> String {
     format!("[[clients]]\nid = \"{id}\"\nkey_hash = \"{hash}\"\n{more}\n")
 }
 

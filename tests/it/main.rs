@@ -26,6 +26,7 @@ mod forms;
 mod identity;
 mod limits;
 mod oauth;
+mod plans;
 mod proxy_protocol;
 mod routing;
 mod token_keys;

@@ -1,7 +1,7 @@
 //! What buckets are called in Redis: `weir:per-ip:9f3c21ab:i192.0.2.1`.
 //!
-//! That is the prefix, the limit's name, a mark of how and by what it counts, and the parts of the
-//! key, each after a letter for its kind. Addresses and routes are written out, so that an
+//! That is the prefix, the limit's name, a mark of how and by what it counts, the plan if that has
+//! numbers of its own (`=pro`), and the parts of the key, each after a letter for its kind. Addresses and routes are written out, so that an
 //! operator can find them. What came from a header, a query or a cookie may be a credential, or
 //! anything a caller likes: only its digest is written, so no text of a caller's can collide with
 //! another, choose a slot of a cluster, or make a name any longer.
@@ -16,13 +16,27 @@ const DIGITS: usize = 22;
 const HEX: &[u8; 16] = b"0123456789abcdef";
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// What the names of a limit's buckets start with. A limit that counts by something else, or in
-/// another way, starts afresh, since its `kind` is another.
+/// What the names of a limit's buckets start with, or those of a plan that has numbers of its own. A
+/// limit that counts by something else, or in another way, starts afresh, since its `kind` is another.
 #[must_use]
-pub fn prefix(prefix: &str, limit: &str, kind: &str) -> Vec<u8> {
+pub fn prefix(prefix: &str, limit: &str, kind: &str, plan: Option<&str>) -> Vec<u8> {
     let mark = digest(&SHA256, kind.as_bytes());
     let mark = mark.as_ref().iter().take(4).fold(0, |mark, byte| mark << 8 | u32::from(*byte));
-    format!("{prefix}:{limit}:{mark:08x}").into_bytes()
+    let mut name = SmallVec::from_vec(format!("{prefix}:{limit}:{mark:08x}").into_bytes());
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    match plan {
+        None => {}
+        Some(plan) if plan.bytes().all(plain) => {
+            name.extend_from_slice(b":=");
+            name.extend_from_slice(plan.as_bytes());
+        }
+        // It might have a colon in it, or braces, which choose a slot.
+        Some(plan) => {
+            name.push(b':');
+            hashed(&mut name, b'~', plan.as_bytes());
+        }
+    }
+    name.into_vec()
 }
 
 /// Adds one part of a key to a name.
@@ -78,7 +92,8 @@ mod tests {
     use super::*;
 
     fn named(parts: &[(Part, &[u8])]) -> String {
-        let mut name = SmallVec::from_vec(prefix("weir", "per-user", "token_bucket header:x-id"));
+        let mut name =
+            SmallVec::from_vec(prefix("weir", "per-user", "token_bucket header:x-id", None));
         for (kind, bytes) in parts {
             part(&mut name, *kind, bytes);
         }
@@ -130,9 +145,25 @@ mod tests {
 
     #[test]
     fn a_limit_that_counts_otherwise_has_other_buckets() {
-        let one = prefix("weir", "api", "token_bucket ip");
-        assert_eq!(one, prefix("weir", "api", "token_bucket ip"));
-        assert_ne!(one, prefix("weir", "api", "token_bucket route"));
-        assert_ne!(one, prefix("weir", "api", "fixed_window ip"));
+        let one = prefix("weir", "api", "token_bucket ip", None);
+        assert_eq!(one, prefix("weir", "api", "token_bucket ip", None));
+        assert_ne!(one, prefix("weir", "api", "token_bucket route", None));
+        assert_ne!(one, prefix("weir", "api", "fixed_window ip", None));
+    }
+
+    #[test]
+    fn a_plan_has_names_of_its_own_and_chooses_no_slot() {
+        let of = |plan| {
+            let name = prefix("weir", "api", "token_bucket ip", plan);
+            String::from_utf8(name).expect("printable names")
+        };
+        assert_eq!(of(Some("pro")), format!("{}:=pro", of(None)));
+        let plans = ["pro", "Pro", "pro plan", "{pro}", "a:b", "a:i192.0.2.1", "pröm"];
+        let names: std::collections::HashSet<String> = plans.map(|plan| of(Some(plan))).into();
+        assert_eq!(names.len(), plans.len());
+        for name in names {
+            assert_eq!(name.matches(':').count(), 3, "{name}");
+            assert!(!name.contains(['{', '}', ' ']) && name.is_ascii(), "{name}");
+        }
     }
 }

@@ -125,7 +125,7 @@ impl Refusals {
             // Of a smaller cost, or by other numbers, nothing was said.
             let same = check.cost >= promise.cost && *check.policy == promise.policy;
             if latest >= promise.at {
-                self.known.remove(&check.bucket);
+                self.remove(check.bucket);
             }
             if !same || latest >= promise.at {
                 return None;
@@ -213,7 +213,7 @@ mod tests {
         let rate = Rate::new(1, Duration::from_secs(3600)).expect("a rate");
         let policy = Policy::TokenBucket(TokenBucket::new(rate, 1).expect("a bucket"));
         let Verdict::Admit(state) = policy.evaluate(State::default(), NOW, 1) else { panic!() };
-        let refusal = Refusal { state, now: NOW, sent: start, received: start };
+        let refusal = Refusal { state, now: NOW, sent: start, received: start, promise: None };
         let mut refusals = Refusals::default();
         for bucket in 0..=MOST as u128 {
             refusals.insert(BucketId(bucket), refusal);
