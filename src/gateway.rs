@@ -13,6 +13,7 @@ pub mod identify;
 pub mod live;
 pub mod queues;
 pub mod rule;
+pub mod turns;
 pub mod way;
 
 use std::cell::{Cell, RefCell};
@@ -238,7 +239,7 @@ impl Gateway {
             return Ok(answer);
         }
         let mut dues = self.dues(visit, &checks);
-        let decided = self.take_turn(visit, &checks).await.unwrap_or(decided);
+        let decided = self.take_turn(visit, &checks, decided).await.unwrap_or(decided);
         let target = self.mark(visit, &checks, &mut headers);
         let forwarded = self.forward(visit, &caller, target, headers, body, decided).await;
         // No answer of the upstream, and the client is why.

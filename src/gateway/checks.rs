@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::compiled::{Compiled, RouteLimit};
 use super::dues::Due;
 use super::rule::{Holding, Rule, Variant};
+use super::turns::Paced;
 use super::way::Way;
 use crate::clock::Micros;
 use crate::limit::key::KeyError;
@@ -35,7 +36,7 @@ pub struct Checks<'a> {
     /// Whether some are charged for as long as the request is under way.
     holds: bool,
     /// Whether some let requests go one by one.
-    paces: bool,
+    pub paces: bool,
     /// Whether some have requests wait until they pass.
     pub queues: bool,
 }
@@ -235,8 +236,8 @@ impl<'a> Checks<'a> {
     }
 
     /// What a refused request is told that could not pass before others who wait.
-    pub fn put_behind(&mut self, awaited: Awaited, wait: Duration) {
-        let check = &mut self.checks[awaited.check];
+    pub fn put_behind(&mut self, check: usize, wait: Duration) {
+        let check = &mut self.checks[check];
         let passes = Micros(check.now.0 + wait.as_micros() as u64);
         let passes = passes.max(check.policy.report(check.state, check.now).grows_at);
         check.refused = match check.refused {
@@ -244,6 +245,19 @@ impl<'a> Checks<'a> {
             Some(Retry::Never) => Some(Retry::Never),
             None => Some(Retry::At(passes)),
         };
+    }
+
+    /// What of an admitted request leaves its buckets one by one, and the limits that say so. Those
+    /// that are charged after the answer leave as they come.
+    pub fn paced(&self) -> impl Iterator<Item = (&'a Rule, Paced)> {
+        let checks = if self.paces { &self.checks[..] } else { &[] };
+        self.rules.iter().zip(checks).filter_map(|(rule, it)| {
+            let (Policy::LeakyBucket(policy), Mode::Enforce) = (*it.policy, rule.limit.mode) else {
+                return None;
+            };
+            let paced = Paced { bucket: it.bucket, policy, cost: it.cost };
+            (it.spends && it.decided && it.refused.is_none()).then_some((*rule, paced))
+        })
     }
 
     /// How long an admitted request waits its turn, and because of which limit.

@@ -101,6 +101,14 @@ impl TokenBucket {
         Duration::from_micros(after(Micros(0), span).0)
     }
 
+    /// How far apart requests of this cost leave a queue that lets `rate` of them go, rounded up:
+    /// to nanoseconds, so that it does not slow down fast limits.
+    #[must_use]
+    pub fn pace(&self, tokens: u64) -> Duration {
+        let nanos = (u128::from(tokens) * self.token * 1000) >> FRACTION_BITS;
+        Duration::from_nanos(u64::try_from(nanos + 1).unwrap_or(u64::MAX))
+    }
+
     /// How long a request waits its turn in a queue that lets `rate` of them go, and stands as the
     /// state says once this one has joined it.
     #[must_use]

@@ -45,6 +45,7 @@ mod leaving;
 mod mixture;
 mod queue;
 mod shadow;
+mod stalls;
 mod switches;
 mod waiting;
 
