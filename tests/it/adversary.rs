@@ -1,5 +1,6 @@
-//! At scale and around failures: what only many keys, many held requests, several workers or a
-//! store that fails halfway bring to light.
+//! At scale and around failures: what only many keys, many held requests, several workers, a
+//! gateway that stands still or a store that fails halfway bring to light.
 
+mod gateway_stalls;
 mod held;
 mod slots;

@@ -1,0 +1,112 @@
+//! Promises at scale and around failures: many keys, several workers, a gateway that stands still.
+//! Stalls of lines and of leaky buckets are in `stalls.rs`.
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::places::{free, start};
+use crate::support::upstream::ok;
+use crate::support::{
+    Client, Config, Held, Home, Upstream, Weir, get, get_with, on_each_store, wait_until,
+};
+
+on_each_store!(
+    no_more_are_in_flight_than_may_be_while_the_gateway_stalls,
+    charges_after_the_answer_survive_a_stall,
+);
+
+/// Stops the gateway for a while. That is what is tested, so it is a sleep.
+fn stall(weir: &Weir, time: Duration) {
+    weir.signal(Signal::STOP);
+    thread::sleep(time);
+    weir.signal(Signal::CONT);
+}
+
+/// Two workers, more clients than slots, and stalls while requests come, are held and end.
+fn no_more_are_in_flight_than_may_be_while_the_gateway_stalls(home: &Home) {
+    const SLOTS: usize = 5;
+    let held = Held::start();
+    let weir = start(home, &held, SLOTS);
+    let mut clients: Vec<Client> = (0..40).map(|_| weir.connect()).collect();
+    for time in [50, 300, 1000] {
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.send(get(if number % 2 == 0 { "/held" } else { "/slow" }));
+        }
+        stall(&weir, Duration::from_millis(time));
+        // Answered as they are let go, whoever of them got a slot.
+        let statuses = clients.iter_mut().map(|client| {
+            wait_until("it is answered", || {
+                held.let_go("/held");
+                crate::support::places::is_answered(client)
+            });
+            client.response().status
+        });
+        let statuses: Vec<u16> = statuses.collect();
+        assert!(statuses.contains(&200), "{statuses:?}");
+        assert!(statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    }
+    assert!(held.most() <= SLOTS, "{} at once", held.most());
+    wait_until("all slots are free again", || free(&weir) == Some(SLOTS as i64));
+}
+
+/// What an answer costs is charged once, though the gateway stood still while it was on its way.
+fn charges_after_the_answer_survive_a_stall(home: &Home) {
+    let upstream = Upstream::replying(|_| {
+        thread::sleep(Duration::from_millis(200));
+        let answer = String::from_utf8(ok("ok")).unwrap();
+        answer.replacen("\r\n", "\r\nX-Cost: 7\r\n", 1).into_bytes()
+    });
+    let limit = "key = \"ip\"\nrate = \"1/day\"\nburst = 100\n\
+                 cost = { from = \"response:x-cost\", default = 1, max = 10 }";
+    let weir = Weir::start(&home.of(Config::to(&upstream).limit(limit)));
+    let mut clients: Vec<Client> = (0..10).map(|_| weir.connect()).collect();
+    clients.iter_mut().for_each(|client| client.send(get("/")));
+    wait_until("all are on their way", || upstream.heads() == 10);
+    // The answers come while it stands still.
+    stall(&weir, Duration::from_millis(600));
+    clients.iter_mut().for_each(|client| assert_eq!(client.response().status, 200));
+    let told = weir.get("/");
+    let left = crate::support::fields::list(&told.all("ratelimit"))[0].integer("r");
+    assert_eq!((told.status, left), (200, 100 - 11 * 7));
+}
+
+/// Who has spent its tokens stays spent though a hundred thousand others come, a hundred for each
+/// place in the table, over two workers; and the table does not grow.
+#[test]
+fn a_hundred_thousand_keys_neither_grow_the_table_nor_push_anybody_out() {
+    const KEYS: usize = 100_000;
+    const GROUP: usize = 250;
+    let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 3";
+    let config = Config::echo().limit(limit).store("max_keys = 1000");
+    let weir = Weir::start(&config);
+    let as_user = |user: &str| get_with("/", &format!("X-User: {user}\r\n"));
+    let regulars: Vec<String> = (0..20).map(|number| format!("regular-{number}")).collect();
+    for user in &regulars {
+        assert_eq!([0; 4].map(|_| weir.ask(as_user(user)).status), [200, 200, 200, 429]);
+    }
+    let flood = |keys: std::ops::Range<usize>| {
+        let mut client = weir.connect();
+        let keys: Vec<usize> = keys.collect();
+        for group in keys.chunks(GROUP) {
+            let requests: Vec<String> =
+                group.iter().map(|key| as_user(&format!("flood-{key}"))).collect();
+            client.send(requests.concat());
+            group.iter().for_each(|_| drop(client.response()));
+        }
+    };
+    // The table is full after the first of them.
+    flood(0..KEYS / 10);
+    let before = weir.peak_memory();
+    thread::scope(|scope| {
+        for part in 1..10 {
+            scope.spawn(move || flood(part * KEYS / 10..(part + 1) * KEYS / 10));
+        }
+    });
+    let grown = weir.peak_memory().saturating_sub(before);
+    assert!(grown < 8 * 1024, "{grown} KiB more for keys that have no room");
+    for user in &regulars {
+        assert_eq!(weir.ask(as_user(user)).status, 429, "{user} was forgotten");
+    }
+}
