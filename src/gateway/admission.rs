@@ -370,14 +370,16 @@ fn observe(visit: &Visit<'_>, decision: Decision, decided: Instant) {
     seconds.observe((decided - visit.started).as_secs_f64());
 }
 
-/// Counts for each limit what it said.
+/// Counts for each limit what it said. A limit allows what passes: of a request that another has
+/// refused, one that has not is not even sure to have been asked.
 fn count(visit: &Visit<'_>, checks: &Checks<'_>, admitted: bool) {
     for (rule, check) in checks.rules.iter().zip(&checks.checks) {
         let outcome = match (check.refused, rule.limit.mode) {
             _ if !check.decided => Outcome::Unchecked,
             (None, Mode::Shadow) => Outcome::ShadowAllowed,
             (Some(_), Mode::Shadow) => Outcome::ShadowRefused,
-            (None, Mode::Enforce) => Outcome::Allowed,
+            (None, Mode::Enforce) if admitted => Outcome::Allowed,
+            (None, Mode::Enforce) => continue,
             (Some(_), Mode::Enforce) if admitted && rule.degrades() => Outcome::Degraded,
             (Some(_), Mode::Enforce) => Outcome::Refused,
         };

@@ -5,6 +5,7 @@ use crate::support::{
 };
 
 on_each_store!(
+    a_limit_counts_as_allowed_what_passed,
     a_shadow_limit_refuses_nobody_and_is_told_to_nobody,
     a_refusal_charges_no_shadow,
     a_candidate_counts_beside_the_limit_that_decides,
@@ -82,6 +83,21 @@ fn a_refusal_charges_no_shadow(home: &Home) {
     counts(&weir, "watching", &[("shadow_allowed", 9.0)]);
     assert_eq!([ask("c"), ask("c")], [200, 200], "the sixth is refused by nobody");
     counts(&weir, "watching", &[("shadow_allowed", 10.0), ("shadow_refused", 1.0)]);
+}
+
+fn a_limit_counts_as_allowed_what_passed(home: &Home) {
+    let limit = |name: &str, key: &str, burst: u32| {
+        format!("[limits.{name}]\nkey = \"{key}\"\nrate = \"1/day\"\nburst = {burst}\n")
+    };
+    let route = "[[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"echo\"\n\
+                 limits = [\"all\", \"user\"]";
+    let tables = limit("all", "global", 5) + &limit("user", "header:x-user", 3) + route;
+    let weir = Weir::start(&home.of(Config::echo().open().routes(&tables)));
+    let ask = |user: &str| weir.ask(get_with("/", &format!("X-User: {user}\r\n"))).status;
+    assert_eq!([0; 6].map(|_| ask("a")), [200, 200, 200, 429, 429, 429]);
+    assert_eq!([0; 5].map(|_| ask("b")), [200, 200, 429, 429, 429]);
+    counts(&weir, "all", &[("allowed", 5.0), ("refused", 3.0)]);
+    counts(&weir, "user", &[("allowed", 5.0), ("refused", 3.0)]);
 }
 
 fn a_candidate_counts_beside_the_limit_that_decides(home: &Home) {
