@@ -14,12 +14,13 @@
 --
 -- Lua, because nobody may come between reading a bucket and writing it.
 --
--- Giving back never leaves more than if the charge had not been made. So nothing is given back to
--- a state that had to be drawn in, or if the clock has stepped back since: how much of the charge
--- is still in there cannot be told. Slots in flight (concurrency) are counted: they come back
--- whatever the clock shows.
+-- Giving back restores what would be there had the charge not been made, where the bucket has a
+-- journal (journal.lua) or counts each charge by itself, and never leaves more than that. So nothing
+-- is given back to a state that had to be drawn in, or if the clock has stepped back since: how much
+-- of the charge is still in there cannot be told. Slots in flight (concurrency) are counted: they
+-- come back whatever the clock shows.
 
-local OWE, HOLD = 2, 3
+local GIVE_BACK, OWE, HOLD = 1, 2, 3
 
 local argument = cmsgpack.unpack(ARGV[1])
 local corrections, call = argument[1], argument[2]
@@ -48,15 +49,26 @@ end
 for i, asked in ipairs(corrections) do
   local what, charged_at, terms = asked[1], asked[2], asked[3]
   local algorithm = algorithm_of(terms)
-  local text = read({ KEYS[i] })[1]
+  local text, journal = without_journal(read({ KEYS[i] })[1])
   local before = text and algorithm.parse(text) or algorithm.absent
-  local after, settled = adjust(algorithm, what, charged_at, terms, before)
+  journal = journal and journal_of(algorithm, journal)
+  local after, settled, kept
+  if what == GIVE_BACK and journal and charged_at <= now then
+    after, kept = replayed(journal, algorithm, terms, before, charged_at)
+    settled = nil
+  end
+  if not after then
+    after, settled = adjust(algorithm, what, charged_at, terms, before)
+    if what == OWE and journal and after ~= settled and settled == before then
+      kept = with_charge(journal, algorithm, terms, before, false)
+    end
+  end
   if after == settled and not drawn(settled, before) then
     -- Nothing to write.
   elseif after == algorithm.absent then
     redis.call('DEL', KEYS[i])
   else
-    write(KEYS[i], algorithm, after)
+    write(KEYS[i], after, with_journal(algorithm, kept, algorithm.text(after)))
   end
 end
 

@@ -2,13 +2,15 @@
 -- charged in all its buckets, or in none.
 --
 -- KEYS     the buckets of all requests, without doubles, and the caller's fence if it has one
--- ARGV[1]  msgpack [terms, requests, call, deadline]
+-- ARGV[1]  msgpack [terms, requests, call, deadline, tentative]
 --            terms     an array for each distinct pair of policy and cost: see the algorithms
 --            requests  for each a flat array [key, terms, key, terms, ...]: places in KEYS and in
 --                      terms, counted from 1; no key comes twice in a request
 --            call      the number of this call, if the caller has a fence: see fence.lua; else 0
 --            deadline  the instant, in µs, after which the caller waits no more: then nothing is
---                      decided, and the reply is [now]
+--                      decided, and the reply is [now]; 0 if it is not known
+--            tentative  which requests, counted from 1, may yet be given back because another slot
+--                      refuses them: see journal.lua
 -- reply    msgpack [now, verdict, state..., verdict, state..., ...]: for each request 1 if it was
 --          admitted, else 0, and on top of it 2, 4, 8, ... if the first, second, third, ... of its
 --          checks only watches and would have refused; then the state of each check, charged if it
@@ -28,7 +30,7 @@
 local TOLD_APART = 50
 
 local asked = cmsgpack.unpack(ARGV[1])
-if asked[4] and now > asked[4] then
+if asked[4] and asked[4] > 0 and now > asked[4] then
   return cmsgpack.pack({ now })
 end
 local terms, requests = asked[1], asked[2]
@@ -45,6 +47,10 @@ if call then
   buckets = buckets - 1
 end
 local states, changed, charged, passes, verdicts = {}, {}, {}, {}, {}
+local journals, tentative = {}, {}
+for _, request in ipairs(asked[5] or {}) do
+  tentative[request] = true
+end
 local reply, length = { now }, 1
 
 for r = 1, #requests do
@@ -55,11 +61,13 @@ for r = 1, #requests do
     local algorithm = algorithm_of(its)
     local state = states[key]
     if not state then
-      state = texts[key] and algorithm.parse(texts[key]) or algorithm.absent
+      local text, journal = without_journal(texts[key])
+      state = text and algorithm.parse(text) or algorithm.absent
+      journals[key] = journal and journal_of(algorithm, journal)
     end
     local settled = algorithm.settle(its, state)
     if drawn(settled, state) then
-      changed[key] = algorithm
+      changed[key], journals[key] = algorithm, nil
     end
     states[key] = settled
     charged[i], passes[i] = algorithm.charge(its, settled)
@@ -79,6 +87,9 @@ for r = 1, #requests do
     local key, its = request[i], terms[request[i + 1]]
     local algorithm = algorithm_of(its)
     if admitted and charged[i] and charged[i] ~= states[key] and spends(its) then
+      if journals[key] or tentative[r] then
+        journals[key] = with_charge(journals[key], algorithm, its, states[key], tentative[r])
+      end
       states[key] = charged[i]
       changed[key] = algorithm
     end
@@ -97,7 +108,8 @@ end
 local wrote = false
 for key = 1, buckets do
   if changed[key] then
-    write(KEYS[key], changed[key], states[key])
+    local text = changed[key].text(states[key])
+    write(KEYS[key], states[key], with_journal(changed[key], journals[key], text))
     wrote = true
   end
 end

@@ -14,14 +14,18 @@ end
 
 refill_bucket.text = pair_text
 
--- What is missing, and when the next refill comes; of a full bucket, when it would.
-local function missing(terms, state)
-  if state[1] <= now then
-    return 0, now + terms[5]
+-- What is missing at an instant, and when the next refill comes; of a full bucket, when it would.
+local function missing_at(terms, state, at)
+  if state[1] <= at then
+    return 0, at + terms[5]
   end
-  local refills = math.ceil((state[1] - now) / terms[5])
+  local refills = math.ceil((state[1] - at) / terms[5])
   local overflow = math.min(state[2], terms[6] - 1)
   return refills * terms[6] - overflow, state[1] - (refills - 1) * terms[5]
+end
+
+local function missing(terms, state)
+  return missing_at(terms, state, now)
 end
 
 local function lacking(terms, units, next_refill)
@@ -56,14 +60,28 @@ function refill_bucket.owe(terms, state)
   return lacking(terms, math.min(units + terms[2], terms[4]), next_refill)
 end
 
--- What has been refilled since would have been without the charge, and what stays missing counts
--- as missing since now: see the Rust.
+-- What a charge adds, and a state once it was made at an instant: see journal.lua.
+function refill_bucket.cost(terms)
+  return terms[2], 0
+end
+
+function refill_bucket.add(terms, state, at, cost)
+  local units, next_refill = missing_at(terms, state, at)
+  return lacking(terms, units + cost, next_refill)
+end
+
+-- All of it if no refill has come since the charge; else, what has been refilled since would have
+-- been without the charge. What stays missing counts as missing since now: see the Rust.
 function refill_bucket.give_back(terms, state, charged_at)
-  local given = terms[2] - math.ceil((now - charged_at) / terms[5]) * terms[6]
+  local units, next_refill = missing(terms, state)
+  local given = terms[2]
+  if next_refill - terms[5] > charged_at then
+    given = given - math.ceil((now - charged_at) / terms[5]) * terms[6]
+  end
   if given <= 0 then
     return state
   end
-  local units = missing(terms, state) - given
+  units = units - given
   return units > 0 and lacking(terms, units, now + terms[5]) or refill_bucket.absent
 end
 

@@ -71,9 +71,9 @@ local function drawn(settled, state)
   return settled ~= state and settled.changed ~= false
 end
 
-local function write(key, algorithm, state)
+local function write(key, state, text)
   -- A state may have ended, if its caller came late.
   local ttl = math.max(math.ceil((state[1] - now) / 1000), 0) + MARGIN
-  redis.call('SET', key, algorithm.text(state), 'PX', string.format('%.0f', ttl))
+  redis.call('SET', key, text, 'PX', string.format('%.0f', ttl))
 end
 

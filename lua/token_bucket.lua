@@ -86,6 +86,21 @@ function token_bucket.owe(terms, state)
   return { now + span, rest }
 end
 
+-- What a charge adds, and a state once it was made at an instant: see journal.lua.
+function token_bucket.cost(terms)
+  return terms[2], terms[3]
+end
+
+function token_bucket.add(_, state, at, span, rest)
+  if state[1] > at then
+    span, rest = span + state[1] - at, rest + state[2]
+    if rest >= UNIT then
+      span, rest = span - 1, rest - UNIT
+    end
+  end
+  return { at + span, rest }
+end
+
 -- What has refilled since the charge would have refilled without it too.
 function token_bucket.give_back(terms, state, charged_at)
   local given = terms[2] - (now - charged_at)

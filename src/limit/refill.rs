@@ -164,12 +164,20 @@ impl RefillBucket {
         cost: u64,
         charged_at: Micros,
     ) -> State {
+        let (missing, next) = self.missing(state, now);
         let refills = (now.0 - charged_at.0).div_ceil(self.every_us);
-        let given = cost.saturating_sub(refills.saturating_mul(self.amount));
+        // If the last refill was before the charge, or the refills have been timed by it, none has
+        // come since, and the bucket was never full.
+        let refilled = if next.saturating_sub(self.every_us) <= charged_at.0 {
+            0
+        } else {
+            refills.saturating_mul(self.amount)
+        };
+        let given = cost.saturating_sub(refilled);
         if given == 0 {
             return state;
         }
-        match self.missing(state, now).0.saturating_sub(given) {
+        match missing.saturating_sub(given) {
             0 => State::default(),
             missing => self.state(missing, now.0 + self.every_us),
         }

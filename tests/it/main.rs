@@ -32,9 +32,6 @@ mod routing;
 mod token_keys;
 mod tokens;
 
-// All of it at scale, and around failures.
-mod adversary;
-
 // What a limit can do: how it counts, what it charges, what becomes of those it does not admit.
 mod absent;
 mod algorithms;
@@ -97,7 +94,8 @@ mod redis_rulings;
 mod redis_sentinel;
 mod redis_takeover;
 
-// At scale, and around failures.
+// All of it at scale, and around failures.
+mod adversary;
 
 // The servers that the tests of a shared store start.
 mod servers;

@@ -202,6 +202,54 @@ fn whoever_is_refused_and_resets_drains_no_quota_of_a_cluster() {
     assert!(counted(&cluster, ":shared:") <= 3);
 }
 
+/// A caller that is refused by its own limit, asked for by gateways that do not know that yet, beside
+/// others who spend what all share.
+fn refusals_cost_the_others_nothing(shared: &str) {
+    let cluster = Cluster::start();
+    let tables = format!(
+        "[limits.own]\nkey = \"header:x-user\"\nrate = \"1/day\"\nburst = 50\n\
+         [limits.shared]\nkey = \"global\"\n{shared}\n\
+         [limits.small]\nkey = \"header:x-small\"\nrate = \"1/day\"\nburst = 1\n\
+         [[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"echo\"\n\
+         limits = [\"own\", \"shared\", \"small\"]"
+    );
+    let store = format!("{}timeout = \"5s\"\non_error = \"deny\"", cluster.store());
+    let config = Config::echo().open().routes(&tables).store(&store);
+    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let ask = |weir: &Weir, user: usize, small: &str| {
+        weir.ask(get_with("/", &format!("X-User: {user}\r\nX-Small: {small}\r\n"))).status
+    };
+    let mut passed = 0;
+    for n in 0..20 {
+        let small = format!("small-{n}");
+        assert_eq!(ask(&weirs[n % 2], n, &small), 200, "{passed} of 40 have passed");
+        passed += 1;
+        // The other has not seen that it is empty, and asks all slots.
+        assert_eq!(ask(&weirs[(n + 1) % 2], n, &small), 429);
+    }
+    wait_until("all forty pass", || {
+        let one = ask(&weirs[passed % 2], passed, &format!("more-{passed}"));
+        passed += usize::from(one == 200);
+        passed == 40
+    });
+    assert_eq!(ask(&weirs[0], 100, "last"), 429);
+}
+
+#[test]
+fn what_a_refused_request_took_from_a_bucket_with_refills_is_given_back() {
+    refusals_cost_the_others_nothing("burst = 40\nrefill = { every = \"1h\", amount = 1 }");
+}
+
+#[test]
+fn what_a_refused_request_took_from_a_token_bucket_is_given_back() {
+    refusals_cost_the_others_nothing("burst = 40\nrate = \"1/hour\"");
+}
+
+#[test]
+fn what_a_refused_request_took_from_a_sliding_window_is_given_back() {
+    refusals_cost_the_others_nothing("algorithm = \"sliding_window\"\nrate = \"40/day\"");
+}
+
 /// Masters are stopped for 120 ms each in turn: every limit counts what passed, and no more.
 fn stalls_cost_nobody_anything(on_error: &str) {
     let cluster = Cluster::start();

@@ -2,9 +2,11 @@
 
 use proptest::prelude::*;
 use weir::clock::Micros;
-use weir::limit::{Policy, Report};
+use weir::limit::{Policy, Report, State};
 
 use crate::decider::{Ask, Decider, Engine, Manner, on_every_engine};
+use crate::lua::Redis;
+use crate::plain::Plain;
 use crate::strategies::{LATEST, policy, share, span, start, steady};
 
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +95,88 @@ fn a_charge_that_is_given_back_at_once_was_never_made<E: Engine>(engine: &E) {
             } else {
                 prop_assert_eq!(after, before);
             }
+        }
+    });
+}
+
+/// Charges of requests that lie in several slots, some of which are given back, among others that
+/// are not: at every step the bucket is what it would be had the former never been made.
+#[test]
+fn a_tentative_charge_that_is_given_back_was_never_made() {
+    let redis = Redis::start();
+    proptest!(ProptestConfig::with_cases(400), |(
+        policy in steady(), start in start(), steps in steps(),
+    )| {
+        let (mut lua, mut now) = (redis.fresh(), start);
+        let ask = |cost| Ask { policy: &policy, key: 0, cost };
+        let mut charges: Vec<(Micros, u64)> = Vec::new();
+        let mut due: Vec<(usize, (Micros, u64))> = Vec::new();
+        for (number, step) in steps.iter().enumerate() {
+            now = Micros(now.0 + share(step.gap, span(&policy)));
+            if now > LATEST {
+                break;
+            }
+            let cost = share(step.cost, policy.quota()).max(1);
+            lua.tentative = step.given_back.is_some();
+            if lua.decide(now, &[ask(cost)]).admitted {
+                charges.push((now, cost));
+                due.extend(step.given_back.map(|later| (number + later, (now, cost))));
+            }
+            for (_, charge) in due.extract_if(.., |(due, _)| *due == number) {
+                lua.give_back(now, &ask(charge.1), charge.0);
+                let place = charges.iter().position(|it| *it == charge).expect("it was made");
+                charges.remove(place);
+            }
+            let mut without = Plain::new();
+            charges.iter().for_each(|(at, cost)| without.owe(*at, &ask(*cost)));
+            let (mut seen, mut due) = (lua.ask(now, &policy, 0), without.ask(now, &policy, 0));
+            if let Policy::SlidingWindow(_) = policy {
+                // What it once counted in a window that shows no more.
+                (seen.state, due.state) = (State::default(), State::default());
+            }
+            prop_assert_eq!(seen, due);
+        }
+    });
+}
+
+/// The same with more charges than a journal holds, with debts, and given back however late: never
+/// more than had the charges not been made.
+#[test]
+fn a_tentative_charge_that_is_given_back_late_leaves_no_more_than_no_charge() {
+    let redis = Redis::start();
+    let steps = prop::collection::vec((steps(), prop::option::of(0..1_u64 << 14)), 1..4);
+    proptest!(ProptestConfig::with_cases(128), |(
+        policy in steady(), start in start(), steps in steps,
+    )| {
+        let (mut lua, mut now) = (redis.fresh(), start);
+        let ask = |key, cost| Ask { policy: &policy, key, cost };
+        let mut due: Vec<(usize, (Micros, u64))> = Vec::new();
+        let steps = steps.iter().flat_map(|(steps, owed)| {
+            steps.iter().enumerate().map(move |(n, step)| (step, owed.filter(|_| n == 0)))
+        });
+        for (number, (step, owed)) in steps.enumerate() {
+            now = Micros(now.0 + share(step.gap, span(&policy)));
+            if now > LATEST {
+                break;
+            }
+            // Of what a window was charged with beyond all that it holds nobody keeps count.
+            if let Some(owed) = owed.filter(|_| policy.refills()) {
+                let owed = share(owed, policy.quota());
+                [0, 1].into_iter().for_each(|key| lua.owe(now, &ask(key, owed)));
+            }
+            let cost = share(step.cost, policy.quota()).max(1);
+            lua.tentative = step.given_back.is_some();
+            if lua.decide(now, &[ask(0, cost)]).admitted {
+                match step.given_back {
+                    Some(later) => due.push((number + 5 * later, (now, cost))),
+                    None => lua.owe(now, &ask(1, cost)),
+                }
+            }
+            for (_, (at, cost)) in due.extract_if(.., |(due, _)| *due == number) {
+                lua.give_back(now, &ask(0, cost), at);
+            }
+            let seen = lua.decide_as(now, &[ask(0, 0), ask(1, 0)].map(peek));
+            prop_assert!(no_more(&seen.answers[0].report, &seen.answers[1].report));
         }
     });
 }

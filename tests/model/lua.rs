@@ -96,7 +96,14 @@ impl Engine for Redis {
 
     fn fresh(&self) -> Lua<'_> {
         self.ask::<()>(&redis::cmd("FLUSHDB"));
-        Lua { redis: self, ahead: 0, batch: Batch::new(), names: Names::new(), holder: 1 }
+        Lua {
+            redis: self,
+            ahead: 0,
+            batch: Batch::new(),
+            names: Names::new(),
+            holder: 1,
+            tentative: false,
+        }
     }
 }
 
@@ -105,6 +112,8 @@ fn altered(script: &Script) -> Script {
     let changes = [
         ("redis.call('TIME')", "{ ARGV[2], ARGV[3] }"),
         ("local MARGIN = 1000\n", "local MARGIN = 1000000000000000\n"),
+        // Histories are as long as their limits.
+        ("local JOURNAL_KEEPS = 1000000\n", "local JOURNAL_KEEPS = 4000000000000000\n"),
     ];
     Script::new(changes.iter().fold(script.text().to_owned(), |text, (from, to)| {
         assert_eq!(text.matches(from).count(), 1, "{from}");
@@ -121,6 +130,8 @@ pub(crate) struct Lua<'a> {
     names: Names,
     /// Who takes places.
     pub(crate) holder: u64,
+    /// Whether charges may be given back because another slot refuses.
+    pub(crate) tentative: bool,
 }
 
 /// An ask, and how it is meant.
@@ -149,6 +160,9 @@ impl Lua<'_> {
                 Charge { late, spends, enforced, ..charge }
             });
             assert_eq!(self.batch.push(charges), place);
+            if self.tentative {
+                self.batch.mark_tentative(place);
+            }
         }
         let mut command = self.batch.call(&self.redis.decide, Form::Hash, fence, self.asker(at));
         let bytes: Vec<u8> = self.redis.try_ask(timed(&mut command, at))?;

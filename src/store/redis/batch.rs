@@ -62,6 +62,8 @@ pub struct Batch {
     checks: Vec<usize>,
     /// For each charge that was pushed, which of its request's checks it is part of.
     pub(super) parts: Vec<usize>,
+    /// Requests that may yet be given back, because another slot refuses them.
+    tentative: Vec<usize>,
     /// How many numbers the reply has after its instant.
     pub(super) reply_length: usize,
     /// The checks of the request that is being pushed.
@@ -106,6 +108,7 @@ impl Batch {
         self.requests.clear();
         self.checks.clear();
         self.parts.clear();
+        self.tentative.clear();
         self.reply_length = 0;
     }
 
@@ -167,6 +170,12 @@ impl Batch {
         self.requests.len() - 1
     }
 
+    /// A request that was pushed may be given back, because it has checks elsewhere that may refuse:
+    /// see `lua/journal.lua`.
+    pub fn mark_tentative(&mut self, request: usize) {
+        self.tentative.push(request);
+    }
+
     /// The places in a reply at which it says whether each request was admitted.
     #[must_use]
     pub fn flags(&self) -> Vec<usize> {
@@ -210,10 +219,11 @@ impl Batch {
         const TERMS: usize = 82;
         let bytes = self.encoded.len() + TERMS * self.terms.len() + 32;
         let mut argument = Vec::with_capacity(bytes);
-        let length = match (call, asker.deadline) {
-            (None, None) => 2,
-            (Some(_), None) => 3,
-            (_, Some(_)) => 4,
+        let length = match (call, asker.deadline, self.tentative.is_empty()) {
+            (None, None, true) => 2,
+            (Some(_), None, true) => 3,
+            (_, Some(_), true) => 4,
+            (_, _, false) => 5,
         };
         msgpack::array(&mut argument, length);
         msgpack::array(&mut argument, self.terms.len());
@@ -226,8 +236,14 @@ impl Batch {
         if length > 2 {
             msgpack::number(&mut argument, call.unwrap_or(0));
         }
-        if let Some(deadline) = asker.deadline {
-            msgpack::number(&mut argument, deadline.0);
+        if length > 3 {
+            msgpack::number(&mut argument, asker.deadline.map_or(0, |it| it.0));
+        }
+        if length > 4 {
+            msgpack::array(&mut argument, self.tentative.len());
+            for request in &self.tentative {
+                msgpack::number(&mut argument, *request as u64 + 1);
+            }
         }
         argument
     }

@@ -144,17 +144,18 @@ impl Queue {
         let mut slots: SmallVec<[u16; 8]> = SmallVec::new();
         if self.cluster {
             slots.extend(checks.iter().map(|check| slot(names.get(check.name))));
+            let several = slots.iter().any(|slot| *slot != slots[0]);
             for (index, slot) in slots.iter().enumerate() {
                 if slots[..index].contains(slot) {
                     continue;
                 }
                 let here = checks.iter().zip(&slots).filter(|(_, other)| *other == slot);
                 let charges = here.map(|(check, _)| charge(check, names));
-                places.push(self.add(&mut state, *slot, charges));
+                places.push(self.add(&mut state, *slot, charges, several));
             }
         } else {
             let charges = checks.iter().map(|check| charge(check, names));
-            places.push(self.add(&mut state, 0, charges));
+            places.push(self.add(&mut state, 0, charges, false));
         }
         let seat = state.wakers.len();
         state.wakers.push(None);
@@ -168,6 +169,7 @@ impl Queue {
         state: &mut State,
         slot: u16,
         charges: impl Iterator<Item = Charge<'a>>,
+        tentative: bool,
     ) -> Place {
         let found = state.groups.iter().position(|group| group.slot == slot);
         let group = found.unwrap_or_else(|| {
@@ -177,7 +179,11 @@ impl Queue {
         });
         // Nobody else has it before it is sent.
         let batch = Rc::make_mut(&mut state.groups[group].batch);
-        Place { slot, group, request: batch.push(charges) }
+        let request = batch.push(charges);
+        if tentative {
+            batch.mark_tentative(request);
+        }
+        Place { slot, group, request }
     }
 
     fn open_call(&self) -> Rc<Call> {

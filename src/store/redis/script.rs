@@ -65,6 +65,7 @@ macro_rules! with_algorithms {
             include_str!("../../../lua/sliding_log.lua"),
             include_str!("../../../lua/concurrency.lua"),
             include_str!("../../../lua/algorithms.lua"),
+            include_str!("../../../lua/journal.lua"),
             include_str!($step),
         )
     };
