@@ -29,6 +29,7 @@ pub mod msgpack;
 pub mod name;
 mod nodes;
 mod outcome;
+mod payments;
 mod queue;
 mod refunds;
 mod refusals;

@@ -3,4 +3,5 @@
 
 mod gateway_stalls;
 mod held;
+mod outage;
 mod slots;

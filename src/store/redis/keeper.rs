@@ -2,7 +2,6 @@
 //! counts the others, and brings Redis back into use after a failure.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
@@ -10,12 +9,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::Shared;
 use super::backoff::Backoff;
-use super::batch::{Batch, Charge, Fence};
+use super::batch::{Batch, Charge};
 use super::census;
 use super::cluster_view::View;
 use super::failure::{Failure, Reason};
-use super::ledger::Debt;
-use super::link::adjust;
+use super::payments::Payments;
 use super::reply::Reply;
 use super::rulings;
 use super::script;
@@ -27,40 +25,23 @@ use crate::limit::{Policy, Rate};
 use crate::store::BucketId;
 
 /// How often a node says that it is alive.
-const BEAT: Duration = Duration::from_secs(1);
+pub(super) const BEAT: Duration = Duration::from_secs(1);
 /// How long one step of the keeper's may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the workers get to connect, once the keeper has.
 const LINKS: Duration = Duration::from_secs(1);
 /// How often a broken connection is made anew before Redis counts as gone.
 const RENEWALS: usize = 2;
-/// After this a payment of which it is not known whether it was made counts as made: its fence may
-/// be gone.
-const FORGOTTEN: Duration = Duration::from_secs(300);
 /// It holds no places: any number that is no worker's.
-const KEEPER: usize = u16::MAX as usize;
-/// Debts that are paid in one call.
-const DEBTS: usize = 200;
-
-/// Debts that are paid together.
-#[derive(Debug)]
-struct Payment {
-    number: u64,
-    begun: Instant,
-    slot: u16,
-    debts: Vec<(BucketId, Debt)>,
-}
-
+pub(super) const KEEPER: usize = u16::MAX as usize;
 #[derive(Debug)]
 pub struct Keeper {
-    shared: Arc<Shared>,
-    session: Option<Session>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) session: Option<Session>,
     backoff: Backoff,
-    /// The name of its fence, how many payments it has made, and one of which it does not know
-    /// whether it has been: see `lua/adjust.lua`.
-    fence: Vec<u8>,
-    payments: u64,
-    payment: Option<Payment>,
+    pub(super) payments: Payments,
+    /// When it last said that this node is alive.
+    pub(super) beaten: Instant,
     /// When Redis was last brought into use.
     restored: Instant,
     /// What was last warned of, so that it is not said at every reconnect.
@@ -76,9 +57,8 @@ impl Keeper {
         Keeper {
             session: None,
             backoff: Backoff::new(),
-            fence: shared.name(&format!("fence:{}:keeper", shared.node)),
-            payments: 0,
-            payment: None,
+            payments: Payments::new(shared.name(&format!("fence:{}:keeper", shared.node))),
+            beaten: Instant::now(),
             restored: Instant::now(),
             warned: Vec::new(),
             rulings_seen: None,
@@ -110,7 +90,7 @@ impl Keeper {
             self.backoff.reset();
             let mut done = tokio::select! {
                 _ = beats.tick() => self.look_after().await,
-                () = shared.owing.notified() => self.pay().await,
+                () = shared.owing.notified() => self.pay().await.map(|_| ()),
                 _ = trips.changed() => continue,
             };
             for _ in 0..RENEWALS {
@@ -142,6 +122,12 @@ impl Keeper {
             }
             sleep(Duration::from_millis(2)).await;
         }
+        // What was admitted here meanwhile is paid while that goes on, so that next to nothing is
+        // left when requests wait for it.
+        if let Err(failure) = self.pay_down().await {
+            self.fail(&failure);
+            return false;
+        }
         if !self.shared.health.half_close(trips) {
             return false;
         }
@@ -151,6 +137,7 @@ impl Keeper {
             self.fail(&failure);
             return false;
         }
+        self.warn_of_unpaid();
         self.shared.health.close(trips)
     }
 
@@ -162,8 +149,8 @@ impl Keeper {
         within(self.try_out(&session)).await?;
         self.warn_of_eviction(&session).await;
         self.session = Some(session);
-        self.pay().await?;
         self.beat().await?;
+        self.pay_down().await?;
         // Before the first request comes: whoever is kept out is kept out from the start.
         self.hear_rulings().await
     }
@@ -178,10 +165,11 @@ impl Keeper {
         self.beat().await?;
         self.hear_rulings().await?;
         // Mostly there is nothing to pay: whoever owes says so at once.
-        self.pay().await
+        self.pay().await.map(|_| ())
     }
 
-    async fn beat(&mut self) -> Result<(), Failure> {
+    pub(super) async fn beat(&mut self) -> Result<(), Failure> {
+        self.beaten = Instant::now();
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
         if session.is_cluster() {
             within(session.ping()).await?;
@@ -252,77 +240,6 @@ impl Keeper {
         // Refused or not, it has answered.
         let _ = reply.admitted(request);
         Ok(())
-    }
-
-    /// Charges what was admitted without Redis.
-    async fn pay(&mut self) -> Result<(), Failure> {
-        let Some(session) = self.session.clone() else { return Ok(()) };
-        let (now, nodes) = (self.shared.clock.now(), self.shared.nodes());
-        if let Some(mut payment) = self.payment.take() {
-            payment.debts.retain_mut(|(_, debt)| debt.age(now, nodes));
-            if payment.begun.elapsed() < FORGOTTEN {
-                self.make(&session, payment).await?;
-            }
-        }
-        let (debts, overflown) = {
-            let mut ledger = self.shared.ledger.lock();
-            (ledger.take(), ledger.has_overflown())
-        };
-        if overflown {
-            tracing::warn!("more was admitted without Redis than max_keys has room to remember");
-        }
-        let mut debts: Vec<_> = debts.into_iter().collect();
-        debts.retain_mut(|(_, debt)| debt.age(now, nodes));
-        let place = |debt: &Debt| if session.is_cluster() { slot(&debt.name) } else { 0 };
-        debts.sort_by_key(|(_, debt)| place(debt));
-        while let Some((_, last)) = debts.last() {
-            let slot = place(last);
-            let same = |it: &&(BucketId, Debt)| place(&it.1) == slot;
-            let count = debts.iter().rev().take(DEBTS).take_while(same).count();
-            let due = debts.split_off(debts.len() - count);
-            self.payments += 1;
-            let payment =
-                Payment { number: self.payments, begun: Instant::now(), slot, debts: due };
-            if let Err(failure) = self.make(&session, payment).await {
-                self.owe(debts);
-                return Err(failure);
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes one payment. If it cannot be known whether it was made, it is made again under the
-    /// same number, which Redis does not do twice; on a cluster, which has no fence, it counts as
-    /// made.
-    async fn make(&mut self, session: &Session, payment: Payment) -> Result<(), Failure> {
-        let debts = payment.debts.iter().map(|(_, debt)| debt);
-        let adjustments: Vec<_> = debts.map(Debt::adjustment).collect();
-        let fence = Fence { name: &self.fence, call: payment.number };
-        let fence = (!session.is_cluster()).then_some(fence);
-        let deadline = Instant::now() + PATIENCE;
-        let asker = self.shared.asker(KEEPER);
-        let paid = adjust(session, payment.slot, &adjustments, fence, asker, deadline).await;
-        match paid {
-            Ok(()) => Ok(()),
-            Err(failure) => {
-                if !failure.is_silence() {
-                    self.owe(payment.debts);
-                } else if !session.is_cluster() {
-                    self.payment = Some(payment);
-                }
-                Err(failure)
-            }
-        }
-    }
-
-    /// Puts debts back that are not paid.
-    fn owe(&self, debts: impl IntoIterator<Item = (BucketId, Debt)>) {
-        let now = self.shared.clock.now();
-        let mut ledger = self.shared.ledger.lock();
-        for (bucket, debt) in debts {
-            ledger.add(bucket, debt, None, now);
-            self.shared.owes.store(true, Ordering::Relaxed);
-        }
     }
 
     /// A store that forgets buckets to make room gives callers fresh ones.

@@ -21,8 +21,14 @@ pub(super) struct Ledger {
     doubts: Vec<(Doubt, BucketId, Debt)>,
     /// Debts at a time: as many as there are buckets here.
     most: usize,
-    /// Whether something had to be left out since that was last asked.
-    overflown: bool,
+    /// Debts that were taken out to be paid and are not yet.
+    paying: usize,
+    /// No debt is dead before this.
+    earliest: Micros,
+    /// How many have been turned away since it was last looked for dead ones.
+    refused: usize,
+    /// What had to be left out since that was last asked.
+    turned_away: u64,
 }
 
 pub(super) type Debts = HashMap<BucketId, Debt>;
@@ -72,7 +78,15 @@ impl Debt {
 
 impl Ledger {
     pub(super) fn new(most: usize) -> Self {
-        Ledger { debts: HashMap::new(), doubts: Vec::new(), most, overflown: false }
+        Ledger {
+            debts: HashMap::new(),
+            doubts: Vec::new(),
+            most,
+            paying: 0,
+            earliest: Micros(u64::MAX),
+            refused: most,
+            turned_away: 0,
+        }
     }
 
     /// Notes what passed without Redis, or after a call that may have charged it.
@@ -81,9 +95,10 @@ impl Ledger {
             if self.doubts.len() < self.most {
                 self.doubts.push((doubt, bucket, debt));
             } else {
-                self.overflown = true;
+                self.turned_away += 1;
             }
         } else if let Some(known) = self.debts.get_mut(&bucket) {
+            self.earliest = self.earliest.min(debt.until);
             if known.until <= now {
                 *known = debt;
             } else {
@@ -97,10 +112,12 @@ impl Ledger {
                 known.since = known.since.min(debt.since);
                 known.policy = debt.policy;
             }
-        } else if self.debts.len() < self.most || self.forget_dead(now) {
+        } else if self.has_room() || self.forget_dead(now) {
+            self.earliest = self.earliest.min(debt.until);
             self.debts.insert(bucket, debt);
         } else {
-            self.overflown = true;
+            self.refused += 1;
+            self.turned_away += 1;
         }
     }
 
@@ -138,19 +155,49 @@ impl Ledger {
         !self.doubts.is_empty()
     }
 
-    /// All debts; many of them may be dead.
+    pub(super) fn debts(&self) -> usize {
+        self.debts.len()
+    }
+
+    /// All debts; many of them may be dead. They count until they are [`Ledger::paid`].
     pub(super) fn take(&mut self) -> Debts {
+        self.paying += self.debts.len();
+        self.earliest = Micros(u64::MAX);
         std::mem::take(&mut self.debts)
     }
 
-    /// Whether debts had to be left out since this was last asked.
-    pub(super) fn has_overflown(&mut self) -> bool {
-        std::mem::take(&mut self.overflown)
+    /// So many of those that were taken out are paid, dead, or about to be put back.
+    pub(super) fn paid(&mut self, count: usize) {
+        self.paying = self.paying.saturating_sub(count);
     }
 
+    /// How many debts had to be left out since this was last asked.
+    pub(super) fn turned_away(&mut self) -> u64 {
+        std::mem::take(&mut self.turned_away)
+    }
+
+    fn has_room(&self) -> bool {
+        self.debts.len() + self.paying < self.most
+    }
+
+    /// Makes room. It takes a look at all, so it has to be worth it: after one in so many was turned
+    /// away.
     fn forget_dead(&mut self, now: Micros) -> bool {
-        self.debts.retain(|_, debt| debt.until > now);
-        self.debts.len() < self.most
+        const ONE_IN: usize = 16;
+        if now < self.earliest || self.refused < self.debts.len() / ONE_IN {
+            return false;
+        }
+        self.refused = 0;
+        let mut earliest = Micros(u64::MAX);
+        self.debts.retain(|_, debt| {
+            let live = debt.until > now;
+            if live {
+                earliest = earliest.min(debt.until);
+            }
+            live
+        });
+        self.earliest = earliest;
+        self.has_room()
     }
 }
 
@@ -173,6 +220,7 @@ mod tests {
 
     fn due(ledger: &mut Ledger, now: u64) -> Vec<u64> {
         let debts = ledger.take();
+        ledger.paid(debts.len());
         let mut due: Vec<_> = debts.values().map(|it| it.due(Micros(now), 1)).collect();
         due.retain(|cost| *cost > 0);
         due.sort_unstable();
@@ -225,10 +273,36 @@ mod tests {
         let mut ledger = Ledger::new(1);
         ledger.add(BucketId(1), debt(1, 100), None, Micros(0));
         ledger.add(BucketId(2), debt(2, 200), None, Micros(50));
-        assert!(ledger.has_overflown() && !ledger.has_overflown());
+        assert_eq!([ledger.turned_away(), ledger.turned_away()], [1, 0]);
         ledger.add(BucketId(3), debt(4, 300), None, Micros(150));
-        assert!(!ledger.has_overflown());
+        assert_eq!(ledger.turned_away(), 0);
         assert_eq!(due(&mut ledger, 160), [4]);
+    }
+
+    #[test]
+    fn what_is_being_paid_takes_room_until_it_is_paid() {
+        let mut ledger = Ledger::new(2);
+        ledger.add(BucketId(1), debt(1, 100), None, Micros(0));
+        ledger.add(BucketId(2), debt(1, 100), None, Micros(0));
+        let paying = ledger.take();
+        ledger.add(BucketId(3), debt(1, 100), None, Micros(0));
+        assert_eq!((ledger.debts(), ledger.turned_away()), (0, 1));
+        ledger.paid(paying.len());
+        ledger.add(BucketId(3), debt(1, 100), None, Micros(0));
+        assert_eq!((ledger.debts(), ledger.turned_away()), (1, 0));
+    }
+
+    #[test]
+    fn a_ledger_full_of_live_debts_is_not_searched_for_each_that_comes() {
+        let mut ledger = Ledger::new(1_000);
+        for bucket in 0..1_000 {
+            ledger.add(BucketId(bucket), debt(1, 100 + bucket as u64), None, Micros(0));
+        }
+        for bucket in 1_000..2_000 {
+            ledger.add(BucketId(bucket), debt(1, 5_000), None, Micros(100));
+        }
+        assert_eq!(ledger.debts(), 1_000);
+        assert!(ledger.refused > 900, "at an instant at which one in a thousand is dead");
     }
 
     #[test]

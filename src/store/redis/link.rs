@@ -171,12 +171,16 @@ impl Link {
         }
         let mut live = self.live.subscribe();
         let found = async {
-            health.closed().await;
-            live.wait_for(Option::is_some).await.ok().and_then(|live| live.clone())
+            // Whoever waits for the last debts to be paid has not asked Redis anything.
+            let closed = timeout_at(deadline, health.closed()).await;
+            closed.map_err(|_| Failure::not_asked())?;
+            let found = timeout_at(deadline, live.wait_for(Option::is_some)).await;
+            let found = found.ok().and_then(Result::ok).and_then(|live| live.clone());
+            found.ok_or_else(Failure::timeout)
         };
         tokio::select! {
             biased;
-            found = timeout_at(deadline, found) => found.ok().flatten().ok_or_else(Failure::timeout),
+            found = found => found,
             _ = trips.changed() => Err(Failure::not_asked()),
         }
     }

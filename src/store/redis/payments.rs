@@ -1,0 +1,221 @@
+//! Paying what was admitted without Redis, in pieces between which others are served.
+//!
+//! While the breaker is open, requests go on being decided here and their debts come on top. So what
+//! is owed is paid in rounds: each pays all there is, and the next finds only what came meanwhile.
+//! Once that little can be paid in a fraction of the time that a request may wait, the breaker is
+//! half closed, and the rest is paid while requests wait ([`Keeper::restore`](super::keeper)).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::batch::Fence;
+use super::failure::Failure;
+use super::keeper::{BEAT, KEEPER, Keeper, PATIENCE};
+use super::ledger::Debt;
+use super::link::adjust;
+use super::session::Session;
+use super::slot::slot;
+use crate::store::BucketId;
+
+/// Debts that are paid in one call: Redis does nothing else for some three milliseconds.
+const DEBTS: usize = 200;
+/// Calls to a cluster at a time. Most have a single debt, since most debts have a slot of their own.
+const AT_ONCE: usize = 64;
+/// Part of the time that a request may wait, in which the last debts have to be paid.
+const PART: u32 = 4;
+/// So long it is tried to get there. Then the last debts take what they take: requests that cannot
+/// wait for it are decided here.
+const ROUNDS: Duration = Duration::from_secs(10);
+/// After this a payment of which it is not known whether it was made counts as made: its fence may
+/// be gone.
+const FORGOTTEN: Duration = Duration::from_secs(300);
+
+type Owed = (BucketId, Debt);
+
+/// What has been paid.
+#[derive(Debug)]
+pub(super) struct Payments {
+    /// The name of the fence, how many payments were made, and one of which it is not known whether
+    /// it was: see `lua/adjust.lua`.
+    fence: Vec<u8>,
+    count: u64,
+    unheard: Option<Payment>,
+    /// Debts that could not be written down during this outage.
+    unpaid: u64,
+}
+
+/// Debts that are paid together.
+#[derive(Debug)]
+struct Payment {
+    number: u64,
+    begun: Instant,
+    slot: u16,
+    debts: Vec<Owed>,
+}
+
+impl Payments {
+    pub(super) fn new(fence: Vec<u8>) -> Self {
+        Payments { fence, count: 0, unheard: None, unpaid: 0 }
+    }
+}
+
+impl Keeper {
+    /// Pays until what comes meanwhile is so little that requests can wait for it.
+    pub(super) async fn pay_down(&mut self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let enough = self.shared.timeout / PART;
+        while begun.elapsed() < ROUNDS {
+            let round = Instant::now();
+            let paid = self.pay().await?;
+            let pace = round.elapsed() / u32::try_from(paid).unwrap_or(u32::MAX).max(1);
+            let left = self.shared.ledger.lock().debts();
+            if left == 0 || pace.saturating_mul(u32::try_from(left).unwrap_or(u32::MAX)) < enough {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges what was admitted without Redis, and says how many buckets that were.
+    pub(super) async fn pay(&mut self) -> Result<usize, Failure> {
+        let Some(session) = self.session.clone() else { return Ok(0) };
+        if let Some(mut payment) = self.payments.unheard.take() {
+            if payment.begun.elapsed() < FORGOTTEN {
+                self.age(&mut payment.debts);
+                self.make(&session, payment).await?;
+            } else {
+                self.shared.ledger.lock().paid(payment.debts.len());
+            }
+        }
+        let debts = {
+            let mut ledger = self.shared.ledger.lock();
+            self.payments.unpaid += ledger.turned_away();
+            ledger.take()
+        };
+        let mut debts: Vec<Owed> = debts.into_iter().collect();
+        let count = debts.len();
+        let place = |debt: &Debt| if session.is_cluster() { slot(&debt.name) } else { 0 };
+        if session.is_cluster() {
+            debts.sort_by_cached_key(|(_, debt)| place(debt));
+        }
+        while !debts.is_empty() {
+            let mut payments = Vec::new();
+            let most = if session.is_cluster() { AT_ONCE } else { 1 };
+            while payments.len() < most
+                && let Some((_, last)) = debts.last()
+            {
+                let slot = place(last);
+                let same = |it: &&Owed| !session.is_cluster() || place(&it.1) == slot;
+                let count = debts.iter().rev().take(DEBTS).take_while(same).count();
+                let mut due = debts.split_off(debts.len() - count);
+                self.age(&mut due);
+                self.payments.count += 1;
+                let (number, begun) = (self.payments.count, Instant::now());
+                payments.push(Payment { number, begun, slot, debts: due });
+            }
+            let made = if session.is_cluster() {
+                self.make_unfenced(&session, payments).await
+            } else {
+                let mut made = Ok(());
+                for payment in payments {
+                    made = self.make(&session, payment).await;
+                }
+                made
+            };
+            if let Err(failure) = made {
+                self.owe(debts);
+                return Err(failure);
+            }
+            // A long payment is no reason to count as gone.
+            if self.beaten.elapsed() > BEAT
+                && let Err(failure) = self.beat().await
+            {
+                self.owe(debts);
+                return Err(failure);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Warns once of an outage in which more was admitted than could be written down.
+    pub(super) fn warn_of_unpaid(&mut self) {
+        let unpaid = std::mem::take(&mut self.payments.unpaid);
+        if unpaid > 0 {
+            tracing::warn!(
+                "more buckets owed something than max_keys has room for: what {unpaid} requests \
+                 spent in shared ones without Redis is not charged to it"
+            );
+        }
+    }
+
+    /// Leaves out what has refilled meanwhile.
+    fn age(&self, debts: &mut Vec<Owed>) {
+        let (now, nodes, before) = (self.shared.clock.now(), self.shared.nodes(), debts.len());
+        debts.retain_mut(|(_, debt)| debt.age(now, nodes));
+        self.shared.ledger.lock().paid(before - debts.len());
+    }
+
+    /// Makes one payment. If it cannot be known whether it was made, it is made again under the
+    /// same number, which Redis does not do twice.
+    async fn make(&mut self, session: &Session, payment: Payment) -> Result<(), Failure> {
+        if payment.debts.is_empty() {
+            return Ok(());
+        }
+        let adjustments: Vec<_> = payment.debts.iter().map(|(_, it)| it.adjustment()).collect();
+        let fence = Fence { name: &self.payments.fence, call: payment.number };
+        let (deadline, asker) = (Instant::now() + PATIENCE, self.shared.asker(KEEPER));
+        let paid = adjust(session, payment.slot, &adjustments, Some(fence), asker, deadline).await;
+        match &paid {
+            Ok(()) => self.shared.ledger.lock().paid(payment.debts.len()),
+            Err(failure) if failure.is_silence() => self.payments.unheard = Some(payment),
+            Err(_) => self.owe(payment.debts),
+        }
+        paid
+    }
+
+    /// Makes payments to slots of a cluster, which has no fence: those of which it cannot be known
+    /// whether they were made count as made.
+    async fn make_unfenced(
+        &mut self,
+        session: &Session,
+        payments: Vec<Payment>,
+    ) -> Result<(), Failure> {
+        let (deadline, asker) = (Instant::now() + PATIENCE, self.shared.asker(KEEPER));
+        let pay = async |payment: &Payment| {
+            if payment.debts.is_empty() {
+                return Ok(());
+            }
+            let adjustments: Vec<_> = payment.debts.iter().map(|(_, it)| it.adjustment()).collect();
+            adjust(session, payment.slot, &adjustments, None, asker, deadline).await
+        };
+        let made = join_all(payments.iter().map(pay)).await;
+        let mut all = Ok(());
+        for (payment, paid) in payments.into_iter().zip(made) {
+            match paid {
+                Err(failure) if !failure.is_silence() => {
+                    self.owe(payment.debts);
+                    all = Err(failure);
+                }
+                paid => {
+                    self.shared.ledger.lock().paid(payment.debts.len());
+                    all = all.and(paid);
+                }
+            }
+        }
+        all
+    }
+
+    /// Puts debts back that are not paid.
+    fn owe(&self, debts: Vec<Owed>) {
+        let now = self.shared.clock.now();
+        let mut ledger = self.shared.ledger.lock();
+        ledger.paid(debts.len());
+        for (bucket, debt) in debts {
+            ledger.add(bucket, debt, None, now);
+            self.shared.owes.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A hundred thousand keys in an outage: memory stays within `max_keys`, and when Redis is back it
+//! stays back, whatever there is to tell it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Client, Cluster, Config, Redis, Weir, get_with, wait_at_most, wait_until};
+
+/// Requests that are on their way at once, on one connection.
+const PIPELINED: usize = 50;
+/// Paying for many keys takes a while, in a build for tests on a busy machine a long one.
+const LONG: Duration = Duration::from_secs(60);
+
+fn request(key: usize) -> String {
+    get_with("/", &format!("X-Key: {key}\r\n"))
+}
+
+/// One request for each of some keys, from several sides. Says how many had a status other than 200
+/// and 429.
+fn ask_each(weir: &Weir, keys: std::ops::Range<usize>) -> usize {
+    let (next, odd) = (AtomicUsize::new(keys.start), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = weir.connect();
+                loop {
+                    let first = next.fetch_add(PIPELINED, Ordering::Relaxed);
+                    if first >= keys.end {
+                        break;
+                    }
+                    odd.fetch_add(ask_some(&mut client, first), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    odd.into_inner()
+}
+
+fn ask_some(client: &mut Client, first: usize) -> usize {
+    client.send((first..first + PIPELINED).map(request).collect::<String>());
+    let answers = (0..PIPELINED).map(|_| client.response().status);
+    answers.filter(|status| !matches!(status, 200 | 429)).count()
+}
+
+/// How often it has gone by itself, and how many calls it has made to Redis.
+fn outages(weir: &Weir) -> usize {
+    weir.said().matches("\"event\":\"store_degraded\"").count()
+}
+
+fn calls(weir: &Weir) -> f64 {
+    weir.metrics().value("weir_store_calls_total", &[]).unwrap_or(0.0)
+}
+
+#[track_caller]
+fn fail(weir: &Weir, fail: impl FnOnce()) {
+    fail();
+    wait_until("it goes by itself", || {
+        let _ = weir.ask(request(0));
+        weir.degraded()
+    });
+}
+
+#[test]
+fn what_is_kept_for_an_outage_is_bounded_whatever_keys_arrive() {
+    const KEYS: usize = 100_000;
+    let mut redis = Redis::start();
+    let config = Config::echo().open().store(&redis.store()).routes(
+        r#"
+        [limits.slots]
+        key = "header:x-key"
+        algorithm = "concurrency"
+        limit = 5
+
+        [limits.spent]
+        key = "header:x-key"
+        rate = "1000/hour"
+        burst = 1000
+
+        [[routes]]
+        name = "all"
+        path = "/*"
+        upstream = "echo"
+        limits = ["slots", "spent"]
+        "#,
+    );
+    let config = config.store("timeout = \"1s\"\nmax_keys = 1000\non_error = \"local\"");
+    let weir = Weir::start(&config);
+    assert_eq!(ask_each(&weir, 0..2_000), 0);
+    fail(&weir, || redis.kill());
+    // The table is full from here on.
+    ask_each(&weir, 0..5_000);
+    let before = weir.peak_memory();
+    assert_eq!(ask_each(&weir, 5_000..KEYS), 0);
+    let grown = weir.peak_memory() - before;
+    assert!(grown < 8 * 1024, "{grown} KiB more for {KEYS} keys");
+    redis.restart();
+    wait_at_most(LONG, "it is back", || !weir.degraded());
+    let before = calls(&weir);
+    assert_eq!(ask_each(&weir, 0..5_000), 0);
+    assert!(calls(&weir) > before, "Redis is asked");
+    assert_eq!(outages(&weir), 1, "and stays back");
+    let warnings = weir.said().matches("max_keys has room").count();
+    assert_eq!(warnings, 1, "of what could not be written down");
+}
+
+/// Each of many keys spends one of two in an outage, and more come while that is paid: nobody waits
+/// for it, and then it is charged.
+fn owe_for_many_keys(store: &str, keys: usize, go: impl FnOnce(), come_back: impl FnOnce()) {
+    let config = Config::echo().limit("key = \"header:x-key\"\nrate = \"1/day\"\nburst = 2");
+    let config = config.store(store).store("timeout = \"200ms\"\non_error = \"local\"");
+    let weir = Weir::start(&config);
+    fail(&weir, go);
+    assert_eq!(ask_each(&weir, 1..keys), 0);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for side in 1..=2 {
+            let (over, weir) = (&over, &weir);
+            scope.spawn(move || {
+                let mut client = weir.connect();
+                let fresh = (side * 100_000_000..).step_by(PIPELINED);
+                for first in fresh.take_while(|_| !over.load(Ordering::Relaxed)) {
+                    assert_eq!(ask_some(&mut client, first), 0);
+                }
+            });
+        }
+        come_back();
+        wait_at_most(LONG, "it is back", || !weir.degraded());
+        let (begin, before) = (Instant::now(), calls(&weir));
+        while begin.elapsed() < Duration::from_secs(3) {
+            assert!(!weir.degraded(), "back for {:?}", begin.elapsed());
+            thread::sleep(Duration::from_millis(20));
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(calls(&weir) > before, "Redis is asked");
+    });
+    assert_eq!(outages(&weir), 1);
+    for key in (1..keys).step_by(keys / 100) {
+        let statuses = [0; 2].map(|_| weir.ask(request(key)).status);
+        assert_eq!(statuses, [200, 429], "{key} has spent one");
+    }
+}
+
+#[test]
+fn what_a_hundred_thousand_keys_owe_is_paid_while_others_are_served() {
+    let redis = std::cell::RefCell::new(Redis::start());
+    let store = redis.borrow().store();
+    owe_for_many_keys(
+        &store,
+        100_000,
+        || redis.borrow_mut().kill(),
+        || redis.borrow_mut().restart(),
+    );
+}
+
+#[test]
+fn what_many_keys_owe_to_a_cluster_is_paid_while_others_are_served() {
+    let cluster = Cluster::start();
+    let nodes = || cluster.nodes.iter();
+    let store = cluster.store();
+    owe_for_many_keys(
+        &store,
+        10_000,
+        || nodes().for_each(Redis::stop),
+        || nodes().for_each(Redis::cont),
+    );
+}
