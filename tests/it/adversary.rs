@@ -5,3 +5,4 @@ mod gateway_stalls;
 mod held;
 mod outage;
 mod slots;
+mod slow_redis;

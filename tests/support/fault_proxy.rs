@@ -15,6 +15,8 @@ pub(crate) enum Line {
     Good,
     /// Replies come that much later.
     Slow(Duration),
+    /// On each connection one reply of so many comes that much later.
+    SlowOneIn(usize, Duration),
     /// New connections are reset.
     Refusing,
     /// Connections are taken, and what is said on them is heard by nobody.
@@ -140,7 +142,7 @@ fn carry(client: TcpStream, server: TcpStream, state: &Arc<Mutex<State>>) {
     });
     let shared = Arc::clone(state);
     thread::spawn(move || {
-        let mut gone = false;
+        let (mut gone, mut replies) = (false, 0_usize);
         pass(back, |_| {
             if let Some(loss) = loss.lock().unwrap().take() {
                 lock(&shared).lost += 1;
@@ -151,10 +153,12 @@ fn carry(client: TcpStream, server: TcpStream, state: &Arc<Mutex<State>>) {
                 return Some(false);
             }
             let line = lock(&shared).line;
+            replies += 1;
             match line {
                 Line::Silent => return Some(false),
                 Line::Slow(by) => thread::sleep(by),
-                Line::Good | Line::Refusing => {}
+                Line::SlowOneIn(many, by) if replies.is_multiple_of(many) => thread::sleep(by),
+                Line::Good | Line::Refusing | Line::SlowOneIn(..) => {}
             }
             Some(true)
         });

@@ -1,5 +1,7 @@
 //! Why Redis could not decide, and what that says of it.
 
+use std::time::Duration;
+
 use redis::{ErrorKind, RedisError, Value};
 
 use super::reply::ReplyError;
@@ -102,6 +104,36 @@ impl Failure {
 
     pub(super) fn expired() -> Self {
         Failure::new(Reason::Expired, "no answer in time")
+    }
+}
+
+/// What Redis's answers say of `store.timeout`.
+impl Failure {
+    /// Answers come later than any decision waits.
+    pub(super) fn too_slow(answer: Duration, timeout: Duration) -> Self {
+        Failure::slow(answer, "", timeout)
+    }
+
+    /// A request that comes while a call is out waits for that one and for its own: answers that
+    /// one decision can wait for may yet be too late when there are many.
+    pub(super) fn barely_in_time(answer: Duration, timeout: Duration) -> Option<Self> {
+        (answer * 2 > timeout)
+            .then(|| Failure::slow(answer, ", and a busy gateway waits for two of them", timeout))
+    }
+
+    fn slow(answer: Duration, how: &str, timeout: Duration) -> Self {
+        let answer = answer.as_micros().div_ceil(1000);
+        // Two answers, and a little more.
+        let enough = (answer * 22).div_ceil(10);
+        let enough = if enough > 20 { enough.next_multiple_of(10) } else { enough };
+        let timeout = timeout.as_millis();
+        Failure::new(
+            Reason::Timeout,
+            format!(
+                "answers take {answer} ms{how}, more than store.timeout = {timeout}ms: raise it to \
+                 at least {enough}ms, or bring Redis closer"
+            ),
+        )
     }
 }
 
@@ -230,6 +262,22 @@ mod tests {
             assert!(failure.is_silence(), "{failure}");
         }
         assert!(!Failure::not_asked().is_silence());
+    }
+
+    #[test]
+    fn slowness_is_told_with_the_timeout_that_it_would_take() {
+        let [answer, barely, timeout] = [31, 15, 20].map(Duration::from_millis);
+        let slow = Failure::too_slow(answer, timeout);
+        let said = "answers take 31 ms, more than store.timeout = 20ms: raise it to at least \
+                    70ms, or bring Redis closer";
+        assert_eq!((slow.reason, slow.to_string().as_str()), (Reason::Timeout, said));
+        let said = "answers take 15 ms, and a busy gateway waits for two of them, more than \
+                    store.timeout = 20ms: raise it to at least 40ms, or bring Redis closer";
+        let slow = Failure::barely_in_time(barely, timeout).map(|it| it.to_string());
+        assert_eq!(slow.as_deref(), Some(said));
+        assert_eq!(Failure::barely_in_time(timeout / 2, timeout), None);
+        let quick = Failure::too_slow(Duration::from_micros(2100), Duration::from_millis(2));
+        assert!(quick.to_string().contains("at least 7ms"), "{quick}");
     }
 
     #[test]

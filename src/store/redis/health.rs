@@ -3,7 +3,9 @@
 //! It is closed while Redis decides. Once it has opened, requests do not even try: they are served
 //! by `on_error`, which costs them nothing, until Redis has answered again to the keeper and every
 //! worker has a fresh connection. It opens when a connection is lost and cannot be had again, when
-//! Redis says that it cannot serve, and after a few answers in a row that came too late.
+//! Redis says that it cannot serve, and after a few answers in a row that came too late, or too many
+//! all in all. After slowness it closes only when Redis answers as fast as decisions need it, for
+//! longer after each relapse: see [`trial`](super::trial).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +15,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::failure::{Failure, Reason};
+use super::lateness::Lateness;
+use super::trial::Relapses;
 use crate::limit::OnError;
 use crate::telemetry::{Audit, Event, Metrics};
 
@@ -27,14 +31,27 @@ pub struct Health {
     /// For each worker the number of trips before its connection was made, plus one; zero if it
     /// has none.
     links: Vec<AtomicU64>,
-    /// Known while limits are served without Redis.
-    degraded: Mutex<Option<Outage>>,
+    /// Late answers of all workers.
+    lateness: Lateness,
+    record: Mutex<Record>,
     /// What it stands in front of, as messages name it.
     place: String,
     /// What limits do that say nothing themselves.
     on_error: Mutex<OnError>,
     metrics: Metrics,
     audit: Audit,
+}
+
+/// What is known of Redis beyond this moment.
+#[derive(Debug, Default)]
+struct Record {
+    /// Known while limits are served without Redis.
+    outage: Option<Outage>,
+    relapses: Relapses,
+    /// What to say of a relapse, if the probes before it were barely in time.
+    note: Option<Failure>,
+    /// When the log was last told that it is too slow.
+    too_slow_told: Option<Instant>,
 }
 
 /// What is known of a Redis that fails.
@@ -50,6 +67,14 @@ struct Outage {
 /// Reasons that alternate are not all told.
 const TOLD_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
+/// An outage that lasts is told to be one of slowness, and so often at most.
+const LASTING: Duration = Duration::from_secs(5);
+const TOO_SLOW_TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// Late answers in a row, for each worker, that open the breaker though no worker had as many as it
+/// takes by itself. All workers are late at once when Redis hesitates, and that is no slowness yet.
+const SLACK: u32 = 4;
+
 impl Health {
     /// Open until the first contact.
     pub(super) fn new(
@@ -63,7 +88,8 @@ impl Health {
             gate: watch::Sender::new(false),
             trips: watch::Sender::new(0),
             links: (0..workers).map(|_| AtomicU64::new(0)).collect(),
-            degraded: Mutex::new(None),
+            lateness: Lateness::new(SLACK.saturating_mul(workers.max(1) as u32)),
+            record: Mutex::default(),
             place,
             on_error: Mutex::new(on_error),
             metrics,
@@ -85,7 +111,7 @@ impl Health {
     /// calls it.
     #[must_use]
     pub fn reason(&self) -> Option<&'static str> {
-        self.degraded.lock().map(|outage| outage.reason.label())
+        self.record.lock().outage.map(|outage| outage.reason.label())
     }
 
     /// Counts a failure that does not open the breaker by itself.
@@ -93,25 +119,57 @@ impl Health {
         self.metrics.store_errors.with_label_values(&[failure.reason.label()]).inc();
     }
 
+    /// A call was answered in time.
+    #[inline]
+    pub(super) fn in_time(&self) {
+        self.lateness.in_time();
+    }
+
+    /// A call was not: whether that happens too often.
+    pub(super) fn late(&self) -> bool {
+        self.lateness.late()
+    }
+
     /// Opens the breaker. The first to do so since it was closed says why.
     pub(super) fn trip(&self, failure: &Failure) {
-        self.open(failure, false);
+        self.open(&mut self.record.lock(), failure, Instant::now(), false);
     }
 
     /// The same where Redis is another one from here on: connections are not to be trusted that
     /// were made while the breaker was open already.
     pub(super) fn distrust(&self, failure: &Failure) {
-        self.open(failure, true);
+        self.open(&mut self.record.lock(), failure, Instant::now(), true);
     }
 
-    fn open(&self, failure: &Failure, is_another: bool) {
-        let mut degraded = self.degraded.lock();
-        if !self.open.swap(true, Ordering::AcqRel) || degraded.is_none() || is_another {
+    /// Redis answers, and later than decisions can wait.
+    pub(super) fn too_slow(&self, failure: &Failure) {
+        let now = Instant::now();
+        let mut record = self.record.lock();
+        let is_news = self.open(&mut record, failure, now, false);
+        let lasts = record.outage.is_some_and(|it| now.duration_since(it.since) >= LASTING);
+        let silent =
+            record.too_slow_told.is_none_or(|it| now.duration_since(it) >= TOO_SLOW_TOLD_EVERY);
+        if lasts && silent {
+            tracing::warn!("store still degraded: {}: {failure}", self.place);
+        }
+        if is_news || (lasts && silent) {
+            record.too_slow_told = Some(now);
+        }
+    }
+
+    /// Opens the breaker; true if nothing was known to be wrong.
+    fn open(&self, record: &mut Record, failure: &Failure, now: Instant, is_another: bool) -> bool {
+        let was_open = self.open.swap(true, Ordering::AcqRel);
+        if !was_open || record.outage.is_none() || is_another {
             self.trips.send_modify(|trips| *trips += 1);
         }
-        let detail = format!("{}: {failure}", self.place);
-        let now = Instant::now();
-        if let Some(outage) = &mut *degraded {
+        let slow = failure.reason == Reason::Timeout;
+        if let Some(outage) = &mut record.outage {
+            if was_open {
+                record.relapses.failed(slow);
+            } else {
+                record.relapses.half_closed_in_vain(slow);
+            }
             outage.reason = failure.reason;
             // A Redis that is back and does not let in is not the one that was gone.
             let (told, when) = outage.told;
@@ -119,27 +177,42 @@ impl Health {
                 && failure.reason != told
                 && now.duration_since(when) >= TOLD_AT_MOST_EVERY
             {
-                tracing::warn!("store still degraded, for another reason now: {detail}");
+                let place = &self.place;
+                tracing::warn!("store still degraded, for another reason now: {place}: {failure}");
                 outage.told = (failure.reason, now);
             }
-            return;
+            return false;
         }
-        *degraded =
-            Some(Outage { since: now, reason: failure.reason, told: (failure.reason, now) });
+        record.relapses.opened(slow, now);
+        let relapsed = !record.relapses.probation().is_zero();
+        let failure = record.note.take().filter(|_| relapsed).unwrap_or_else(|| failure.clone());
+        let outage = Outage { since: now, reason: failure.reason, told: (failure.reason, now) };
+        record.outage = Some(outage);
         self.metrics.store_degraded.set(1);
-        let reason = failure.reason.label();
-        let on_error = *self.on_error.lock();
+        let (reason, on_error) = (failure.reason.label(), *self.on_error.lock());
+        let detail = format!("{}: {failure}", self.place);
         tracing::error!(
             "store degraded: {detail}; limits are served by on_error ({}) until it is back",
             on_error.name()
         );
         self.audit.record(Event::StoreDegraded { reason, detail: &detail, on_error });
+        true
+    }
+
+    /// For how long Redis has to do well before it is used again.
+    pub(super) fn probation(&self) -> Duration {
+        self.record.lock().relapses.probation()
+    }
+
+    /// What to say if it is too slow all the same.
+    pub(super) fn note(&self, note: Option<Failure>) {
+        self.record.lock().note = note;
     }
 
     /// Has requests wait for Redis again, and calls for [`Health::close`], unless the breaker has
     /// opened again since `trips` was read.
     pub(super) fn half_close(&self, trips: u64) -> bool {
-        let _guard = self.degraded.lock();
+        let _guard = self.record.lock();
         if *self.trips.borrow() != trips {
             return false;
         }
@@ -150,13 +223,15 @@ impl Health {
 
     /// Lets calls go out, unless the breaker has opened again since `trips` was read.
     pub(super) fn close(&self, trips: u64) -> bool {
-        let mut degraded = self.degraded.lock();
+        let mut record = self.record.lock();
         if *self.trips.borrow() != trips {
             return false;
         }
         self.gate.send_replace(true);
         self.metrics.store_degraded.set(0);
-        if let Some(outage) = degraded.take() {
+        self.lateness.reset();
+        record.relapses.closed(Instant::now());
+        if let Some(outage) = record.outage.take() {
             let seconds = outage.since.elapsed().as_secs_f64();
             tracing::info!("store recovered after {seconds:.1} s");
             self.audit.record(Event::StoreRecovered { seconds });
@@ -191,162 +266,4 @@ impl Health {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use futures_util::FutureExt as _;
-
-    use super::*;
-    use crate::config::settings::LogTarget;
-    use crate::store::redis::failure::Reason;
-
-    /// A breaker for two workers.
-    fn health(audit: Audit) -> Health {
-        Health::new(2, ("redis at here".to_owned(), OnError::Deny), Metrics::new(), audit)
-    }
-
-    fn quiet() -> Health {
-        health(Audit::open(&LogTarget::Off).expect("nowhere to write").0)
-    }
-
-    /// What was recorded while something was done.
-    fn recorded(name: &str, act: impl FnOnce(&Health)) -> Vec<serde_json::Value> {
-        let name = format!("weir-health-{name}-{}", std::process::id());
-        let path: PathBuf = std::env::temp_dir().join(name);
-        let (audit, guard) = Audit::open(&LogTarget::File(path.clone())).expect("a file");
-        act(&health(audit));
-        drop(guard);
-        let text = std::fs::read_to_string(&path).expect("what was written");
-        std::fs::remove_file(path).expect("the file goes");
-        text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
-    }
-
-    fn gone(what: &str) -> Failure {
-        Failure::new(Reason::Connection, what)
-    }
-
-    #[test]
-    fn an_outage_is_told_of_once_and_so_is_its_end() {
-        let events = recorded("once", |health| {
-            health.trip(&gone("first"));
-            health.trip(&gone("second"));
-            assert_eq!(health.metrics.store_degraded.get(), 1);
-            let trips = *health.trips().borrow();
-            assert!(health.half_close(trips) && health.close(trips));
-            assert_eq!(health.metrics.store_degraded.get(), 0);
-            assert!(health.close(trips), "it is closed already");
-            health.trip(&gone("third"));
-        });
-        let names: Vec<_> = events.iter().map(|it| it["event"].as_str().unwrap_or("")).collect();
-        assert_eq!(names, ["store_degraded", "store_recovered", "store_degraded"]);
-        assert_eq!(events[0]["detail"], "redis at here: first");
-        assert_eq!(
-            (&events[0]["reason"], &events[0]["on_error"]),
-            (&"connection".into(), &"deny".into())
-        );
-        assert_eq!(events[2]["detail"], "redis at here: third");
-    }
-
-    #[test]
-    fn an_outage_is_known_by_its_latest_reason() {
-        let health = quiet();
-        assert_eq!(health.reason(), None);
-        health.trip(&gone("gone"));
-        assert_eq!(health.reason(), Some("connection"));
-        health.trip(&Failure::new(Reason::Denied, "WRONGPASS"));
-        assert_eq!(health.reason(), Some("denied"));
-        let trips = *health.trips().borrow();
-        assert!(health.half_close(trips) && health.close(trips));
-        assert_eq!(health.reason(), None);
-    }
-
-    #[test]
-    fn a_first_contact_that_succeeds_is_no_recovery() {
-        let events = recorded("contact", |health| {
-            assert!(health.is_open());
-            assert!(health.half_close(0) && health.close(0));
-            assert!(!health.is_open());
-        });
-        assert_eq!(events, [serde_json::Value::Null; 0]);
-    }
-
-    #[test]
-    fn it_opens_anew_only_after_it_was_closed() {
-        let health = quiet();
-        let mut trips = health.trips();
-        health.trip(&gone("no first contact"));
-        assert_eq!(*trips.borrow_and_update(), 1);
-        health.trip(&gone("still none"));
-        assert!(!trips.has_changed().expect("a sender"));
-        assert!(health.half_close(1));
-        health.trip(&gone("gone again before it was closed"));
-        assert_eq!(*trips.borrow_and_update(), 2);
-        assert!(health.is_open());
-    }
-
-    #[test]
-    fn connections_to_another_redis_do_not_count() {
-        let health = quiet();
-        health.trip(&gone("gone"));
-        health.link_is_up(0, 1);
-        health.link_is_up(1, 1);
-        health.distrust(&gone("another one took its place"));
-        assert!(!health.half_close(1), "they lead to the old one");
-        assert!(!health.all_links_are_up(2) && health.is_open());
-    }
-
-    #[test]
-    fn it_does_not_close_if_it_has_opened_since() {
-        let health = quiet();
-        assert!(health.half_close(0));
-        health.trip(&gone("gone"));
-        assert!(!health.close(0));
-        assert!(!health.half_close(0));
-        assert!(health.is_open());
-        assert_eq!(health.metrics.store_degraded.get(), 1);
-        assert!(health.half_close(1) && health.close(1));
-        assert!(!health.is_open());
-    }
-
-    #[test]
-    fn calls_go_out_once_it_is_closed_and_not_before() {
-        let health = quiet();
-        let may_go = || health.closed().now_or_never().is_some();
-        assert!(!may_go());
-        assert!(health.half_close(0));
-        assert!(!may_go(), "debts are being paid");
-        assert!(health.close(0));
-        assert!(may_go());
-        health.trip(&gone("gone"));
-        assert!(health.half_close(1));
-        assert!(!may_go(), "debts are being paid again");
-    }
-
-    #[test]
-    fn every_worker_needs_a_connection_from_after_the_last_trip() {
-        let health = quiet();
-        assert!(!health.all_links_are_up(0));
-        health.link_is_up(0, 0);
-        assert!(!health.all_links_are_up(0));
-        health.link_is_up(1, 0);
-        assert!(health.all_links_are_up(0));
-        assert!(!health.all_links_are_up(1), "they are from before");
-        health.link_is_up(0, 1);
-        assert!(!health.all_links_are_up(1));
-        health.link_is_up(1, 1);
-        assert!(health.all_links_are_up(1));
-        health.link_is_down(0);
-        assert!(!health.all_links_are_up(1));
-    }
-
-    #[test]
-    fn failures_are_counted_by_their_reason() {
-        let health = quiet();
-        health.count(&gone("gone"));
-        health.count(&Failure::timeout());
-        health.count(&Failure::timeout());
-        let count = |label| health.metrics.store_errors.with_label_values(&[label]).get();
-        assert_eq!((count("connection"), count("timeout"), count("other")), (1, 2, 0));
-        assert!(health.is_open() && *health.trips().borrow() == 0, "counting opens nothing");
-    }
-}
+mod tests;

@@ -4,32 +4,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::Shared;
 use super::backoff::Backoff;
-use super::batch::{Batch, Charge};
 use super::census;
 use super::cluster_view::View;
 use super::failure::{Failure, Reason};
 use super::payments::Payments;
-use super::reply::Reply;
+use super::probe;
 use super::rulings;
-use super::script;
 use super::sentinel_watch;
 use super::session::Session;
-use super::slot::slot;
-use crate::limit::token_bucket::TokenBucket;
-use crate::limit::{Policy, Rate};
-use crate::store::BucketId;
+use super::trial::{PAUSE, PROBES};
 
 /// How often a node says that it is alive.
 pub(super) const BEAT: Duration = Duration::from_secs(1);
 /// How long one step of the keeper's may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the workers get to connect, once the keeper has.
+/// How long the workers get to connect, once the keeper has, and at most with the probes that they
+/// make then: the others want to hear of this node meanwhile.
 const LINKS: Duration = Duration::from_secs(1);
+const MOST_LINKS: Duration = Duration::from_secs(3);
 /// How often a broken connection is made anew before Redis counts as gone.
 const RENEWALS: usize = 2;
 /// It holds no places: any number that is no worker's.
@@ -115,7 +111,8 @@ impl Keeper {
                 return false;
             }
         }
-        let deadline = Instant::now() + LINKS;
+        let probes = (self.shared.timeout + PAUSE) * PROBES;
+        let deadline = Instant::now() + (LINKS + probes).min(MOST_LINKS);
         while !self.shared.health.all_links_are_up(trips) {
             if Instant::now() >= deadline || *self.shared.health.trips().borrow() != trips {
                 return false;
@@ -146,7 +143,9 @@ impl Keeper {
         // A connection from before the failure may be half dead.
         let session = Session::open(&self.shared.dialer).await?;
         within(session.ping()).await?;
-        within(self.try_out(&session)).await?;
+        let sent = Instant::now();
+        let now = probe::decide(&self.shared, &session, KEEPER).await?;
+        self.shared.clock.steer(now, sent, Instant::now());
         self.warn_of_eviction(&session).await;
         self.session = Some(session);
         self.beat().await?;
@@ -218,30 +217,6 @@ impl Keeper {
         Ok(())
     }
 
-    /// One decision on a bucket of its own: whether the script runs, writes, and makes sense.
-    async fn try_out(&self, session: &Session) -> Result<(), Failure> {
-        let policy = probe_policy()
-            .ok_or_else(|| Failure::new(Reason::Other, "the probe has no valid policy"))?;
-        let name = self.shared.name("probe");
-        let mut batch = Batch::default();
-        let charge = Charge::new(BucketId(0), &name, &policy, 1);
-        let request = batch.push(std::iter::once(charge));
-        let sent = Instant::now();
-        let value = session
-            .run(slot(&name), Instant::now() + PATIENCE, |form| {
-                batch.call(&script::DECIDE, form, None, self.shared.asker(KEEPER))
-            })
-            .await?;
-        let Value::BulkString(bytes) = value else {
-            return Err(Failure::new(Reason::Reply, "the script gave no text"));
-        };
-        let reply = Reply::parse(&bytes, &batch)?;
-        self.shared.clock.steer(reply.now(), sent, Instant::now());
-        // Refused or not, it has answered.
-        let _ = reply.admitted(request);
-        Ok(())
-    }
-
     /// A store that forgets buckets to make room gives callers fresh ones.
     async fn warn_of_eviction(&mut self, session: &Session) {
         let policies = match within(session.eviction_policies()).await {
@@ -279,10 +254,4 @@ pub(super) async fn leave(shared: &Shared) {
 
 async fn within<T>(step: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     timeout(PATIENCE, step).await.unwrap_or_else(|_| Err(Failure::timeout()))
-}
-
-/// Refills at once and expires soon.
-fn probe_policy() -> Option<Policy> {
-    let rate = Rate::new(1_000, Duration::from_secs(1)).ok()?;
-    TokenBucket::new(rate, 1_000).ok().map(Policy::TokenBucket)
 }

@@ -276,15 +276,20 @@ impl Lane {
         }
         match last {
             Some(failure) => self.blame(failure),
-            None => self.strikes = 0,
+            None => {
+                self.strikes = 0;
+                health.in_time();
+            }
         }
     }
 
     fn blame(&mut self, failure: &Failure) {
+        let health = &self.link.shared.health;
         self.strikes += 1;
-        if self.strikes >= STRIKES {
+        let too_often = health.late();
+        if too_often || self.strikes >= STRIKES {
             self.strikes = 0;
-            self.link.shared.health.trip(failure);
+            health.trip(failure);
         }
     }
 }

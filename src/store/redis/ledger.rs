@@ -171,6 +171,20 @@ impl Ledger {
         self.paying = self.paying.saturating_sub(count);
     }
 
+    /// These debts are about to be charged: the bucket in Redis is no longer full then. What has
+    /// refilled until now is taken off of them, and must not be taken off of a doubt once more.
+    pub(super) fn told<'a>(&mut self, debts: impl Iterator<Item = (BucketId, &'a Debt)>) {
+        if self.doubts.is_empty() {
+            return;
+        }
+        let full: HashMap<BucketId, Micros> = debts.map(|(id, debt)| (id, debt.until)).collect();
+        for (_, bucket, debt) in &mut self.doubts {
+            if let Some(until) = full.get(bucket) {
+                debt.since = debt.since.max(*until);
+            }
+        }
+    }
+
     /// How many debts had to be left out since this was last asked.
     pub(super) fn turned_away(&mut self) -> u64 {
         std::mem::take(&mut self.turned_away)
@@ -225,6 +239,29 @@ mod tests {
         due.retain(|cost| *cost > 0);
         due.sort_unstable();
         due
+    }
+
+    /// A token a second; the bucket in Redis is full from second 10 on, and now it is second 15.
+    #[test]
+    fn what_refilled_is_taken_off_once_though_some_was_in_doubt() {
+        let second = |count: u64| Micros(count * 1_000_000);
+        let rate = Rate::new(1, Duration::from_secs(1)).expect("a rate");
+        let policy = Policy::TokenBucket(TokenBucket::new(rate, 30).expect("a bucket"));
+        let debt = |cost| {
+            let (until, since) = (second(40), second(10));
+            Debt { name: b"a".to_vec(), policy, cost, until, since }
+        };
+        let mut ledger = Ledger::new(10);
+        let doubt = Doubt { worker: 0, call: 1, request: 0 };
+        ledger.add(BucketId(1), debt(8), None, second(15));
+        ledger.add(BucketId(1), debt(4), Some(doubt), second(15));
+        let mut debts = ledger.take();
+        assert!(debts.values_mut().all(|it| it.age(second(15), 1) && it.cost == 3), "{debts:?}");
+        ledger.told(debts.iter().map(|(bucket, debt)| (*bucket, debt)));
+        ledger.settle(0, second(16), |_, _| Some(false));
+        let mut debts = ledger.take();
+        assert!(debts.values_mut().all(|it| it.age(second(16), 1) && it.cost == 4), "{debts:?}");
+        assert_eq!(debts.len(), 1);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::batch::Fence;
 use super::dialer::CONNECT_TIMEOUT;
 use super::failure::{Failure, Reason};
 use super::holdings::Holdings;
+use super::probe;
 use super::queue::Queue;
 use super::refunds::Refunds;
 use super::refusals::Refusals;
@@ -85,7 +86,13 @@ impl Link {
         let mut backoff = Backoff::new();
         loop {
             let seen = *trips.borrow_and_update();
-            match self.connect().await {
+            // A connection from before the breaker opened is of no use, however it does.
+            let connected = tokio::select! {
+                biased;
+                _ = trips.changed() => continue,
+                connected = self.connect_in_earnest() => connected,
+            };
+            match connected {
                 Ok(live) => {
                     backoff.reset();
                     // What Redis knows of places may be out of date, or lost.
@@ -111,6 +118,16 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// A session that decisions can use: while they are made without Redis, one on which it has
+    /// shown that it is fast enough.
+    async fn connect_in_earnest(self: &Rc<Self>) -> Result<Session, Failure> {
+        let session = self.connect().await?;
+        if self.shared.health.is_open() {
+            probe::until_fast(&self.shared, &session, self.worker).await?;
+        }
+        Ok(session)
     }
 
     /// A session, after it has become clear what became of the calls that were sent before it.

@@ -112,6 +112,8 @@ impl Keeper {
                 let count = debts.iter().rev().take(DEBTS).take_while(same).count();
                 let mut due = debts.split_off(debts.len() - count);
                 self.age(&mut due);
+                let told = due.iter().map(|(bucket, debt)| (*bucket, debt));
+                self.shared.ledger.lock().told(told);
                 self.payments.count += 1;
                 let (number, begun) = (self.payments.count, Instant::now());
                 payments.push(Payment { number, begun, slot, debts: due });

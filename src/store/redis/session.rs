@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -118,14 +119,15 @@ impl Session {
         clock
     }
 
-    /// Hears an answer from every master.
+    /// Hears an answer from every master, asked all at once.
     pub(super) async fn ping(&self) -> Result<(), Failure> {
         let masters = match self {
             Session::Single(connection) => vec![connection.clone()],
             Session::Cluster(nodes) => nodes.masters(),
         };
-        for mut master in masters {
-            send(&mut master, &redis::cmd("PING")).await?;
+        let ping = async |mut master| send(&mut master, &redis::cmd("PING")).await;
+        for answer in join_all(masters.into_iter().map(ping)).await {
+            answer?;
         }
         Ok(())
     }
