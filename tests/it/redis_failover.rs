@@ -31,11 +31,7 @@ fn excess(answers: &[Answered]) -> f64 {
 
 /// Two gateways under load while the sentinel `leader` replaces the master.
 fn replace(sentinel: &Sentinel, leader: usize, on_error: &str) -> Vec<Answered> {
-    replace_under(sentinel, leader, &sentinel.store(), on_error)
-}
-
-fn replace_under(sentinel: &Sentinel, leader: usize, store: &str, on_error: &str) -> Vec<Answered> {
-    let weirs = [0, 1].map(|_| gateway(store, on_error));
+    let weirs = [0, 1].map(|_| gateway(&sentinel.store(), on_error));
     let load = Load::start(&weirs.each_ref().map(Weir::address), &[get("/")], 4);
     // Each knows that it has half of the limit to itself, and that nothing is left of the burst.
     wait_until("they know of each other", || weirs.iter().all(|weir| weir.nodes() == 2.0));

@@ -292,7 +292,7 @@ fn a_reloaded_on_error_is_the_one_that_is_told() {
 
 #[test]
 fn all_that_passes_around_stalls_is_charged_once_in_the_end() {
-    let redis = Redis::with(&["--enable-debug-command", "yes"]);
+    let redis = Redis::debugged();
     let store = format!("{}timeout = \"20ms\"", redis.store());
     let limit = "key = \"global\"\nalgorithm = \"fixed_window\"\nrate = \"1000000000/day\"";
     let config = Config::echo().server("workers = 1").limit(limit).store(&store);

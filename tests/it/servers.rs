@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::certificates::Certificates;
 use crate::support::fault_proxy::{Line, Loss};
 use crate::support::ports::free_port;
-use crate::support::programs::redis_cli;
+use crate::support::programs::{redis_cli, redis_major};
 use crate::support::{Cluster, Config, FaultProxy, PATIENCE, Redis, Sentinel, Weir, wait_until};
 
 /// What a client on the port hears in answer to one inline command; empty at the end of the
@@ -73,15 +73,19 @@ fn a_loading_redis_says_so() {
 
 /// Brings it back busy for two seconds with what it had.
 pub(crate) fn load_slowly(redis: &mut Redis) {
-    let fill = "for i = 1, 2000 do redis.call('SET', 'filler' .. i, ('x'):rep(50)) end";
-    redis.command(&["EVAL", fill, "0"]);
+    let mut args = vec!["--key-load-delay", "1000"];
+    // Now and then it answers. Before version 7 that is after two megabytes each, whatever is said.
+    let length = if redis_major() >= 7 {
+        args.extend(["--loading-process-events-interval-bytes", "1024"]);
+        "50"
+    } else {
+        redis.set_config("rdbcompression", "no");
+        "12000"
+    };
+    let fill = "for i = 1, 2000 do redis.call('SET', 'filler' .. i, ('x'):rep(ARGV[1])) end";
+    redis.command(&["EVAL", fill, "0", length]);
     redis.command(&["SAVE"]);
-    redis.spawn_again(&[
-        "--key-load-delay",
-        "1000",
-        "--loading-process-events-interval-bytes",
-        "1024",
-    ]);
+    redis.spawn_again(&args);
     wait_until("it is loading", || {
         redis.try_command(&["GET", "a"]).is_ok_and(|it| it.text().starts_with("LOADING"))
     });

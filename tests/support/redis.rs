@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::certificates::Certificates;
 use super::monitor::Monitor;
 use super::ports::free_port;
-use super::programs::redis_server;
+use super::programs::{redis_major, redis_server};
 use super::resp::{Reply, Resp};
 use super::skew::Skew;
 use super::{PATIENCE, Scratch, wait_until};
@@ -60,6 +60,13 @@ impl Redis {
         let mut redis = Redis { child, port, args, password, tls, skew, scratch };
         assert!(redis.comes_up(), "redis-server does not start on {port}");
         redis
+    }
+
+    /// One that takes `DEBUG`, which every server did before version 7.
+    #[track_caller]
+    pub(crate) fn debugged() -> Redis {
+        let allowed = ["--enable-debug-command", "yes"];
+        Redis::with(if redis_major() >= 7 { &allowed } else { &[] })
     }
 
     /// With a clock that is ahead by so many milliseconds, or behind if they are below zero.
