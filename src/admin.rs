@@ -7,6 +7,7 @@
 pub mod api;
 mod change;
 mod hosts;
+mod spellings;
 
 use std::convert::Infallible;
 use std::io;

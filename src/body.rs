@@ -100,6 +100,18 @@ impl Body {
         matches!(self.kind, Kind::Empty)
     }
 
+    /// Refuses a body that is announced to be larger than it may be. Nothing of it is read then, nor
+    /// what is behind it.
+    ///
+    /// # Errors
+    /// If it is.
+    pub fn refuse_too_large(&self) -> Result<(), BodyError> {
+        match &self.kind {
+            Kind::Client(inbound) => inbound.borrow_mut().refuse_too_large(),
+            _ => Ok(()),
+        }
+    }
+
     /// Reads the beginning of a client's body, up to about so many bytes. All of it is still there
     /// to be forwarded, framed as it came.
     ///

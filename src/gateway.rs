@@ -24,9 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version, header, request,
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Version, header, request};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -45,7 +43,7 @@ use admission::Stop;
 use checks::Checks;
 pub use compiled::{Compiled, Outside};
 use dues::Dues;
-use identify::Looked;
+use identify::{Looked, Token};
 use live::{Live, LiveTarget};
 pub use queues::Queues;
 use way::Way;
@@ -149,13 +147,19 @@ impl Gateway {
         let mut answer = loop {
             let way = match Way::find(&live, &parts, &headers, &self.via) {
                 Ok(way) => way,
-                Err(fault) => break fault.into(),
+                Err(fault) => {
+                    meter.failed(fault.error());
+                    break fault.into();
+                }
             };
             meter.take_route(&way.route.meter);
             let visit = Visit { live: &live, way: &way, peer, parts: &parts, started };
             let mut answer = match self.pass(&visit, (&mut headers, &mut body), &mut meter).await {
                 Ok(answer) => answer,
-                Err(Stop::Fault(fault)) => fault.into(),
+                Err(Stop::Fault(fault)) => {
+                    meter.failed(fault.error());
+                    fault.into()
+                }
                 Err(Stop::Outdated) => {
                     live = self.live.borrow().clone();
                     continue;
@@ -177,11 +181,13 @@ impl Gateway {
     }
 
     /// Notes a request that could not be read, and so never came here.
-    pub fn note_unread(&self, peer: &Peer, status: StatusCode) {
+    pub fn note_unread(&self, peer: &Peer, fault: &Fault) {
         let live = self.live.borrow().clone();
         let log = live.shared.access_log.as_ref();
         let entry = log.map(|log| Entry::unread(log, live.shared.names.of(&peer.text)));
-        Meter::start(live.unrouted.clone(), clock::recent(), entry).answered(status);
+        let mut meter = Meter::start(live.unrouted.clone(), clock::recent(), entry);
+        meter.failed(fault.error());
+        meter.answered(fault.status());
     }
 
     /// Whether a connection from there has to begin with a PROXY header.
@@ -211,14 +217,19 @@ impl Gateway {
         if let Some(entry) = meter.entry() {
             entry.client = shared.names.of(&caller.ip.to_string());
         }
+        body.refuse_too_large().map_err(Fault::from)?;
         identify::refuse_doubled(shared, headers)?;
         let mut checks = Checks::default();
         // Most requests have nothing to wait for up to here, and pay for no future.
+        let claims = match self.token(visit, headers)? {
+            Token::Known(claims) => claims,
+            unknown => self.claims(visit, &caller, unknown).await?,
+        };
         let form = match visit.way.needs.form {
             true => self.form(visit, &caller, headers, body).await?,
             false => Looked::NoForm,
         };
-        self.identify(visit, &caller, (headers, &form), &mut checks)?;
+        self.identify(visit, &caller, (headers, &form), claims.as_deref(), &mut checks)?;
         let (decision, decided) = match self.admit_at_once(visit, &mut checks) {
             Some(admitted) => admitted,
             None => self.admit(visit, &mut checks).await?,
@@ -229,6 +240,7 @@ impl Gateway {
         if !decision.admitted {
             if let Some(entry) = meter.entry() {
                 entry.limit = checks.refusing().next().map(|rule| rule.limit.name.clone());
+                entry.error = Some(checks.refusal_error(decision.now));
             }
             let grpc = is_grpc(&headers);
             let mut answer = checks.refuse(rate, decision, respond.retry_jitter, headers);
@@ -248,7 +260,10 @@ impl Gateway {
                 Err(Fault::Body(_)) => true,
                 other => other.is_err() && peer.has_left(),
             };
-        let mut response = forwarded.unwrap_or_else(Fault::into_response);
+        let mut response = forwarded.unwrap_or_else(|fault| {
+            meter.failed(fault.error());
+            fault.into_response()
+        });
         if let Some(mut dues) = dues.take() {
             let charged = match unheard {
                 true => dues.settle_unheard().await,

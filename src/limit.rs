@@ -18,6 +18,7 @@ pub mod refill;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod source;
+pub mod spelling;
 pub mod token_bucket;
 
 use std::time::Duration;

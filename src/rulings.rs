@@ -14,13 +14,15 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::caller::Access;
 use crate::caller::access::{AccessList, Entry};
 use crate::caller::address::unmapped;
+use crate::caller::{Access, Addresses};
 pub use crate::clock::unix_second as now;
 use crate::config;
 use crate::limit::adjust::{AdjustError, Numbers};
+use crate::limit::spelling::{Forms, Spelled};
 use crate::limit::{Limit, Policy};
+use crate::route::bare_host;
 
 /// More than anybody decides by hand. Whoever has more callers to tell apart has plans and lists.
 pub const MOST: usize = 10_000;
@@ -40,7 +42,7 @@ pub struct Ruling {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum About {
-    /// Other numbers of a limit for one key, written as [`Key::spelled`](crate::limit::Key::spelled) reads it.
+    /// Other numbers of a limit for one key, in the [spelling](spelled) that its bucket is known by.
     Override {
         limit: String,
         key: String,
@@ -129,8 +131,14 @@ impl Ruling {
     /// Two rulings about the same are one, and the later one holds.
     #[must_use]
     pub fn id(&self) -> String {
+        self.id_with(str::to_owned)
+    }
+
+    /// The same, with a caller that is called otherwise.
+    #[must_use]
+    pub fn id_with(&self, name: impl Fn(&str) -> String) -> String {
         match &self.about {
-            About::Override { limit, key, .. } => format!("override/{limit}/{key}"),
+            About::Override { limit, key, .. } => format!("override/{limit}/{}", name(key)),
             // Whoever is allowed is not denied any more, and the other way round.
             About::Access { who, value, .. } => {
                 let who = match who {
@@ -138,7 +146,7 @@ impl Ruling {
                     Who::User => "user",
                     Who::Client => "client",
                 };
-                format!("access/{who}/{value}")
+                format!("access/{who}/{}", name(value))
             }
         }
     }
@@ -152,6 +160,22 @@ impl Ruling {
         };
         Some((*action, entry))
     }
+}
+
+/// A key of a limit that somebody has written down, as requests have it.
+#[must_use]
+pub fn spelled(limit: &Limit, key: &str, addresses: &Addresses) -> Option<Spelled> {
+    struct AsCounted<'a>(&'a Addresses);
+    impl Forms for AsCounted<'_> {
+        fn ip(&self, ip: IpAddr) -> IpAddr {
+            self.0.counted(ip)
+        }
+
+        fn host(&self, host: &str) -> String {
+            bare_host(host).into_owned()
+        }
+    }
+    limit.key.spelled(key, &AsCounted(addresses))
 }
 
 /// An address, or a network of them.

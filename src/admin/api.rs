@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::change::Change;
 use super::hosts::Hosts;
+use super::spellings::Spellings;
 use super::{Answer, answer};
 use crate::config::settings::{Admin, Secret};
 use crate::config::{self, Settings};
@@ -148,15 +149,22 @@ impl Api {
             ("GET" | "HEAD", ["overrides"]) => Ok(self.list(true)),
             ("GET" | "HEAD", ["access"]) => Ok(self.list(false)),
             (_, ["overrides", limit, key]) => {
-                let id = format!("override/{limit}/{key}");
+                let settings = self.settings();
+                let spellings = Spellings::new(&settings);
+                let found = spellings.of_bucket(self.book.all(), limit, key);
                 match method.as_str() {
-                    "GET" | "HEAD" => self.show(&id),
+                    "GET" | "HEAD" => show(found),
                     "PUT" => {
                         let change = Change::read(body).map_err(Problem::bad)?;
-                        let ruling = self.overriding(limit, key, change)?;
-                        self.put(ruling).await
+                        let ruling = overriding(&spellings, limit, key, change)?;
+                        let (id, put) = (ruling.id(), self.put(ruling).await?);
+                        // What is stored in other spellings would come back with the end of this one.
+                        for (other, _) in found.iter().filter(|(other, _)| *other != id) {
+                            self.forget(other).await?;
+                        }
+                        Ok(put)
                     }
-                    "DELETE" => self.remove(&id).await,
+                    "DELETE" => self.remove(found).await,
                     _ => Err(not_allowed(CHANGED)),
                 }
             }
@@ -170,15 +178,13 @@ impl Api {
                         .put(admittance(about, Change::read(body).map_err(Problem::bad)?)?)
                         .await;
                 }
-                let asked = Ruling::about(about);
-                let id = asked.id();
+                let id = Ruling::about(about).id();
+                // One who is denied is not allowed, though both have one name.
+                let found = self.book.get(&id).filter(|ruling| is_access(ruling, action));
+                let found = found.map(|ruling| (id, ruling)).into_iter().collect();
                 match method.as_str() {
-                    // One who is denied is not allowed, though both have one name.
-                    "GET" | "HEAD" | "DELETE" if !self.holds(&id, action) => {
-                        Err(Problem::nothing())
-                    }
-                    "GET" | "HEAD" => self.show(&id),
-                    "DELETE" => self.remove(&id).await,
+                    "GET" | "HEAD" => show(found),
+                    "DELETE" => self.remove(found).await,
                     _ => Err(not_allowed(CHANGED)),
                 }
             }
@@ -188,40 +194,13 @@ impl Api {
     }
 
     fn list(&self, overrides: bool) -> (StatusCode, String) {
-        let all = self.book.all();
-        let is_override = |it: &&Ruling| matches!(it.about, About::Override { .. }) == overrides;
-        let listed: Vec<&Ruling> = all.iter().filter(is_override).collect();
-        (StatusCode::OK, json(&listed))
-    }
-
-    fn holds(&self, id: &str, wanted: Action) -> bool {
-        let about = self.book.get(id).map(|ruling| ruling.about);
-        matches!(about, Some(About::Access { action, .. }) if action == wanted)
-    }
-
-    fn show(&self, id: &str) -> Result<(StatusCode, String), Problem> {
-        let found = self.book.get(id).ok_or_else(Problem::nothing)?;
-        Ok((StatusCode::OK, json(&found)))
-    }
-
-    fn overriding(&self, limit: &str, key: &str, change: Change) -> Result<Ruling, Problem> {
-        let settings = self.settings();
-        let found = settings.limits.iter().find(|it| it.name == limit);
-        let found = found.ok_or_else(|| {
-            let why = format!("There is no limit {limit:?}.");
-            Problem::new(StatusCode::NOT_FOUND, "no_route", why)
-        })?;
-        let (rate, burst, boost) = (change.rate.clone(), change.burst, change.boost);
-        let written = Written { rate, burst, boost };
-        written.suits(found).map_err(|error| Problem::bad(sentence(&error.to_string())))?;
-        if !found.key.spelled(key, |ip| ip, |_, _| {}) {
-            let key = &found.key;
-            return Err(Problem::bad(format!(
-                "That is no key of this limit, which counts by {key}."
-            )));
+        let mut all = self.book.all();
+        if overrides {
+            let settings = self.settings();
+            return (StatusCode::OK, json(&Spellings::new(&settings).overrides(all)));
         }
-        let about = About::Override { limit: limit.to_owned(), key: key.to_owned(), written };
-        finished(about, &change)
+        all.retain(|it| matches!(it.about, About::Access { .. }));
+        (StatusCode::OK, json(&all))
     }
 
     async fn put(&self, ruling: Ruling) -> Result<(StatusCode, String), Problem> {
@@ -247,14 +226,53 @@ impl Api {
         Ok((StatusCode::OK, json(&ruling)))
     }
 
-    async fn remove(&self, id: &str) -> Result<(StatusCode, String), Problem> {
-        let found = self.book.get(id).ok_or_else(Problem::nothing)?;
+    /// Takes back all that is stored about the same, and tells of the first, which is what held.
+    async fn remove(&self, found: Vec<(String, Ruling)>) -> Result<(StatusCode, String), Problem> {
+        for (id, _) in &found {
+            self.forget(id).await?;
+        }
+        let held = found.into_iter().next().map(|(_, ruling)| ruling);
+        let held = held.ok_or_else(Problem::nothing)?;
+        let names = CallerNames { hashed: self.settings.lock().telemetry.hash_keys };
+        let what = &held.id_with(|name| names.of(name));
+        self.audit.record(Event::RulingRemoved { what });
+        Ok((StatusCode::OK, json(&held)))
+    }
+
+    async fn forget(&self, id: &str) -> Result<(), Problem> {
         self.store.remove_ruling(id).await.map_err(unavailable)?;
         self.book.remove(id);
-        let names = CallerNames { hashed: self.settings.lock().telemetry.hash_keys };
-        self.audit.record(Event::RulingRemoved { what: &names.of(id) });
-        Ok((StatusCode::OK, json(&found)))
+        Ok(())
     }
+}
+
+fn show(found: Vec<(String, Ruling)>) -> Result<(StatusCode, String), Problem> {
+    let (_, ruling) = found.into_iter().next().ok_or_else(Problem::nothing)?;
+    Ok((StatusCode::OK, json(&ruling)))
+}
+
+fn is_access(ruling: &Ruling, wanted: Action) -> bool {
+    matches!(ruling.about, About::Access { action, .. } if action == wanted)
+}
+
+fn overriding(
+    spellings: &Spellings<'_>,
+    limit: &str,
+    key: &str,
+    change: Change,
+) -> Result<Ruling, Problem> {
+    let found = spellings.limit(limit).ok_or_else(|| {
+        let why = format!("There is no limit {limit:?}.");
+        Problem::new(StatusCode::NOT_FOUND, "no_route", why)
+    })?;
+    let (rate, burst, boost) = (change.rate.clone(), change.burst, change.boost);
+    let written = Written { rate, burst, boost };
+    written.suits(found).map_err(|error| Problem::bad(sentence(&error.to_string())))?;
+    let key = spellings.key(limit, key).ok_or_else(|| {
+        let key = &found.key;
+        Problem::bad(format!("That is no key of this limit, which counts by {key}."))
+    })?;
+    finished(About::Override { limit: limit.to_owned(), key, written }, &change)
 }
 
 fn admittance(about: About, change: Change) -> Result<Ruling, Problem> {

@@ -78,10 +78,11 @@ impl Identity {
         }
         // A tenant or a plan may be that of a client.
         let of_client = self.clients.is_some() && (wanted.tenant || wanted.plan);
-        let (client, known) = match wanted.client || of_client {
+        let found = match wanted.client || of_client {
             true => self.client(evidence)?,
-            false => (None, None),
+            false => FoundClient::default(),
         };
+        let known = found.known;
         let first = |sources: &'a [Source], wanted: bool| match wanted {
             true => first(sources, evidence),
             false => Ok(None),
@@ -92,7 +93,8 @@ impl Identity {
         };
         Ok(Identities {
             user: first(&self.user, wanted.user)?,
-            client,
+            client: found.name,
+            unknown_key: found.unknown_key,
             tenant: or(
                 first(&self.tenant, wanted.tenant)?,
                 known.and_then(|it| it.tenant.as_deref()),
@@ -101,15 +103,23 @@ impl Identity {
         })
     }
 
-    fn client<'a>(
-        &'a self,
-        evidence: &Evidence<'a>,
-    ) -> Result<(Said<'a>, Option<&'a Client>), KeyError> {
-        let said = first(&self.client, evidence)?;
-        let Some(clients) = &self.clients else { return Ok((said, None)) };
-        let known = said.and_then(|key| clients.find(&key));
-        Ok((known.map(|client| Cow::Borrowed(client.id.as_bytes())), known))
+    fn client<'a>(&'a self, evidence: &Evidence<'a>) -> Result<FoundClient<'a>, KeyError> {
+        let name = first(&self.client, evidence)?;
+        let (Some(clients), Some(key)) = (&self.clients, &name) else {
+            return Ok(FoundClient { name, ..FoundClient::default() });
+        };
+        let known = clients.find(key);
+        let name = known.map(|client| Cow::Borrowed(client.id.as_bytes()));
+        Ok(FoundClient { name, known, unknown_key: known.is_none() })
     }
+}
+
+/// Who the client is.
+#[derive(Debug, Default)]
+struct FoundClient<'a> {
+    name: Said<'a>,
+    known: Option<&'a Client>,
+    unknown_key: bool,
 }
 
 fn first<'a>(sources: &'a [Source], evidence: &Evidence<'a>) -> Result<Said<'a>, KeyError> {

@@ -6,9 +6,11 @@
 //! signature, or one whose HMAC was made with a public key, verifies with nothing.
 //!
 //! A [`Verifier`] is shared by all workers. Each has a [`TokenCache`] in front of it, so that the
-//! second request with a token costs a hash and a look-up in place of a signature. Keys that stand
-//! in a file or behind a URL change while requests are served: [`Verifier::keep`] sees to it.
+//! second request with a token costs a hash and a look-up in place of a signature, and so that those
+//! which do not verify cost no more than a [budget](budget). Keys that stand in a file or behind a URL
+//! change while requests are served: [`Verifier::keep`] sees to it.
 
+mod budget;
 mod cache;
 mod claims;
 mod fetch;
@@ -24,10 +26,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use jsonwebtoken::decode_header;
 use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::{Header, decode_header};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 pub use cache::TokenCache;
@@ -72,6 +75,9 @@ pub enum Rejection {
     Issuer,
     #[error("the token is meant for another audience")]
     Audience,
+    /// Nothing is known of it: it may be as good as any.
+    #[error("the token could not be checked: too many came that do not verify")]
+    PutOff,
 }
 
 /// Tells tokens of known issuers from others.
@@ -91,6 +97,20 @@ pub struct Verifier {
     pace: Pace,
     signatures: AtomicU64,
 }
+
+/// A token that some keys may have signed.
+#[derive(Debug)]
+struct Trial {
+    keys: Arc<KeySet>,
+    /// The places of those that come into question: never none.
+    places: SmallVec<[usize; MOST_TRIES]>,
+    /// Whether it says which one it is.
+    names_key: bool,
+    has_kid: bool,
+}
+
+/// The claims of a token as they were signed.
+type Payload = Map<String, Value>;
 
 impl Verifier {
     /// Keys behind a URL are fetched by [`Verifier::keep`]; until it has them nothing verifies.
@@ -117,11 +137,28 @@ impl Verifier {
         })
     }
 
-    /// What a token says, if it can be believed at this second since the Unix epoch.
+    /// What a token says, if it can be believed at this second since the Unix epoch. However long
+    /// that takes: [`TokenCache::verify`] has a budget.
     ///
     /// # Errors
     /// If it cannot: then it says nothing.
     pub fn verify(&self, token: &[u8], now: u64) -> Result<Arc<Claims>, Rejection> {
+        let trial = self.open(token)?;
+        for place in &trial.places {
+            match self.signed(&trial, *place, token) {
+                Err(Rejection::Signature) => {}
+                signed => return self.terms.read(signed?, now).map(Arc::new),
+            }
+        }
+        self.note_unsigned(&trial);
+        Err(Rejection::Signature)
+    }
+
+    /// The keys that may have signed a token, in the order in which to try them.
+    ///
+    /// # Errors
+    /// If it is no identity whoever has signed it.
+    fn open(&self, token: &[u8]) -> Result<Trial, Rejection> {
         if token.len() > LONGEST {
             return Err(Rejection::TooLong);
         }
@@ -134,39 +171,40 @@ impl Verifier {
         if !accepted {
             return Err(Rejection::Algorithm);
         }
-        let claims = self.signed(token, &header).inspect_err(|rejection| {
-            let rotated = match rejection {
-                Rejection::UnknownKey => true,
-                // Without a name, a new key cannot be told from a forgery.
-                Rejection::Signature => header.kid.is_none(),
-                _ => false,
-            };
-            if rotated {
-                self.wanted.notify_one();
-            }
-        })?;
-        self.terms.read(claims, now).map(Arc::new)
+        let keys = self.keys.load_full();
+        let mut known = keys.named(header.kid.as_deref()).peekable();
+        if known.peek().is_none() {
+            // It may be a new one.
+            self.wanted.notify_one();
+            return Err(Rejection::UnknownKey);
+        }
+        let fitting = known.filter(|place| keys.key(*place).fits(header.alg));
+        let places: SmallVec<[usize; MOST_TRIES]> = fitting.take(MOST_TRIES).collect();
+        if places.is_empty() {
+            return Err(Rejection::Algorithm);
+        }
+        let names_key = header.kid.is_some() && places.iter().all(|it| keys.key(*it).kid.is_some());
+        Ok(Trial { keys, places, names_key, has_kid: header.kid.is_some() })
     }
 
     /// What a token says, if one of the keys has signed it.
-    fn signed(&self, token: &[u8], header: &Header) -> Result<Map<String, Value>, Rejection> {
-        let keys = self.keys.load();
-        let mut known = keys.named(header.kid.as_deref()).peekable();
-        if known.peek().is_none() {
-            return Err(Rejection::UnknownKey);
+    ///
+    /// # Errors
+    /// If this one has not, or what it has signed are no claims.
+    fn signed(&self, trial: &Trial, place: usize, token: &[u8]) -> Result<Payload, Rejection> {
+        self.signatures.fetch_add(1, Ordering::Relaxed);
+        trial.keys.key(place).decode(token).map_err(|error| match error.kind() {
+            ErrorKind::InvalidSignature => Rejection::Signature,
+            _ => Rejection::Malformed,
+        })
+    }
+
+    /// None of a token's keys has signed it.
+    fn note_unsigned(&self, trial: &Trial) {
+        // Without a name, a new key cannot be told from a forgery.
+        if !trial.has_kid {
+            self.wanted.notify_one();
         }
-        let mut rejection = Rejection::Algorithm;
-        for key in known.filter(|key| key.fits(header.alg)).take(MOST_TRIES) {
-            self.signatures.fetch_add(1, Ordering::Relaxed);
-            match key.decode(token) {
-                Ok(claims) => return Ok(claims),
-                Err(error) if *error.kind() == ErrorKind::InvalidSignature => {
-                    rejection = Rejection::Signature;
-                }
-                Err(_) => return Err(Rejection::Malformed),
-            }
-        }
-        Err(rejection)
     }
 
     /// A number that is another one whenever the keys are, here or in any other verifier.

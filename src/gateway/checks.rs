@@ -16,7 +16,7 @@ use crate::limit::key::KeyError;
 use crate::limit::source::Subject;
 use crate::limit::{Mode, Policy, Retry, Strategy};
 use crate::respond::rate_headers::{PolicyText, retry_at};
-use crate::respond::refusal::Refusal;
+use crate::respond::refusal::{self, Refusal};
 use crate::respond::{Answer, Applied, Fault, RateHeaders};
 use crate::store::redis::name;
 use crate::store::{BucketHasher, BucketId, Check, Decision, Lasting, Name, Names};
@@ -163,6 +163,12 @@ impl<'a> Checks<'a> {
         let mut refusing: SmallVec<[_; 4]> = self.pairs().filter(refuses).collect();
         refusing.sort_by_key(|(_, check)| std::cmp::Reverse(check.refused));
         refusing.into_iter().map(|(rule, _)| rule)
+    }
+
+    /// What a request that was not admitted is told that it is.
+    #[must_use]
+    pub fn refusal_error(&self, now: Micros) -> &'static str {
+        refusal::error(retry_at(self.checks.iter().filter(|it| it.enforced), now))
     }
 
     /// The answer to a request that was not admitted.

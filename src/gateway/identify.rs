@@ -12,7 +12,7 @@ use super::{Gateway, Visit};
 use crate::body::Body;
 use crate::caller::access::Verdict;
 use crate::caller::form::BodyKind;
-use crate::caller::jwt::{self, Claims};
+use crate::caller::jwt::{self, Claims, Rejection, Verifier};
 use crate::caller::{Access, Caller};
 use crate::clock::unix_second;
 use crate::http1::Framing;
@@ -57,18 +57,18 @@ impl Gateway {
         visit: &Visit<'a>,
         caller: &Caller,
         (headers, form): (&HeaderMap, &Looked),
+        claims: Option<&Claims>,
         checks: &mut Checks<'a>,
     ) -> Result<(), Fault> {
         let Visit { live, way, parts, .. } = *visit;
         let shared = &*live.shared;
-        let claims = self.token(visit, headers)?;
         let host = if shared.counts_host { bare_host(way.host()) } else { Cow::Borrowed("") };
         let evidence = Evidence {
             headers,
             host: &host,
             query: parts.uri.query(),
             form: form.form(),
-            claims: claims.as_deref().map(|claims| claims as &dyn source::Claims),
+            claims: claims.map(|claims| claims as &dyn source::Claims),
         };
         let who = shared.identity.of(&evidence, way.needs.who)?;
         if !shared.access.is_empty() {
@@ -116,7 +116,6 @@ impl Gateway {
             BodyKind::Unread(why) => return Ok(Looked::Unread(why)),
         }
         // Whoever does not get in need not be asked for a body.
-        self.token(visit, headers)?;
         let denies = |access: &Arc<Access>| access.deny.holds(caller.ip, None, None);
         if visit.live.shared.access.iter().any(denies) {
             visit.live.access_meter.count(Admittance::Denied);
@@ -125,21 +124,65 @@ impl Gateway {
         Ok(Looked::Form(body.look(FORM).await?))
     }
 
-    /// What the caller's token says, if there is one that can be believed.
-    fn token(&self, visit: &Visit<'_>, headers: &HeaderMap) -> Result<Option<Arc<Claims>>, Fault> {
+    /// The request's token, where somebody needs it.
+    pub(super) fn token<'h>(
+        &self,
+        visit: &Visit<'_>,
+        headers: &'h HeaderMap,
+    ) -> Result<Token<'h>, Fault> {
         let shared = &*visit.live.shared;
-        let Some(verifier) = shared.verifier.as_ref() else { return Ok(None) };
+        let Some(verifier) = shared.verifier.as_ref() else { return Ok(Token::Known(None)) };
         if !visit.way.needs.token && !shared.token_required {
-            return Ok(None);
+            return Ok(Token::Known(None));
         }
-        let now = unix_second();
         let sent = bearer(headers, jwt::is_token).map_err(KeyError::from)?;
-        let verified = sent.map(|token| self.tokens.verify(verifier, token, now));
-        match verified {
-            Some(Ok(claims)) => Ok(Some(claims)),
-            _ if shared.token_required => Err(Fault::Unauthorized),
-            _ => Ok(None),
+        let Some(token) = sent else {
+            return believed(shared, Err(Rejection::Malformed)).map(Token::Known);
+        };
+        match self.tokens.recall(verifier, token, unix_second()) {
+            Some(known) => believed(shared, known).map(Token::Known),
+            None => Ok(Token::Unknown(verifier.clone(), token)),
         }
+    }
+
+    /// What the caller's token says, if it can be believed.
+    pub(super) async fn claims(
+        &self,
+        visit: &Visit<'_>,
+        caller: &Caller,
+        token: Token<'_>,
+    ) -> Result<Option<Arc<Claims>>, Fault> {
+        let shared = &*visit.live.shared;
+        match token {
+            Token::Known(claims) => Ok(claims),
+            Token::Unknown(verifier, token) => {
+                let caller = shared.addresses.counted(caller.ip);
+                let verified = self.tokens.verify(&verifier, token, caller, unix_second).await;
+                believed(shared, verified)
+            }
+        }
+    }
+}
+
+/// A token, before anything costly was done about it.
+#[derive(Debug)]
+pub(super) enum Token<'a> {
+    /// What it says, if that can be believed.
+    Known(Option<Arc<Claims>>),
+    Unknown(Arc<Verifier>, &'a [u8]),
+}
+
+/// A token that is not believed is no identity. One that could not be checked may be anybody's: that
+/// it is nobody's would be a way around a limit.
+fn believed(
+    shared: &Compiled,
+    verified: Result<Arc<Claims>, Rejection>,
+) -> Result<Option<Arc<Claims>>, Fault> {
+    match verified {
+        Ok(claims) => Ok(Some(claims)),
+        Err(Rejection::PutOff) => Err(Fault::Unchecked),
+        Err(_) if shared.token_required => Err(Fault::Unauthorized),
+        Err(_) => Ok(None),
     }
 }
 

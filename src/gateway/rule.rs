@@ -14,10 +14,11 @@ use smallvec::SmallVec;
 use super::compiled::RouteLimit;
 use crate::caller::Addresses;
 use crate::config::settings::Route;
+use crate::limit::spelling::Spelled;
 use crate::limit::{Limit, Mode, Policy, Strategy};
 use crate::respond::rate_headers::PolicyText;
 use crate::respond::refusal::RefusalText;
-use crate::rulings::Rulings;
+use crate::rulings::{self, Rulings};
 use crate::store::redis::name;
 use crate::store::{BucketHasher, BucketId};
 use crate::telemetry::{LimitCounters, Metrics};
@@ -182,17 +183,24 @@ impl Variant {
         for (key, written) in rulings.overrides(&limit.name) {
             // What a reload has made impossible does not hold any more.
             let Ok(decided) = written.policy(policy) else { continue };
-            let Some((bucket, _)) = naming.bucket(limit, key, &start) else { continue };
-            let apart = decided.other_window(policy).and_then(|window| {
+            let Some(spelled) = rulings::spelled(limit, key, naming.addresses) else { continue };
+            let (bucket, _) = naming.bucket(&spelled, &start);
+            let apart = decided.other_window(policy).map(|window| {
                 let start = naming.start(limit, plan, Some(window));
-                let (bucket, name) = naming.bucket(limit, key, &start)?;
-                Some(Apart { prefix: start.prefix, bucket, name })
+                let (bucket, name) = naming.bucket(&spelled, &start);
+                Apart { prefix: start.prefix, bucket, name }
             });
             let decided = Override { numbers: Numbers::new(limit, decided), apart };
-            if let Some(apart) = &decided.apart {
-                overrides.insert(apart.bucket, decided.clone());
+            let buckets =
+                decided.apart.as_ref().map(|apart| apart.bucket).into_iter().chain([bucket]);
+            for bucket in buckets {
+                // One that was stored in another spelling yields to one in the spelling that counts.
+                if spelled.text == key {
+                    overrides.insert(bucket, decided.clone());
+                } else {
+                    overrides.entry(bucket).or_insert_with(|| decided.clone());
+                }
             }
-            overrides.insert(bucket, decided);
         }
         let Start { prefix, shared } = start;
         let numbers = Numbers::new(limit, *policy);
@@ -245,21 +253,17 @@ impl Naming<'_> {
     }
 
     /// The bucket of a key that somebody has written down, and its name in a shared store.
-    fn bucket(&self, limit: &Limit, key: &str, start: &Start) -> Option<(BucketId, Vec<u8>)> {
+    fn bucket(&self, key: &Spelled, start: &Start) -> (BucketId, Vec<u8>) {
         let mut bucket = self.hasher.start(start.prefix);
         let mut name: SmallVec<[u8; 256]> = SmallVec::new();
         name.extend_from_slice(start.shared.as_deref().unwrap_or_default());
-        let is_key = limit.key.spelled(
-            key,
-            |ip| self.addresses.counted(ip),
-            |kind, bytes| {
-                bucket.part(kind as u8, bytes);
-                if start.shared.is_some() {
-                    name::part(&mut name, kind, bytes);
-                }
-            },
-        );
-        is_key.then(|| (bucket.finish(), name.into_vec()))
+        for (kind, bytes) in &key.parts {
+            bucket.part(*kind as u8, bytes);
+            if start.shared.is_some() {
+                name::part(&mut name, *kind, bytes);
+            }
+        }
+        (bucket.finish(), name.into_vec())
     }
 }
 

@@ -46,6 +46,17 @@ impl Inbound {
         self.wire.clear_deadline();
     }
 
+    /// Refuses a body whose length is known to be too large, before any of it is read.
+    pub(crate) fn refuse_too_large(&mut self) -> Result<(), BodyError> {
+        match (self.remaining(), self.max_body) {
+            (Some(length), Some(max)) if self.received + length > max => {
+                self.broken = true;
+                Err(BodyError::TooLarge)
+            }
+            _ => Ok(()),
+        }
+    }
+
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         self.decoder.remaining()

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::credentials::CredentialsError;
-use super::source::{Source, Subject, UnreadForm, cut, unpercent};
+use super::source::{Source, Subject, UnreadForm, cut};
 
 /// The sources of a key, in the order written. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,9 @@ pub enum KeyError {
     Skipped,
     #[error("the request carries no {0}")]
     Missing(Source),
+    /// It brings a key, which is none of those that are known.
+    #[error("the request's API key is not known")]
+    UnknownKey,
     /// Gateway and upstream might each believe another one.
     #[error("the request carries more than one {0}")]
     Ambiguous(Source),
@@ -82,6 +85,9 @@ impl Key {
                 Missing::Ip => feed_ip(subject.ip, &mut sink),
                 Missing::Shared => sink(Part::Absent, b""),
                 Missing::Skip => return Err(KeyError::Skipped),
+                Missing::Deny if subject.who.unknown_key && source.is_of_client() => {
+                    return Err(KeyError::UnknownKey);
+                }
                 Missing::Deny => return Err(KeyError::Missing(source.clone())),
             }
         }
@@ -89,47 +95,14 @@ impl Key {
     }
 }
 
-impl Key {
-    /// Hands the parts of a key to `sink` that somebody has written down: the values of its
-    /// sources, with commas between them; `%2c` is a comma in one of them. False if there are not
-    /// as many as the key has sources, or one is no address that has to be. `cut` is what counts of
-    /// an address.
-    pub fn spelled(
-        &self,
-        text: &str,
-        cut_ip: impl Fn(IpAddr) -> IpAddr,
-        mut sink: impl FnMut(Part, &[u8]),
-    ) -> bool {
-        let sources = self.0.iter().filter(|source| **source != Source::Global);
-        let texts: Vec<&str> = text.split(',').collect();
-        if self.0.contains(&Source::Global) {
-            return text == "global";
-        }
-        if texts.len() != sources.clone().count() {
-            return false;
-        }
-        for (source, text) in sources.zip(texts) {
-            let value = unpercent(text);
-            let Some(part) = source.part() else { return false };
-            if part != Part::Ip {
-                sink(part, &value);
-                continue;
-            }
-            let ip = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
-            let Some(ip) = ip.map(|ip: IpAddr| ip.to_canonical()) else { return false };
-            let ip = match source {
-                Source::IpPrefix(bits) => cut(ip, *bits),
-                _ => cut_ip(ip),
-            };
-            feed_ip(ip, &mut sink);
-        }
-        true
-    }
-}
-
 impl Source {
+    /// Whether a client's key may say it.
+    fn is_of_client(&self) -> bool {
+        matches!(self, Source::Client | Source::Tenant | Source::Plan)
+    }
+
     /// What its part of a key is called.
-    fn part(&self) -> Option<Part> {
+    pub(super) fn part(&self) -> Option<Part> {
         Some(match self {
             Source::Ip | Source::IpPrefix(_) => Part::Ip,
             Source::Route => Part::Route,
@@ -175,7 +148,7 @@ impl Source {
     }
 }
 
-fn feed_ip(ip: IpAddr, sink: &mut impl FnMut(Part, &[u8])) {
+pub(super) fn feed_ip(ip: IpAddr, sink: &mut impl FnMut(Part, &[u8])) {
     match ip {
         IpAddr::V4(ip) => sink(Part::Ip, &ip.octets()),
         IpAddr::V6(ip) => sink(Part::Ip, &ip.octets()),

@@ -87,6 +87,8 @@ pub struct Identities<'a> {
     pub client: Said<'a>,
     pub tenant: Said<'a>,
     pub plan: Said<'a>,
+    /// Whether the request has brought a key, and one that no client has.
+    pub unknown_key: bool,
 }
 
 /// A request and its caller.

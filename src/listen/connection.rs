@@ -103,7 +103,7 @@ pub async fn serve<S>(
     settings: &ServerSettings,
     (control, peer): (&Control, &Peer),
     mut service: S,
-    complained: impl Fn(StatusCode),
+    complained: impl Fn(&Fault),
 ) where
     S: Service<Request<Body>, Response = Answer, Error = Infallible>,
 {
@@ -126,7 +126,7 @@ impl Connection<'_> {
         &mut self,
         settings: &ServerSettings,
         service: &mut S,
-        complained: impl Fn(StatusCode),
+        complained: impl Fn(&Fault),
     ) -> End
     where
         S: Service<Request<Body>, Response = Answer, Error = Infallible>,
@@ -139,16 +139,16 @@ impl Connection<'_> {
                 Ok(Some(head)) => head,
                 Ok(None) => return End::Quietly,
                 Err(Unreadable::Fault(fault)) => {
-                    complained(fault.status());
+                    complained(&fault);
                     return self.complain(fault).await;
                 }
                 Err(Unreadable::Gone) => return End::Abruptly,
             };
             self.settings = settings.borrow().clone();
-            let (mut request, terms) = match request::read(&head, headers, self.settings.max_body) {
+            let (mut request, terms) = match request::read(&head, headers) {
                 Ok(read) => read,
                 Err(fault) => {
-                    complained(fault.status());
+                    complained(&fault);
                     return self.complain(fault).await;
                 }
             };

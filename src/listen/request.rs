@@ -5,7 +5,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Uri, Version};
 
 use crate::body::Body;
-use crate::http1::{BodyError, Framing, HeadError, head};
+use crate::http1::{Framing, HeadError, head};
 use crate::respond::Fault;
 
 /// What the connection has to know of a request while the gateway has it.
@@ -22,22 +22,13 @@ pub struct Terms {
 /// Reads a head. The request comes without its body; `Terms` says what follows.
 ///
 /// # Errors
-/// If the request is malformed, or its body is larger than `max_body`.
-pub fn read(
-    head: &Bytes,
-    mut headers: HeaderMap,
-    max_body: Option<u64>,
-) -> Result<(Request<Body>, Terms), Fault> {
+/// If the request is malformed.
+pub fn read(head: &Bytes, mut headers: HeaderMap) -> Result<(Request<Body>, Terms), Fault> {
     let line = head::parse_request(head, &mut headers)?;
     let framing = match line.noted.framing {
         true => Framing::stated(&headers, line.http10)?.unwrap_or(Framing::Empty),
         false => Framing::Empty,
     };
-    if let (Framing::Length(length), Some(max)) = (framing, max_body)
-        && length > max
-    {
-        return Err(Fault::Body(BodyError::TooLarge));
-    }
     let uri = target(&line.method, line.target)?;
     host(&mut headers, &uri, line.http10)?;
     let terms = Terms {
@@ -153,7 +144,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<(Request<Body>, Terms), Fault> {
-        read(&Bytes::from(format!("{text}\r\n\r\n")), HeaderMap::new(), Some(10))
+        read(&Bytes::from(format!("{text}\r\n\r\n")), HeaderMap::new())
     }
 
     #[test]
@@ -193,12 +184,5 @@ mod tests {
         ] {
             assert_eq!(parse(text).unwrap().1.keep_alive, expected, "{text}");
         }
-    }
-
-    #[test]
-    fn an_announced_body_that_is_too_large_is_refused_unread() {
-        assert!(parse("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 10").is_ok());
-        let large = parse("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 11");
-        assert!(matches!(large, Err(Fault::Body(BodyError::TooLarge))));
     }
 }

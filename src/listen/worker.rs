@@ -21,6 +21,7 @@ use crate::caller::Peer;
 use crate::config::settings;
 use crate::gateway::{Compiled, Gateway};
 use crate::http1::Wire;
+use crate::respond::Fault;
 
 /// How often idle upstream connections are looked through.
 const TIDY: Duration = Duration::from_secs(5);
@@ -201,7 +202,7 @@ impl Crew {
             let peer = Rc::new(Peer::new(speaks_for));
             let service =
                 tower::service_fn(|request| gateway.clone().handle(peer.clone(), request));
-            let complained = |status| gateway.note_unread(&peer, status);
+            let complained = |fault: &Fault| gateway.note_unread(&peer, fault);
             serve(wire, &settings, (&control, &peer), service, complained).await;
         });
         served.is_served_by(task.abort_handle());

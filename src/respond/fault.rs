@@ -42,6 +42,8 @@ pub enum Fault {
     Denied,
     #[error("the request carries no token that can be believed")]
     Unauthorized,
+    #[error("the token could not be checked: too many came that do not verify")]
+    Unchecked,
     #[error("the request did not arrive in time")]
     TooSlow,
     #[error("no route matches the request")]
@@ -86,7 +88,7 @@ impl Fault {
             Fault::Body(BodyError::TimedOut) | Fault::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Fault::Body(_) => StatusCode::BAD_REQUEST,
             Fault::Key(KeyError::Missing(_)) | Fault::Denied => StatusCode::FORBIDDEN,
-            Fault::Unauthorized => StatusCode::UNAUTHORIZED,
+            Fault::Unauthorized | Fault::Key(KeyError::UnknownKey) => StatusCode::UNAUTHORIZED,
             Fault::Key(KeyError::Unread(..)) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Fault::Key(_) => StatusCode::BAD_REQUEST,
             Fault::NoRoute => StatusCode::NOT_FOUND,
@@ -95,7 +97,7 @@ impl Fault {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => StatusCode::BAD_GATEWAY,
-            Fault::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::Store(_) | Fault::Unchecked => StatusCode::SERVICE_UNAVAILABLE,
             Fault::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -105,6 +107,7 @@ impl Fault {
     pub fn error(&self) -> &'static str {
         match self {
             Fault::Key(KeyError::Missing(_)) => "missing_key",
+            Fault::Key(KeyError::UnknownKey) => "unknown_key",
             Fault::Denied => "denied",
             Fault::Unauthorized => "unauthorized",
             Fault::Body(BodyError::TooLarge) | Fault::Key(KeyError::Unseen(_)) => "body_too_large",
@@ -117,6 +120,7 @@ impl Fault {
             }
             Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => "upstream_unavailable",
             Fault::Store(_) => "store_unavailable",
+            Fault::Unchecked => "overloaded",
             Fault::Internal => "internal_error",
         }
     }
@@ -163,13 +167,17 @@ impl Fault {
         if let Some(value) = self.proxy_status() {
             headers.insert(PROXY_STATUS, HeaderValue::from_static(value));
         }
-        if let Fault::Store(_) = self {
-            // Recovery is probed several times a second.
+        if let Fault::Store(_) | Fault::Unchecked = self {
+            // Recovery is probed several times a second, and each second has a new budget.
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if let Fault::Unauthorized = self {
             // RFC 6750 section 3.
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Fault::Key(KeyError::UnknownKey) = self {
+            // RFC 9110 section 15.5.2 asks for a challenge, and no scheme is registered for keys.
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Key realm=\"weir\""));
         }
         // RFC 9110 section 15.5.16.
         match &self {

@@ -57,6 +57,15 @@ impl RefusalText {
     }
 }
 
+/// What a refusal is called, by when the request would pass.
+#[must_use]
+pub fn error(retry_at: Option<Micros>) -> &'static str {
+    match retry_at {
+        Some(_) => "rate_limit_exceeded",
+        None => "cost_exceeds_limit",
+    }
+}
+
 /// A refusal, ready to be written.
 #[derive(Debug)]
 pub struct Refusal<'a> {
@@ -102,10 +111,9 @@ impl Refusal<'_> {
     fn write_body(&self, first: &RefusalText, out: &mut Vec<u8>) {
         out.extend_from_slice(first.opening.as_bytes());
         let retry = self.retry_at.zip(self.retry_after());
-        out.extend_from_slice(match retry {
-            Some(_) => b"\"error\":\"rate_limit_exceeded\",\"error_description\":",
-            None => b"\"error\":\"cost_exceeds_limit\",\"error_description\":",
-        });
+        out.extend_from_slice(b"\"error\":\"");
+        out.extend_from_slice(error(self.retry_at).as_bytes());
+        out.extend_from_slice(b"\",\"error_description\":");
         match (&first.message, retry) {
             (Some(message), _) => out.extend_from_slice(message.as_bytes()),
             (None, Some((_, seconds))) => {

@@ -27,6 +27,8 @@ pub struct Entry {
     path: String,
     /// The limit that refused, if one did.
     pub limit: Option<String>,
+    /// What the answer's body calls the reason, if the gateway has answered itself.
+    pub error: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -43,6 +45,8 @@ struct Line<'a> {
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
 }
 
 impl Entry {
@@ -62,6 +66,7 @@ impl Entry {
             host: host.unwrap_or_default().to_owned(),
             path: path[..path.floor_char_boundary(MAX_PATH)].to_owned(),
             limit: None,
+            error: None,
         })
     }
 
@@ -76,6 +81,7 @@ impl Entry {
             host: String::new(),
             path: String::new(),
             limit: None,
+            error: None,
         })
     }
 
@@ -97,6 +103,7 @@ impl Entry {
             seconds: (seconds * 1e6).round() / 1e6,
             bytes,
             limit: self.limit.as_deref(),
+            error: self.error,
         });
     }
 }

@@ -22,9 +22,9 @@ use crate::clock;
 use crate::limit::{Limit, Mode, Strategy};
 
 /// Statuses whose counters are resolved once for a route; any other is looked up each time.
-const COMMON: [u16; 28] = [
+const COMMON: [u16; 29] = [
     200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 408, 409, 410,
-    413, 422, 429, 431, 500, 501, 502, 503, 504,
+    413, 415, 422, 429, 431, 500, 501, 502, 503, 504,
 ];
 
 /// The requests of one route.
@@ -245,6 +245,13 @@ impl Meter {
     /// The line for the access log, if there is one.
     pub fn entry(&mut self) -> Option<&mut Entry> {
         self.entry.as_deref_mut()
+    }
+
+    /// Notes why the gateway has answered itself.
+    pub fn failed(&mut self, error: &'static str) {
+        if let Some(entry) = &mut self.entry {
+            entry.error = Some(error);
+        }
     }
 
     /// Notes what was answered. Counted at once: a scrape does not wait for slow readers.

@@ -107,7 +107,13 @@ fn a_client_is_known_by_its_key_and_others_follow_missing() {
     for stranger in strangers {
         let response = weir.ask(get_with("/known", &format!("X-Api-Key: {stranger}\r\n")));
         let told = (response.status, response.error());
-        assert_eq!(told, (403, "missing_key".into()), "{stranger}");
+        if stranger.is_empty() {
+            assert_eq!(told, (403, "missing_key".into()));
+            continue;
+        }
+        assert_eq!(told, (401, "unknown_key".into()), "{stranger}");
+        assert!(response.has("www-authenticate"), "RFC 9110 section 15.5.2");
+        assert!(response.text().contains("key is not known"), "{}", response.text());
     }
     // Together by address, however many keys they try.
     assert_eq!(ask(&weir, "/client", "stranger"), 200);
@@ -133,6 +139,7 @@ fn the_plan_and_the_tenant_of_a_client_hold() {
     let [a, b, c] = [&keys[0].0, &keys[1].0, &keys[2].0];
     assert_eq!([a, b, a, b].map(|key| ask(&weir, "/tenant", key)), [200, 200, 429, 429]);
     assert_eq!(ask(&weir, "/tenant", c), 403, "of no tenant");
+    assert_eq!(ask(&weir, "/tenant", "stranger"), 401, "of nobody knows which");
     for (key, burst) in [(a, 3), (b, 1), (c, 1)] {
         let lines = format!("X-Api-Key: {key}\r\n");
         for left in (0..burst).rev() {
@@ -156,13 +163,13 @@ fn a_file_of_clients_is_read_again_when_it_changes() {
     let text = config(&upstream, &identity, &client("kept", &kept_hash, "")).text();
     let file = scratch.file("weir.toml", &text);
     let weir = Weir::start_from(scratch, file);
-    assert_eq!([&one, &two, &kept].map(|key| ask(&weir, "/known", key)), [200, 403, 200]);
+    assert_eq!([&one, &two, &kept].map(|key| ask(&weir, "/known", key)), [200, 401, 200]);
     assert_eq!(ask(&weir, "/client", &one), 200);
 
     // A new key for the same client: it has spent what it has spent.
     std::fs::write(&clients, client("billing", &two_hash, "plan = \"pro\"")).unwrap();
     wait_until("the new key is known", || ask(&weir, "/known", &two) == 200);
-    assert_eq!(ask(&weir, "/known", &one), 403, "the old one is not");
+    assert_eq!(ask(&weir, "/known", &one), 401, "the old one is not");
     assert_eq!(ask(&weir, "/client", &two), 429);
     let plan = [(); 4].map(|()| ask(&weir, "/plan", &two));
     assert_eq!(plan, [200, 200, 200, 429], "its plan is new as well");
@@ -178,5 +185,5 @@ fn a_file_of_clients_is_read_again_when_it_changes() {
     std::fs::write(&fresh, client("billing", &one_hash, "")).unwrap();
     std::fs::rename(&fresh, &clients).unwrap();
     wait_until("the file is read", || ask(&weir, "/known", &one) == 200);
-    assert_eq!([&two, &kept].map(|key| ask(&weir, "/known", key)), [403, 200]);
+    assert_eq!([&two, &kept].map(|key| ask(&weir, "/known", key)), [401, 200]);
 }

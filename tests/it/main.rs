@@ -64,6 +64,7 @@ mod answers;
 mod curl;
 
 // Running it.
+mod access_log;
 mod admin;
 mod admin_token;
 mod audit;

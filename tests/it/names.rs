@@ -80,4 +80,14 @@ fn a_hash_tells_callers_apart_and_shows_none_of_them() {
     let audit = lines(&log(&weir, "audit.log"));
     assert_eq!(audit[0]["key"], client(0), "one caller is called the same in both");
     assert!(!weir.said().contains("203.0.113"), "{}", weir.said());
+    // What was taken back is called as what was decided before.
+    for (set, removed) in [(0, 1), (2, 3), (4, 5)] {
+        let named = audit[set].get("key").or(audit[set].get("who")).unwrap().as_str().unwrap();
+        let what = audit[removed]["what"].as_str().unwrap();
+        assert!(named.starts_with("sha256:") && what.ends_with(named), "{audit:#?}");
+    }
+    assert!(
+        audit[1]["what"].as_str().unwrap().starts_with("override/per-ip/sha256:"),
+        "{audit:#?}"
+    );
 }

@@ -123,3 +123,42 @@ fn a_user_who_may_not_read_rulings_decides_without_them() {
     assert!(!weir.degraded(), "{}", weir.said());
     assert_eq!(weir.metrics().value("weir_store_errors_total", &[]), Some(0.0));
 }
+
+/// As an earlier version has stored it: by the text that was written.
+#[test]
+fn an_override_that_was_stored_in_another_spelling_is_that_of_its_bucket() {
+    let redis = Redis::start();
+    let weir = Weir::start(&limited().store(&redis.store()));
+    put(&weir, ANN, &json!({"burst": 50}));
+    let name = redis.keys().into_iter().find(|key| key.name.contains("rulings")).unwrap().name;
+    let until = crate::support::issuer::now() + 600;
+    for (spelling, burst) in [("%61nn", 60), ("b%65n", 70)] {
+        let ruling = json!({
+            "kind": "override", "limit": "per-ip", "key": spelling, "burst": burst, "until": until,
+        });
+        redis.command(&[
+            "HSET",
+            &name,
+            &format!("override/per-ip/{spelling}"),
+            &ruling.to_string(),
+        ]);
+    }
+    redis.command(&["HSET", &name, "mark", "another"]);
+    wait_at_most(SOON, "they are heard of", || numbers(&weir, "ben").starts_with("q=70;"));
+    assert!(numbers(&weir, "ann").starts_with("q=50;"), "its own name comes first");
+    let keys = || {
+        let all = weir.admin("/v1/overrides").json();
+        let all = all.as_array().unwrap().iter().map(|it| it["key"].as_str().unwrap().to_owned());
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(keys(), ["ann", "ben"], "each once");
+    // Whatever was stored goes with it, and does not come back.
+    assert_eq!(weir.operate("DELETE", ANN, "").status, 200);
+    put(&weir, "/v1/overrides/per-ip/ben", &json!({"burst": 80}));
+    assert_eq!(keys(), ["ben"]);
+    let stored = redis.command(&["HKEYS", &name]);
+    let stored = format!("{stored:?}");
+    assert!(stored.contains("per-ip") && !stored.contains('%'), "{stored}");
+    wait_until("it holds no more", || numbers(&weir, "ann") == "q=2;w=7200");
+    wait_until("the new one holds", || numbers(&weir, "ben").starts_with("q=80;"));
+}

@@ -292,7 +292,7 @@ fn files_that_the_configuration_names_are_watched() {
          [access]\ndeny = {{ files = [{denied:?}] }}\n"
     )));
     let status = || weir.ask(get_with("/", "X-Api-Key: 0123456789abcdef\r\n")).status;
-    assert_eq!(status(), 403);
+    assert_eq!(status(), 401);
     std::fs::write(&clients, &client).unwrap();
     wait_until("the client is known", || status() == 200);
     // A file with faults changes nothing, and does not stand in the way of a good one.

@@ -13,6 +13,7 @@ on_each_store!(
     an_override_ends_by_itself_and_can_be_taken_back,
     an_override_that_cannot_be_is_refused_and_says_why,
     an_override_of_a_combined_key_names_all_its_parts,
+    an_override_is_one_in_whatever_spelling_its_key_is_written,
     callers_are_let_through_and_kept_out,
     the_later_of_two_rulings_about_a_caller_holds,
     what_was_decided_is_audited,
@@ -171,6 +172,67 @@ fn an_override_of_a_combined_key_names_all_its_parts(home: &Home) {
     assert!(shown("a", "2001:db8::1").contains("q=2;"));
     let response = weir.operate("PUT", "/v1/overrides/per-ip/ann", "{\"burst\": 3}");
     refused(&response, 400, "bad_request", "user + ip");
+}
+
+fn an_override_is_one_in_whatever_spelling_its_key_is_written(home: &Home) {
+    let by_ip = "[limits.by-ip]\nkey = \"ip\"\nrate = \"1/hour\"\nburst = 2";
+    let by_host = "[limits.by-host]\nkey = \"header:host\"\nrate = \"1/hour\"";
+    let weir = Weir::start(&home.of(limited().also(by_ip).also(by_host)));
+    let rows: [(&str, &str, &[&str]); 5] = [
+        ("per-ip", "a@b", &["a%40b", "%61@b", "a@b"]),
+        ("per-ip", "a%2Cb", &["a%2cb", "%61%2C%62"]),
+        ("by-ip", "2001:db8::", &["2001:db8::1", "2001:DB8:0::1", "2001:db8::ffff:0:1"]),
+        ("by-ip", "1.2.3.4", &["1.2.3.4", "::ffff:1.2.3.4", "::FFFF:102:304"]),
+        ("by-host", "a.example", &["A.Example:8080", "a.example."]),
+    ];
+    for (limit, name, spellings) in rows {
+        for (number, spelling) in spellings.iter().enumerate() {
+            let target = format!("/v1/overrides/{limit}/{spelling}");
+            let made = put(&weir, &target, &json!({"boost": number + 2}));
+            assert_eq!(made["key"], name, "as its bucket is named");
+            assert_eq!(weir.admin("/v1/overrides").json(), json!([made]), "{spelling} is the same");
+            for other in spellings {
+                let shown = weir.admin(&format!("/v1/overrides/{limit}/{other}"));
+                assert_eq!(shown.json(), made, "{other}");
+            }
+        }
+        if name == "a@b" {
+            wait_until("the last one holds", || numbers(&weir, name).starts_with("q=8;"));
+        }
+        let target = format!("/v1/overrides/{limit}/{}", spellings[0]);
+        assert_eq!(weir.operate("DELETE", &target, "").status, 200, "{target}");
+        assert_eq!(weir.admin("/v1/overrides").json(), json!([]), "and none comes back");
+    }
+    wait_until("it does not hold", || numbers(&weir, "a@b") == "q=2;w=7200");
+    // No request has an empty key: it is as good as absent.
+    for target in ["per-ip/", "by-ip/", "by-host/", "by-ip/%20"] {
+        let response = weir.operate("PUT", &format!("/v1/overrides/{target}"), "{\"boost\": 2}");
+        refused(&response, 400, "bad_request", "no key of this limit");
+    }
+    assert_eq!(weir.admin("/v1/overrides").json(), json!([]));
+}
+
+#[test]
+fn an_override_follows_a_reload_that_counts_by_another_prefix() {
+    let config = |prefix: &str| {
+        let limit = "key = \"ip\"\nrate = \"1/hour\"\nburst = 2";
+        let identity = format!("[identity]\nipv6_prefix = {prefix}");
+        Config::echo().operated().limit(limit).also(&identity)
+    };
+    let weir = Weir::start(&config("64"));
+    let at = |ip: &str| format!("/v1/overrides/per-ip/{ip}");
+    let made = put(&weir, &at("2001:db8:0:1::7"), &json!({"boost": 2}));
+    assert_eq!(made["key"], "2001:db8:0:1::");
+    weir.reload(&config("48"));
+    assert_eq!(
+        weir.admin("/v1/overrides").json()[0]["key"],
+        "2001:db8::",
+        "the bucket it is in now"
+    );
+    let later = put(&weir, &at("2001:db8:0:2::"), &json!({"boost": 3}));
+    assert_eq!(weir.admin("/v1/overrides").json(), json!([later]), "which has one");
+    assert_eq!(weir.operate("DELETE", &at("2001:db8:0:3::1"), "").status, 200);
+    assert_eq!(weir.admin("/v1/overrides").json(), json!([]));
 }
 
 fn callers_are_let_through_and_kept_out(home: &Home) {

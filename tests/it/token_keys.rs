@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use crate::support::issuer::{claims, jwks};
-use crate::support::{Issuer, KeyServer, Weir, wait_at_most, wait_until};
+use serde_json::json;
+
+use crate::support::issuer::{bearer, claims, jwks, now};
+use crate::support::{
+    Issuer, KeyServer, Response, Scratch, Weir, get_with, wait_at_most, wait_until,
+};
 use crate::tokens::{beside, counts_users, from, known, once, wait_known, with};
 
 #[test]
@@ -86,4 +90,53 @@ fn until_the_keys_are_there_nobody_is_a_user_and_requests_are_served() {
     assert_eq!([once(&weir, &token), once(&weir, &token)], [200, 429], "by address");
     server.serves(&[&issuer]);
     wait_known(&weir, &token);
+}
+
+/// A caller may make up tokens without end, and each might be signed by any of the keys.
+#[test]
+fn a_flood_of_forged_tokens_is_put_off_and_nobody_else_is() {
+    let issuers: Vec<Issuer> = (0..8).map(|_| Issuer::p384("k")).collect();
+    let server = KeyServer::start(&issuers.iter().collect::<Vec<_>>());
+    let proxies = "[identity]\ntrusted_proxies = [\"127.0.0.1\"]";
+    let text = with(&format!("jwks_url = \"{}\"", server.url())).text();
+    let scratch = Scratch::new();
+    let file = scratch.file("weir.toml", &text.replace("[identity]", proxies));
+    let weir = Weir::start_from(scratch, file);
+    let nameless = |issuer: &Issuer, user: String| {
+        issuer.sign(&json!({ "alg": "ES384" }), &json!({ "sub": user, "exp": now() + 3600 }))
+    };
+    let mut client = weir.connect();
+    let mut ask = |from: &str, token: &str| -> Response {
+        let lines = format!("X-Forwarded-For: {from}\r\n{}", bearer(token));
+        client.ask(get_with("/known", &lines))
+    };
+    let known = issuers[0].token(&claims("anna"));
+    wait_until("the keys are there", || ask("192.0.2.1", &known).status == 200);
+    let stranger = Issuer::p384("k");
+    let (mut refused, mut put_off) = (0, 0);
+    for round in 0..20 {
+        for number in 0..20 {
+            let forged = nameless(&stranger, format!("{round} {number}"));
+            let response = ask("192.0.2.66", &forged);
+            match (response.status, &*response.error()) {
+                (403, "missing_key") => refused += 1,
+                (503, "overloaded") => {
+                    assert_eq!(response.one("retry-after"), "1");
+                    put_off += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        // Others are known by tokens that were never seen before, with a name and without.
+        let issuer = &issuers[round % 8];
+        let user = format!("user {round}");
+        assert_eq!(ask("192.0.2.2", &nameless(issuer, user.clone())).status, 200, "{round}");
+        assert_eq!(ask("192.0.2.2", &issuer.token(&claims(&user))).status, 200, "{round}");
+        // And so is the flooder, by one that was.
+        assert_eq!(ask("192.0.2.66", &known).status, 200, "{round}");
+    }
+    assert!(refused > 0 && put_off > 0, "{refused} were checked, {put_off} put off");
+    // Each second has a budget of its own.
+    let late = nameless(&stranger, "late".to_owned());
+    wait_until("it is checked", || ask("192.0.2.66", &late).status == 403);
 }

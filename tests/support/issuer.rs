@@ -9,8 +9,8 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256,
-    RsaKeyPair, RsaPublicKeyComponents,
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+    KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair, RsaPublicKeyComponents,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -28,6 +28,7 @@ pub(crate) struct Issuer {
 enum Pair {
     Rsa(RsaKeyPair),
     Ec(EcdsaKeyPair),
+    Ec384(EcdsaKeyPair),
     Ed(Ed25519KeyPair),
     Secret(Vec<u8>),
 }
@@ -40,6 +41,11 @@ impl Issuer {
     pub(crate) fn p256(kid: &'static str) -> Issuer {
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
         Issuer { kid, key: Pair::Ec(pair) }
+    }
+
+    pub(crate) fn p384(kid: &'static str) -> Issuer {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).unwrap();
+        Issuer { kid, key: Pair::Ec384(pair) }
     }
 
     pub(crate) fn ed25519(kid: &'static str) -> Issuer {
@@ -55,6 +61,7 @@ impl Issuer {
         match &self.key {
             Pair::Rsa(_) => "RS256",
             Pair::Ec(_) => "ES256",
+            Pair::Ec384(_) => "ES384",
             Pair::Ed(_) => "EdDSA",
             Pair::Secret(_) => "HS256",
         }
@@ -80,7 +87,9 @@ impl Issuer {
                 pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).unwrap();
                 signature
             }
-            Pair::Ec(pair) => pair.sign(&random, message).unwrap().as_ref().to_vec(),
+            Pair::Ec(pair) | Pair::Ec384(pair) => {
+                pair.sign(&random, message).unwrap().as_ref().to_vec()
+            }
             Pair::Ed(pair) => pair.sign(message).as_ref().to_vec(),
             Pair::Secret(secret) => {
                 hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), message).as_ref().to_vec()
@@ -101,6 +110,10 @@ impl Issuer {
                 let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
                 json!({ "kty": "EC", "crv": "P-256", "x": text(x), "y": text(y) })
             }
+            Pair::Ec384(pair) => {
+                let (x, y) = pair.public_key().as_ref()[1..].split_at(48);
+                json!({ "kty": "EC", "crv": "P-384", "x": text(x), "y": text(y) })
+            }
             Pair::Ed(pair) => {
                 json!({ "kty": "OKP", "crv": "Ed25519", "x": text(pair.public_key().as_ref()) })
             }
@@ -116,7 +129,7 @@ impl Issuer {
     pub(crate) fn der(&self) -> Vec<u8> {
         let der: PublicKeyX509Der<'_> = match &self.key {
             Pair::Rsa(pair) => pair.public_key().as_der().unwrap(),
-            Pair::Ec(pair) => pair.public_key().as_der().unwrap(),
+            Pair::Ec(pair) | Pair::Ec384(pair) => pair.public_key().as_der().unwrap(),
             Pair::Ed(pair) => pair.public_key().as_der().unwrap(),
             Pair::Secret(_) => panic!("a secret has no public half"),
         };

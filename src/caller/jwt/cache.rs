@@ -8,12 +8,15 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::hash::Hasher as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
+use tokio::sync::Mutex;
 
-use super::{Claims, LONGEST, Rejection, Verifier};
+use super::budget::{Budget, Slot};
+use super::{Claims, LONGEST, Rejection, Trial, Verifier};
 
 /// Tokens that verified.
 const MOST_GOOD: usize = 8192;
@@ -27,6 +30,9 @@ pub struct TokenCache {
     /// The slower SipHash: this one stands in for a signature.
     keyed: SipHasher24,
     memory: RefCell<Memory>,
+    budget: RefCell<Budget>,
+    /// Of the tokens that several keys may have signed, one at a time is tried.
+    turn: Mutex<()>,
 }
 
 struct Memory {
@@ -51,35 +57,123 @@ impl TokenCache {
 
     fn with_room(secret: &[u8; 16], good: usize, bad: usize) -> Self {
         let memory = Memory { generation: 0, good: Recent::new(good), bad: Recent::new(bad) };
-        TokenCache { keyed: SipHasher24::new_with_key(secret), memory: RefCell::new(memory) }
+        TokenCache {
+            keyed: SipHasher24::new_with_key(secret),
+            memory: RefCell::new(memory),
+            budget: RefCell::default(),
+            turn: Mutex::new(()),
+        }
     }
 
-    /// What [`Verifier::verify`] says, or has said.
-    ///
-    /// # Errors
-    /// If the token is no identity.
-    pub fn verify(
+    /// What [`TokenCache::verify`] has said of a token, if that still holds.
+    pub fn recall(
         &self,
         verifier: &Verifier,
         token: &[u8],
         now: u64,
-    ) -> Result<Arc<Claims>, Rejection> {
+    ) -> Option<Result<Arc<Claims>, Rejection>> {
         if token.len() > LONGEST {
-            return Err(Rejection::TooLong);
+            return Some(Err(Rejection::TooLong));
         }
         let id = self.id(token);
         let mut memory = self.memory.borrow_mut();
-        // Read before the keys are used: an answer of older keys is never kept for newer ones.
         memory.start_over_if_other(verifier.generation());
         if let Some(claims) = memory.good.get(id).filter(|claims| claims.holds_at(now)) {
-            return Ok(claims.clone());
+            return Some(Ok(claims.clone()));
         }
-        if let Some(bad) = memory.bad.get(id).filter(|bad| now < bad.until) {
-            return Err(bad.rejection);
+        memory.bad.get(id).filter(|bad| now < bad.until).map(|bad| Err(bad.rejection))
+    }
+
+    /// What [`Verifier::verify`] says, or has said, as long as there is a budget for it. `clock` tells
+    /// the second since the Unix epoch.
+    ///
+    /// Nobody else waits for more than one signature: others have their turn between two, and tokens
+    /// that take several wait for each other.
+    ///
+    /// # Errors
+    /// If the token is no identity, or could not be checked.
+    pub async fn verify(
+        &self,
+        verifier: &Verifier,
+        token: &[u8],
+        caller: IpAddr,
+        clock: impl Fn() -> u64,
+    ) -> Result<Arc<Claims>, Rejection> {
+        if let Some(known) = self.recall(verifier, token, clock()) {
+            return known;
         }
-        let verified = verifier.verify(token, now);
-        match &verified {
+        // Read before the keys are used: an answer of older keys is never kept for newer ones.
+        let generation = verifier.generation();
+        let verified = match verifier.open(token) {
+            Ok(trial) if trial.places.len() == 1 => {
+                self.attempt(verifier, &trial, token, caller, &clock).await
+            }
+            Ok(trial) => {
+                let caller_slot = self.slot(caller);
+                if !self.has_budget(&trial, caller_slot, clock()) {
+                    return Err(Rejection::PutOff);
+                }
+                let _turn = self.turn.lock().await;
+                // Somebody may have brought it meanwhile.
+                if let Some(known) = self.recall(verifier, token, clock()) {
+                    return known;
+                }
+                self.attempt(verifier, &trial, token, caller, &clock).await
+            }
+            Err(rejection) => Err(rejection),
+        };
+        self.note(self.id(token), &verified, generation, clock());
+        verified
+    }
+
+    /// Tries one key after the other.
+    async fn attempt(
+        &self,
+        verifier: &Verifier,
+        trial: &Trial,
+        token: &[u8],
+        caller: IpAddr,
+        clock: impl Fn() -> u64,
+    ) -> Result<Arc<Claims>, Rejection> {
+        let slot = self.slot(caller);
+        if !self.has_budget(trial, slot, clock()) {
+            return Err(Rejection::PutOff);
+        }
+        for (tried, place) in trial.places.iter().enumerate() {
+            if tried > 0 {
+                tokio::task::yield_now().await;
+            }
+            match verifier.signed(trial, *place, token) {
+                Err(Rejection::Signature) => {}
+                signed => return verifier.terms.read(signed?, clock()).map(Arc::new),
+            }
+        }
+        // One that a later key has signed costs nobody anything.
+        let (now, mut budget) = (clock(), self.budget.borrow_mut());
+        for place in &trial.places {
+            budget.spend(now, slot, *place, trial.keys.key(*place).cost);
+        }
+        verifier.note_unsigned(trial);
+        Err(Rejection::Signature)
+    }
+
+    fn has_budget(&self, trial: &Trial, caller: Slot, now: u64) -> bool {
+        let keys = trial.places.iter().copied();
+        self.budget.borrow_mut().allows(now, caller, keys, trial.names_key)
+    }
+
+    fn slot(&self, caller: IpAddr) -> Slot {
+        Slot::of(caller, |bytes| self.id(bytes))
+    }
+
+    fn note(&self, id: u128, verified: &Result<Arc<Claims>, Rejection>, generation: u64, now: u64) {
+        let mut memory = self.memory.borrow_mut();
+        if memory.generation != generation {
+            return;
+        }
+        match verified {
             Ok(claims) => memory.good.insert(id, claims.clone()),
+            Err(Rejection::PutOff) => {}
             Err(rejection) => {
                 memory.good.remove(id);
                 let until = match rejection {
@@ -89,7 +183,6 @@ impl TokenCache {
                 memory.bad.insert(id, Bad { rejection: *rejection, until });
             }
         }
-        verified
     }
 
     fn id(&self, token: &[u8]) -> u128 {

@@ -23,6 +23,8 @@ pub(super) struct Key {
     key: DecodingKey,
     /// Has the algorithms, never none of them.
     validation: Validation,
+    /// What a signature costs that turns out wrong, in microseconds: an estimate.
+    pub(super) cost: u32,
 }
 
 /// A key's type, which says what it can be used for.
@@ -44,6 +46,16 @@ impl Kind {
             Kind::P256 => &[Es256],
             Kind::P384 => &[Es384],
             Kind::Ed25519 => &[EdDsa],
+        }
+    }
+
+    /// In microseconds, RSA's of the shortest key.
+    fn cost(self) -> u32 {
+        match self {
+            Kind::Secret => 2,
+            Kind::Rsa => 25,
+            Kind::P256 | Kind::Ed25519 => 60,
+            Kind::P384 => 300,
         }
     }
 }
@@ -110,7 +122,10 @@ impl Key {
         let zeros = n.iter().take_while(|byte| **byte == 0).count();
         let fits = RSA_MODULUS.contains(&(n.len() - zeros)) && !e.is_empty();
         let key = DecodingKey::from_rsa_raw_components(&n[zeros..], e);
-        if fits { Key::new(Kind::Rsa, key, accepted) } else { None }
+        let key = if fits { Key::new(Kind::Rsa, key, accepted) } else { None };
+        // Twice as long a number takes four times as long to multiply.
+        let times = u32::try_from(n.len() / 256).unwrap_or(u32::MAX);
+        key.map(|key| Key { cost: key.cost.saturating_mul(times.saturating_pow(2).max(1)), ..key })
     }
 
     /// A point of a curve, bare or as X.509 has it.
@@ -134,7 +149,7 @@ impl Key {
         validation.validate_exp = false;
         validation.validate_aud = false;
         validation.required_spec_claims.clear();
-        Some(Key { kid: None, key, validation })
+        Some(Key { kid: None, key, validation, cost: kind.cost() })
     }
 
     pub(super) fn fits(&self, algorithm: Algorithm) -> bool {

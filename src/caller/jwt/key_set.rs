@@ -92,13 +92,17 @@ impl KeySet {
         KeySet { generation: GENERATIONS.fetch_add(1, Ordering::Relaxed), keys, hash }
     }
 
-    /// The keys by that name, and those that have none. Without a name, all of them.
-    pub(super) fn named(&self, kid: Option<&str>) -> impl Iterator<Item = &Key> {
-        let fits = move |key: &&Key| match (kid, &key.kid) {
+    /// The places of the keys by that name, and of those that have none. Without a name, of all.
+    pub(super) fn named(&self, kid: Option<&str>) -> impl Iterator<Item = usize> {
+        let fits = move |key: &Key| match (kid, &key.kid) {
             (Some(wanted), Some(name)) => wanted == name,
             _ => true,
         };
-        self.keys.iter().filter(fits)
+        (0..self.keys.len()).filter(move |place| fits(&self.keys[*place]))
+    }
+
+    pub(super) fn key(&self, place: usize) -> &Key {
+        &self.keys[place]
     }
 
     pub(super) fn is_from(&self, text: &[u8]) -> bool {

@@ -1,0 +1,132 @@
+//! What a worker spends on signatures that turn out wrong: so much of a second, and no more.
+//!
+//! Anybody can make up tokens, and each costs a signature for every key that might have signed it.
+//! So those that fail are paid for out of three budgets: the caller's, the key's, and one for all.
+//! One caller who floods is out of its own long before it touches anybody else's; and tokens that
+//! name their key, which cost one signature, may spend what those that do not have left over.
+//!
+//! Costs are estimates by the type of the key, not measured: what is refused must not depend on how
+//! busy the machine is.
+
+use std::net::IpAddr;
+
+/// Microseconds of each second, for all failing tokens together.
+const IN_ALL: u32 = 20_000;
+const BY_KEY: u32 = 10_000;
+const BY_CALLER: u32 = 5_000;
+/// Callers are told apart by so many slots, a power of two: who shares one with a flood waits for
+/// its end, or shows a token that is known.
+const SLOTS: usize = 1024;
+
+/// One worker's.
+#[derive(Debug)]
+pub(super) struct Budget {
+    second: u64,
+    all: u32,
+    keys: Vec<u32>,
+    callers: Vec<u32>,
+    /// Whether any caller has spent something in this second.
+    touched: bool,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { second: 0, all: 0, keys: Vec::new(), callers: vec![0; SLOTS], touched: false }
+    }
+}
+
+/// Where a caller's budget is, by a hash that it cannot foresee.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slot(usize);
+
+impl Slot {
+    pub(super) fn of(ip: IpAddr, hash: impl Fn(&[u8]) -> u128) -> Self {
+        let hash = match ip {
+            IpAddr::V4(ip) => hash(&ip.octets()),
+            IpAddr::V6(ip) => hash(&ip.octets()),
+        };
+        Slot(hash as usize % SLOTS)
+    }
+}
+
+impl Budget {
+    /// Whether there is something left for a token of this caller that these keys may have signed.
+    pub(super) fn allows(
+        &mut self,
+        now: u64,
+        caller: Slot,
+        keys: impl IntoIterator<Item = usize>,
+        names_key: bool,
+    ) -> bool {
+        self.start_over_if_other(now);
+        let share = if names_key { 1 } else { 2 };
+        let key_has = |key| self.keys.get(key).is_none_or(|spent| *spent < BY_KEY / share);
+        self.callers[caller.0] < BY_CALLER
+            && self.all < IN_ALL / share
+            && keys.into_iter().all(key_has)
+    }
+
+    /// Charges one signature that failed.
+    pub(super) fn spend(&mut self, now: u64, caller: Slot, key: usize, cost: u32) {
+        self.start_over_if_other(now);
+        if self.keys.len() <= key {
+            self.keys.resize(key + 1, 0);
+        }
+        for spent in [&mut self.all, &mut self.keys[key], &mut self.callers[caller.0]] {
+            *spent = spent.saturating_add(cost);
+        }
+        self.touched = true;
+    }
+
+    fn start_over_if_other(&mut self, now: u64) {
+        if self.second == now {
+            return;
+        }
+        self.second = now;
+        if std::mem::take(&mut self.touched) {
+            self.all = 0;
+            self.keys.fill(0);
+            self.callers.fill(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many tokens a caller gets checked in one second, each with these keys, of which each
+    /// costs so much.
+    fn checked(budget: &mut Budget, caller: usize, keys: &[usize], named: bool, cost: u32) -> u32 {
+        let mut checked = 0;
+        while budget.allows(7, Slot(caller), keys.iter().copied(), named) {
+            keys.iter().for_each(|key| budget.spend(7, Slot(caller), *key, cost));
+            checked += 1;
+        }
+        checked
+    }
+
+    #[test]
+    fn a_flood_spends_its_own_budget_and_leaves_others_theirs() {
+        let mut budget = Budget::default();
+        let eight = [0, 1, 2, 3, 4, 5, 6, 7];
+        assert_eq!(checked(&mut budget, 1, &eight, false, 300), 3, "three times eight");
+        assert_eq!(checked(&mut budget, 1, &[0], true, 300), 0, "nor for a name");
+        assert!(budget.allows(7, Slot(2), eight, false), "another caller");
+        assert_eq!(checked(&mut budget, 2, &[9], true, 300), 17);
+        assert!(budget.allows(8, Slot(1), eight, false), "a second later");
+    }
+
+    #[test]
+    fn many_callers_leave_a_key_what_another_has_spent_and_names_the_rest() {
+        let mut budget = Budget::default();
+        let all: u32 = (0..100).map(|caller| checked(&mut budget, caller, &[0], false, 100)).sum();
+        assert_eq!(all, 50, "half of what a key has");
+        let all: u32 = (0..100).map(|caller| checked(&mut budget, caller, &[1], false, 100)).sum();
+        assert_eq!(all, 50, "another key, up to half of all");
+        assert!(!budget.allows(7, Slot(500), [2], false) && budget.allows(7, Slot(500), [2], true));
+        let all: u32 = (500..900).map(|caller| checked(&mut budget, caller, &[2], true, 100)).sum();
+        assert_eq!(all, 100, "tokens that name their key have the rest");
+        assert!(!budget.allows(7, Slot(999), [3], true), "and then it is spent");
+    }
+}

@@ -1,0 +1,156 @@
+//! Keys as people write them: many spellings of one bucket, and one text that it is known by.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use http::header;
+
+use super::key::{Key, Part, feed_ip};
+use super::source::{Source, cut, unpercent};
+
+/// A key that somebody has written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spelled {
+    /// What its bucket is named by: the parts that a request of this key has.
+    pub parts: Vec<(Part, Vec<u8>)>,
+    /// The one text for it: addresses as they count, and nothing escaped that need not be.
+    pub text: String,
+}
+
+/// How a request's address and host are brought into the form that counts.
+pub trait Forms {
+    fn ip(&self, ip: IpAddr) -> IpAddr;
+    fn host(&self, host: &str) -> String;
+}
+
+impl Key {
+    /// Reads the values of a key's sources, with commas between them; `%2c` is a comma in one of
+    /// them. `None` if there are not as many as the key has sources, or one is empty, or is no address
+    /// that has to be: no request has such a key.
+    #[must_use]
+    pub fn spelled(&self, text: &str, forms: &impl Forms) -> Option<Spelled> {
+        if self.0.contains(&Source::Global) {
+            let global = Spelled { parts: Vec::new(), text: text.to_owned() };
+            return Some(global).filter(|it| it.text == "global");
+        }
+        let texts: Vec<&str> = text.split(',').collect();
+        if texts.len() != self.0.len() {
+            return None;
+        }
+        let mut spelled = Spelled { parts: Vec::new(), text: String::new() };
+        for (index, (source, text)) in self.0.iter().zip(texts).enumerate() {
+            if index > 0 {
+                spelled.text.push(',');
+            }
+            spelled.read(source, &unpercent(text), forms)?;
+        }
+        Some(spelled)
+    }
+}
+
+impl Spelled {
+    fn read(&mut self, source: &Source, value: &[u8], forms: &impl Forms) -> Option<()> {
+        let part = source.part()?;
+        let plain = std::str::from_utf8(value);
+        let host = match source {
+            Source::Header(name) if *name == header::HOST => plain.ok().map(|it| forms.host(it)),
+            _ => None,
+        };
+        let value = host.as_ref().map_or(value, |host| host.as_bytes());
+        if value.is_empty() {
+            return None;
+        }
+        if part != Part::Ip {
+            self.parts.push((part, value.to_vec()));
+            escape(value, &mut self.text);
+            return Some(());
+        }
+        let ip = plain.ok()?.parse::<IpAddr>().ok()?.to_canonical();
+        let ip = match source {
+            Source::IpPrefix(bits) => cut(ip, *bits),
+            _ => forms.ip(ip),
+        };
+        feed_ip(ip, &mut |part, bytes: &[u8]| self.parts.push((part, bytes.to_vec())));
+        // Writing into a string does not fail.
+        let _ = write!(self.text, "{ip}");
+        Some(())
+    }
+}
+
+/// Appends a value so that [`unpercent`] reads it again: escaped is only what would end it, or is no
+/// text.
+fn escape(value: &[u8], text: &mut String) {
+    for chunk in value.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '%' | ',' | '/' | '?' | '#' => write!(text, "%{:02X}", letter as u32),
+                letter if letter.is_ascii_control() => write!(text, "%{:02X}", letter as u32),
+                letter => write!(text, "{letter}"),
+            }
+            .unwrap_or_default();
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderName;
+
+    struct Plain;
+
+    impl Forms for Plain {
+        fn ip(&self, ip: IpAddr) -> IpAddr {
+            cut(ip, 64)
+        }
+
+        fn host(&self, host: &str) -> String {
+            host.to_ascii_lowercase()
+        }
+    }
+
+    fn text(sources: &[Source], text: &str) -> Option<String> {
+        Key(sources.to_vec()).spelled(text, &Plain).map(|spelled| spelled.text)
+    }
+
+    #[test]
+    fn every_spelling_of_a_bucket_is_one_text() {
+        let rows: [(Source, &[&str], &str); 6] = [
+            (Source::User, &["a@b", "a%40b", "%61%40%62"], "a@b"),
+            (Source::User, &["a%2cb", "a%2Cb"], "a%2Cb"),
+            (Source::User, &["%c3%a9", "\u{e9}"], "\u{e9}"),
+            (Source::Ip, &["2001:db8::1", "2001:DB8:0::1", "2001:db8::ffff"], "2001:db8::"),
+            (Source::Ip, &["1.2.3.4", "::ffff:1.2.3.4", "::ffff:102:304"], "1.2.3.4"),
+            (Source::IpPrefix(48), &["2001:db8::1", "2001:db8:0:1::"], "2001:db8::"),
+        ];
+        for (source, spellings, one) in rows {
+            for spelling in spellings {
+                let found = text(std::slice::from_ref(&source), spelling);
+                assert_eq!(found.as_deref(), Some(one), "{spelling}");
+            }
+        }
+        let host = Source::Header(HeaderName::from_static("host"));
+        assert_eq!(text(&[host, Source::User], "A.b,C").as_deref(), Some("a.b,C"));
+        for odd in ["%ff", "%2F%25%0A%3F", "a+b", "%00", "%zz"] {
+            let once = text(&[Source::User], odd).expect("a key");
+            assert_eq!(text(&[Source::User], &once).as_deref(), Some(&*once), "{odd}");
+            assert_eq!(unpercent(&once), unpercent(odd), "{odd}");
+        }
+    }
+
+    #[test]
+    fn what_no_request_can_have_is_no_key() {
+        assert_eq!(text(&[Source::User], ""), None);
+        for bad in ["", ",", "a,", ",b", "a,b,c"] {
+            assert_eq!(text(&[Source::User, Source::Route], bad), None, "{bad}");
+        }
+        for bad in ["", "a", "1.2.3", "1.2.3.4/32", "::g"] {
+            assert_eq!(text(&[Source::Ip], bad), None, "{bad}");
+        }
+        assert_eq!(text(&[Source::Global], "global").as_deref(), Some("global"));
+        assert_eq!(text(&[Source::Global], ""), None);
+    }
+}
