@@ -97,7 +97,7 @@ impl Exchange {
         upgrade: bool,
     ) -> Poll<Result<StatusLine, ExchangeError>> {
         let streaming = !self.sender.body_is_out();
-        let moved = self.sender.poll(&mut self.wire, cx).map_err(ExchangeError::Request)?;
+        let moved = self.sender.poll(&mut self.wire, cx)?;
         if self.sender.waits_for_client(&self.wire) {
             // A slow client is not the upstream's fault; the client's own deadline is running.
             self.wire.clear_deadline();
@@ -169,12 +169,13 @@ impl Exchange {
                 headers.remove(CONTENT_LENGTH);
             }
         }
-        // An upstream that sends a body where there can be none would have it read as the answer
-        // to the next request, so the chance is not taken.
-        let suspect = bodiless && !matches!(stated, None | Some(Framing::Length(0)));
-        let reusable = framing != Framing::UntilClose && !suspect && noted.persists(line.http10);
+        // An upstream that sends a body where there can be none would have it read as the answer to
+        // the next request. That of a 204 has said that it will; others are watched.
+        let announced = bodiless && !matches!(stated, None | Some(Framing::Length(0)));
+        let wrong = announced && line.status == StatusCode::NO_CONTENT;
+        let reusable = framing != Framing::UntilClose && !wrong && noted.persists(line.http10);
         let (exchange, decoder) = (Some(self), Decoder::new(framing));
-        let mut body = UpstreamBody { exchange, decoder, reusable, failures: None };
+        let mut body = UpstreamBody { exchange, decoder, reusable, announced, failures: None };
         if body.decoder.is_done() {
             body.release();
         }
@@ -188,6 +189,8 @@ pub struct UpstreamBody {
     exchange: Option<Exchange>,
     decoder: Decoder,
     reusable: bool,
+    /// The head speaks of a body, and there is none.
+    announced: bool,
     /// Where it is counted if the rest does not come.
     failures: Option<Rc<FailureMeter>>,
 }
@@ -227,7 +230,7 @@ impl UpstreamBody {
     fn release(&mut self) {
         let Some(exchange) = self.exchange.take() else { return };
         if self.reusable && exchange.sender.is_done() && exchange.wire.inbox.is_empty() {
-            exchange.slot.give_back(exchange.wire);
+            exchange.slot.give_back(exchange.wire, self.announced);
         }
     }
 }
@@ -274,7 +277,7 @@ impl Sender {
     }
 
     /// Sends what can be sent now, and says whether anything moved.
-    fn poll(&mut self, wire: &mut Wire, cx: &mut Context<'_>) -> Result<bool, BodyError> {
+    fn poll(&mut self, wire: &mut Wire, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
         let mut moved = false;
         loop {
             if matches!(self.state, Sending::Done | Sending::Deaf) {
@@ -283,7 +286,7 @@ impl Sender {
             if self.state == Sending::Flush || wire.is_full() {
                 match wire.poll_flush(cx) {
                     Poll::Pending => return Ok(moved),
-                    Poll::Ready(Err(_)) => self.state = Sending::Deaf,
+                    Poll::Ready(Err(error)) => self.fail(&error)?,
                     Poll::Ready(Ok(())) if self.state == Sending::Flush => {
                         self.state = Sending::Done;
                     }
@@ -298,7 +301,7 @@ impl Sender {
             }
             match self.body.poll_data(cx) {
                 Poll::Ready(Some(data)) => {
-                    let data = data?;
+                    let data = data.map_err(ExchangeError::Request)?;
                     if self.chunked {
                         encode::chunk_size(wire.outbox(), data.len());
                         self.state = Sending::ChunkEnd;
@@ -313,13 +316,22 @@ impl Sender {
                 }
                 Poll::Pending => {
                     // Nothing to add for now: let what is there go.
-                    if let Poll::Ready(Err(_)) = wire.poll_flush(cx) {
-                        self.state = Sending::Deaf;
+                    if let Poll::Ready(Err(error)) = wire.poll_flush(cx) {
+                        self.fail(&error)?;
                     }
                     return Ok(moved);
                 }
             }
             moved = true;
+        }
+    }
+
+    /// An upstream that reads no further may still answer, but not one whose time is up.
+    fn fail(&mut self, error: &io::Error) -> Result<(), ExchangeError> {
+        self.state = Sending::Deaf;
+        match error.kind() {
+            io::ErrorKind::TimedOut => Err(ExchangeError::TimedOut),
+            _ => Ok(()),
         }
     }
 }

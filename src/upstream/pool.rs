@@ -30,11 +30,15 @@ pub struct Server {
     active: Cell<usize>,
     shunned_until: Cell<Option<Instant>>,
     complained: Cell<Option<Instant>>,
+    /// It has sent the body that the answer to a HEAD, or a 304, spoke of.
+    sends_unasked: Cell<bool>,
 }
 
 #[derive(Debug)]
 struct Idle {
     wire: Box<Wire>,
+    /// The last answer on it spoke of a body, and had none.
+    announced: bool,
     since: Instant,
     /// The runtime's turn in which it fell idle.
     turn: u64,
@@ -54,6 +58,7 @@ impl Server {
             active: Cell::new(0),
             shunned_until: Cell::new(None),
             complained: Cell::new(None),
+            sends_unasked: Cell::new(false),
         }
     }
 
@@ -109,8 +114,13 @@ impl Server {
         loop {
             let idle = self.take_idle(turn)?;
             let fresh = now.saturating_duration_since(idle.since) < self.patience.get();
-            if fresh && !idle.wire.is_disturbed(idle.turn != turn) {
+            // What may come at any moment is asked of the kernel.
+            let disturbed = idle.wire.is_disturbed(idle.turn != turn && !idle.announced);
+            if fresh && !disturbed {
                 return Some(idle.wire);
+            }
+            if idle.announced && disturbed && !idle.wire.is_finished() {
+                self.sends_unasked.set(true);
             }
         }
     }
@@ -154,12 +164,16 @@ pub struct Slot {
 impl Slot {
     /// Keeps a connection for the next request. Its idle time is counted from the start of this
     /// one: a little too much rather than too little, and the clock need not be asked again.
-    pub fn give_back(&self, mut wire: Box<Wire>) {
+    /// `announced`: the last answer spoke of a body, and had none.
+    pub fn give_back(&self, mut wire: Box<Wire>, announced: bool) {
+        if announced && self.server.sends_unasked.get() {
+            return;
+        }
         let mut idle = self.server.idle.borrow_mut();
         if idle.len() < self.server.keep.get() {
             wire.clear_deadline();
             wire.slim();
-            idle.push(Idle { wire, since: self.since, turn: turn() });
+            idle.push(Idle { wire, announced, since: self.since, turn: turn() });
         }
     }
 }

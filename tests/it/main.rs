@@ -52,6 +52,7 @@ mod waiting;
 // On to upstream and back.
 mod bodies;
 mod claims;
+mod deadlines;
 mod forwarding;
 mod reuse;
 mod unreachable;

@@ -160,3 +160,60 @@ fn a_connection_idle_for_too_long_is_not_used_again() {
         std::thread::sleep(Duration::from_millis(320));
     }
 }
+
+#[test]
+fn answers_to_head_and_304_leave_their_connection_for_the_next() {
+    let upstream = Upstream::replying(|request| match request.method.as_str() {
+        "HEAD" if request.target == "/chunked" => {
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec()
+        }
+        "HEAD" => b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n".to_vec(),
+        _ => b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\nETag: \"x\"\r\n\r\n".to_vec(),
+    });
+    let weir = gateway(&upstream, "");
+    let mut client = weir.connect();
+    for _ in 0..100 {
+        for target in ["/", "/chunked"] {
+            client.send(get(target).replace("GET", "HEAD"));
+            assert_eq!(client.head_response().status, 200);
+        }
+        assert_eq!(client.ask(get("/")).status, 304);
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn a_server_that_sends_a_body_to_head_is_found_out() {
+    let (go, read) = mpsc::channel();
+    let (written, done) = mpsc::channel();
+    let read = Mutex::new(read);
+    let upstream = Upstream::scripted(move |exchange| {
+        if exchange.request.method == "HEAD" {
+            exchange.reply("HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n");
+            let _ = read.lock().unwrap().recv_timeout(PATIENCE);
+            exchange.wire.write(&ok("poison"));
+            let _ = written.send(());
+        } else {
+            exchange.reply(ok("fine"));
+        }
+        After::Keep
+    });
+    let weir = gateway(&upstream, "");
+    let head = |client: &mut crate::support::Client| {
+        client.send(get("/").replace("GET", "HEAD"));
+        assert_eq!(client.head_response().status, 200);
+    };
+    let mut client = weir.connect();
+    head(&mut client);
+    go.send(()).unwrap();
+    done.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(client.ask(get("/")).text(), "fine");
+    assert_eq!(upstream.connections(), 2);
+    // From now on its connections are not used again after HEAD, however late the body is.
+    head(&mut client);
+    assert_eq!(client.ask(get("/")).text(), "fine");
+    let last = upstream.last().connection;
+    let to_head = upstream.requests().iter().rfind(|it| it.method == "HEAD").unwrap().connection;
+    assert_ne!(last, to_head);
+    go.send(()).unwrap();
+}
