@@ -63,12 +63,18 @@ impl Passage<'_> {
                     Ok(wire) => wire,
                     // Nothing was sent, so another server may be tried whatever the request is, and
                     // no upstream has more to do for it.
-                    Err(_) if self.upstream.has_others() && self.is_left(&mut attempts) => {
+                    Err(error)
+                        if !error.is_ours()
+                            && self.upstream.has_others()
+                            && self.is_left(&mut attempts) =>
+                    {
                         failed = Some(server);
                         continue;
                     }
                     Err(error) => {
-                        self.upstream.failures.count(error.failure());
+                        if let Some(failure) = error.failure() {
+                            self.upstream.failures.count(failure);
+                        }
                         return Err(error.into());
                     }
                 },

@@ -31,6 +31,8 @@ use balance::Balancer;
 const RETRY_SHARE: u32 = 20;
 /// What a quiet upstream may retry at once, in requests.
 const RETRY_BURST: u32 = 10;
+/// Complaints about what the gateway itself lacks are this far apart.
+const COMPLAIN: Duration = Duration::from_secs(5);
 
 /// An upstream as one worker sees it.
 #[derive(Debug)]
@@ -44,6 +46,7 @@ pub struct Upstream {
     balancer: Balancer,
     /// Hundredths of a retry that may still be made.
     retry_budget: Cell<u32>,
+    complained: Cell<Option<Instant>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -54,17 +57,51 @@ pub enum ConnectError {
     Refused(#[source] io::Error),
     #[error("no connection in time")]
     TimedOut,
+    /// It is the gateway that cannot: no server has been asked.
+    #[error("{0}")]
+    Exhausted(#[source] io::Error),
 }
 
 impl ConnectError {
-    /// What it counts as.
+    /// What it counts as, if it was the upstream's.
     #[must_use]
-    pub fn failure(&self) -> Failure {
+    pub fn failure(&self) -> Option<Failure> {
         match self {
-            ConnectError::Resolve(_) | ConnectError::Refused(_) => Failure::Unreachable,
-            ConnectError::TimedOut => Failure::Timeout,
+            ConnectError::Resolve(_) | ConnectError::Refused(_) => Some(Failure::Unreachable),
+            ConnectError::TimedOut => Some(Failure::Timeout),
+            ConnectError::Exhausted(_) => None,
         }
     }
+
+    /// Whether another server would have it, too.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        matches!(self, ConnectError::Exhausted(_))
+    }
+
+    fn of_connecting(error: io::Error) -> Self {
+        if is_exhaustion(&error) {
+            ConnectError::Exhausted(error)
+        } else {
+            ConnectError::Refused(error)
+        }
+    }
+
+    fn of_resolving(error: io::Error) -> Self {
+        if is_exhaustion(&error) {
+            ConnectError::Exhausted(error)
+        } else {
+            ConnectError::Resolve(error)
+        }
+    }
+}
+
+/// Whether this process or machine has run out of something: file descriptors, ports, memory.
+fn is_exhaustion(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
+    errno.is_some_and(|errno| ours.contains(&errno))
 }
 
 impl Upstream {
@@ -84,6 +121,7 @@ impl Upstream {
             servers,
             balancer: Balancer::new(upstream.balance),
             retry_budget: Cell::new(RETRY_BURST * 100),
+            complained: Cell::new(None),
         }
     }
 
@@ -128,16 +166,29 @@ impl Upstream {
         let result = connect(server, self.connect_timeout).await;
         match &result {
             Ok(_) => server.recovered(),
+            Err(error) if error.is_ours() => self.complain(error),
             Err(error) => server.failed(Instant::now(), error),
         }
         result
+    }
+
+    /// Says what the gateway has run out of. Said once, and again while it lasts.
+    fn complain(&self, error: &ConnectError) {
+        let now = Instant::now();
+        if self.complained.get().is_none_or(|last| now - last > COMPLAIN) {
+            self.complained.set(Some(now));
+            tracing::error!(
+                "the gateway cannot open connections to upstreams: {error}; raise the limit on open \
+                 files if it is reached"
+            );
+        }
     }
 }
 
 async fn connect(server: &Server, patience: Duration) -> Result<Box<Wire>, ConnectError> {
     let deadline = Instant::now() + patience;
     let lookup = timeout(patience, server.address.lookup()).await;
-    let found = lookup.map_err(|_| ConnectError::TimedOut)?.map_err(ConnectError::Resolve)?;
+    let found = lookup.map_err(|_| ConnectError::TimedOut)?.map_err(ConnectError::of_resolving)?;
     if !found.stale {
         return connect_to(&found.addresses, patience).await;
     }
@@ -165,11 +216,11 @@ async fn connect_to(
     for &address in addresses {
         match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                stream.set_nodelay(true).map_err(ConnectError::Refused)?;
+                stream.set_nodelay(true).map_err(ConnectError::of_connecting)?;
                 http1::wire::keep_alive(&stream);
                 return Ok(Box::new(Wire::new(stream)));
             }
-            Ok(Err(error)) => last = ConnectError::Refused(error),
+            Ok(Err(error)) => last = ConnectError::of_connecting(error),
             Err(_) => last = ConnectError::TimedOut,
         }
     }

@@ -51,7 +51,9 @@ pub enum Fault {
     #[error("this method is not allowed here")]
     Method(Vec<Method>),
     #[error("the upstream cannot be reached: {0}")]
-    Connect(#[from] ConnectError),
+    Connect(ConnectError),
+    #[error("the gateway has no room for another connection")]
+    Overloaded,
     #[error("the upstream failed: {0}")]
     Exchange(ExchangeError),
     #[error("the request came back to the gateway that forwarded it")]
@@ -60,6 +62,12 @@ pub enum Fault {
     Store(#[from] StoreError),
     #[error("the gateway failed while it handled the request")]
     Internal,
+}
+
+impl From<ConnectError> for Fault {
+    fn from(error: ConnectError) -> Self {
+        if error.is_ours() { Fault::Overloaded } else { Fault::Connect(error) }
+    }
 }
 
 impl From<ExchangeError> for Fault {
@@ -97,7 +105,9 @@ impl Fault {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => StatusCode::BAD_GATEWAY,
-            Fault::Store(_) | Fault::Unchecked => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::Store(_) | Fault::Unchecked | Fault::Overloaded => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Fault::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -120,7 +130,7 @@ impl Fault {
             }
             Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => "upstream_unavailable",
             Fault::Store(_) => "store_unavailable",
-            Fault::Unchecked => "overloaded",
+            Fault::Unchecked | Fault::Overloaded => "overloaded",
             Fault::Internal => "internal_error",
         }
     }
@@ -167,8 +177,9 @@ impl Fault {
         if let Some(value) = self.proxy_status() {
             headers.insert(PROXY_STATUS, HeaderValue::from_static(value));
         }
-        if let Fault::Store(_) | Fault::Unchecked = self {
-            // Recovery is probed several times a second, and each second has a new budget.
+        if let Fault::Store(_) | Fault::Unchecked | Fault::Overloaded = self {
+            // Recovery is probed several times a second, connections end all the time, and each
+            // second has a new budget for signatures.
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if let Fault::Unauthorized = self {

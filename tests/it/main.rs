@@ -53,6 +53,7 @@ mod waiting;
 mod bodies;
 mod claims;
 mod deadlines;
+mod exhausted;
 mod forwarding;
 mod reuse;
 mod unreachable;
