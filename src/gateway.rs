@@ -11,6 +11,7 @@ pub mod compiled;
 pub mod dues;
 pub mod identify;
 pub mod live;
+mod options;
 pub mod queues;
 pub mod rule;
 pub mod turns;
@@ -144,29 +145,34 @@ impl Gateway {
         let mut meter = Meter::start(live.unrouted.clone(), started, entry);
         let mut headers = mem::take(&mut parts.headers);
 
-        let mut answer = loop {
-            let way = match Way::find(&live, &parts, &headers, &self.via) {
-                Ok(way) => way,
-                Err(fault) => {
-                    meter.failed(fault.error());
-                    break fault.into();
-                }
-            };
-            meter.take_route(&way.route.meter);
-            let visit = Visit { live: &live, way: &way, peer, parts: &parts, started };
-            let mut answer = match self.pass(&visit, (&mut headers, &mut body), &mut meter).await {
-                Ok(answer) => answer,
-                Err(Stop::Fault(fault)) => {
-                    meter.failed(fault.error());
-                    fault.into()
-                }
-                Err(Stop::Outdated) => {
-                    live = self.live.borrow().clone();
-                    continue;
-                }
-            };
-            answer.edit(&way.settings.response_headers);
-            break answer;
+        let own = options::answer(&parts.method, &parts.uri, &mut headers);
+        let mut answer = match own {
+            Some(answer) => answer,
+            None => loop {
+                let way = match Way::find(&live, &parts, &headers, &self.via) {
+                    Ok(way) => way,
+                    Err(fault) => {
+                        meter.failed(fault.error());
+                        break fault.into();
+                    }
+                };
+                meter.take_route(&way.route.meter);
+                let visit = Visit { live: &live, way: &way, peer, parts: &parts, started };
+                let passed = self.pass(&visit, (&mut headers, &mut body), &mut meter).await;
+                let mut answer = match passed {
+                    Ok(answer) => answer,
+                    Err(Stop::Fault(fault)) => {
+                        meter.failed(fault.error());
+                        fault.into()
+                    }
+                    Err(Stop::Outdated) => {
+                        live = self.live.borrow().clone();
+                        continue;
+                    }
+                };
+                answer.edit(&way.settings.response_headers);
+                break answer;
+            },
         };
 
         if let Some(entry) = meter.entry() {

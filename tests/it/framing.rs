@@ -327,7 +327,8 @@ fn a_request_line_has_one_reading() {
 #[test]
 fn a_target_is_a_path_or_a_uri() {
     let (upstream, weir) = gateway();
-    let targets = ["x", "?a", "*", "weir.test", "weir.test:80", "/a#b", "#", "%2f", "..", "\\"];
+    let targets =
+        ["x", "?a", "*", "*/", "weir.test", "weir.test:80", "/a#b", "#", "%2f", "..", "\\"];
     for target in targets {
         let response = weir.ask(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
         assert_eq!((response.status, response.error()), (400, "bad_request".into()), "{target}");

@@ -40,3 +40,49 @@ fn a_header_cannot_override_a_method_that_a_limit_asks_for() {
         assert!(sent(&Config::to(&upstream), name), "{name} was nobody's business");
     }
 }
+
+#[test]
+fn options_of_the_server_as_a_whole_is_answered_here() {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&Config::to(&upstream));
+    let mut client = weir.connect();
+    for _ in 0..10 {
+        let response = client.ask(get("*").replace("GET", "OPTIONS"));
+        assert_eq!((response.status, response.body.len()), (200, 0));
+        let allow: Vec<&str> = response.one("allow").split(", ").collect();
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            assert!(allow.contains(&method), "{allow:?}");
+        }
+    }
+    for method in ["GET", "POST", "PROPFIND"] {
+        assert_eq!(weir.ask(get("*").replace("GET", method)).status, 400, "{method}");
+    }
+    assert_eq!(upstream.heads(), 0);
+}
+
+#[test]
+fn who_may_go_no_further_is_answered_here() {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&Config::to(&upstream).open());
+    let ask = |method: &str, lines: &str| {
+        weir.ask(get_with("/a", &format!("{lines}\r\n")).replace("GET", method))
+    };
+    let response = ask("OPTIONS", "Max-Forwards: 0");
+    assert_eq!(response.status, 200);
+    assert!(response.one("allow").contains("OPTIONS"));
+    assert_eq!(ask("TRACE", "Max-Forwards: 0").status, 405, "nobody traces");
+    assert_eq!(upstream.heads(), 0);
+    // RFC 9110 section 7.6.2: each hop counts down, for these methods.
+    let rows = [
+        ("OPTIONS", "Max-Forwards: 3", "2"),
+        ("OPTIONS", "Max-Forwards: 1", "0"),
+        ("GET", "Max-Forwards: 0", "0"),
+        ("POST", "Max-Forwards: 3", "3"),
+        ("OPTIONS", "Max-Forwards: x", "x"),
+        ("OPTIONS", "Max-Forwards: -1", "-1"),
+    ];
+    for (method, line, left) in rows {
+        assert_eq!(ask(method, line).status, 200, "{method} {line}");
+        assert_eq!(upstream.last().one("max-forwards"), left, "{method} {line}");
+    }
+}
