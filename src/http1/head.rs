@@ -114,7 +114,7 @@ impl Head {
     /// Takes a whole head off the front of `inbox`, or says that more is needed.
     ///
     /// # Errors
-    /// If a line ends in a bare line feed, or the head is larger than `max`.
+    /// If a line ends in a bare line feed or carriage return, or the head is larger than `max`.
     pub fn take(&mut self, inbox: &mut BytesMut, max: usize) -> Result<Option<Bytes>, HeadError> {
         // RFC 9112 section 2.2: empty lines before a request are ignored.
         while !self.at_once && self.line == 0 && inbox.starts_with(b"\r\n") {
@@ -137,6 +137,13 @@ impl Head {
                 *self = Head { at_once: self.at_once, ..Head::default() };
                 return Ok(Some(head));
             }
+        }
+        // A line that is not whole yet. Whoever ends lines with a bare CR would never send the LF that
+        // is being waited for.
+        let begun = &inbox[self.line.max(self.searched.saturating_sub(1))..];
+        let mut returns = memchr::memchr_iter(b'\r', begun);
+        if returns.any(|at| at + 1 < begun.len()) {
+            return Err(HeadError::LineEnd);
         }
         self.searched = inbox.len();
         if self.searched > max { Err(HeadError::TooLarge) } else { Ok(None) }

@@ -54,6 +54,24 @@ fn a_head_that_does_not_end_is_given_up_on() {
 }
 
 #[test]
+fn a_head_of_bare_carriage_returns_is_refused_at_once() {
+    let weir = Weir::start(&Config::echo().server("header_timeout = \"10m\""));
+    let heads = ["GET / HTTP/1.1\rHost: a\r\r", "\r\r", "GET / HTTP/1.1\r\nHost: a\rX: b\r\r"];
+    for head in heads {
+        let mut client = weir.connect();
+        client.send(head);
+        assert_eq!(client.response().status, 400, "{head:?}");
+        assert!(client.closes());
+        // Wherever it is cut.
+        let mut client = weir.connect();
+        for byte in head.as_bytes() {
+            client.send([*byte]);
+        }
+        assert_eq!(client.response().status, 400, "{head:?}");
+    }
+}
+
+#[test]
 fn an_idle_connection_is_closed_in_time() {
     let timeouts = "idle_timeout = \"300ms\"\nheader_timeout = \"300ms\"";
     let weir = Weir::start(&Config::echo().server(timeouts));
