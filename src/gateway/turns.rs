@@ -55,8 +55,8 @@ struct Line {
     costs: u64,
     /// What those cost on whom the store has not decided yet.
     undecided: u64,
-    /// The gate: nobody leaves before this.
-    opens: Instant,
+    /// The gate, once somebody has left: nobody else leaves before this.
+    opens: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -148,7 +148,8 @@ impl Turns {
         let mut lines = self.lines.lock();
         let Some(line) = lines.by_bucket.get_mut(&paced.bucket) else { return Ok(None) };
         let costs = line.costs.saturating_add(line.undecided).saturating_add(paced.cost);
-        let ahead = paced.policy.pace(costs) + line.opens.saturating_duration_since(now);
+        let ahead = paced.policy.pace(costs)
+            + line.opens.map_or(Duration::ZERO, |opens| opens.saturating_duration_since(now));
         let room = paced.policy.pace(paced.policy.burst()) + paced.grace();
         if ahead > room {
             return Err(ahead - room);
@@ -165,7 +166,7 @@ impl Turns {
         for it in &paced {
             let line = lines.by_bucket.entry(it.bucket).or_insert_with(|| {
                 self.used.fetch_add(1, Ordering::AcqRel);
-                Line { waiters: VecDeque::new(), costs: 0, undecided: 0, opens: leaves }
+                Line { waiters: VecDeque::new(), costs: 0, undecided: 0, opens: None }
             });
             // Nearly always at the end.
             let place = line.waiters.partition_point(|waiter| waiter.turn < turn);
@@ -180,7 +181,7 @@ impl Turns {
     fn tidy(&self, lines: &mut Lines, now: Instant) {
         while let Some((opens, bucket)) = lines.closed.first().copied().filter(|it| it.0 <= now) {
             lines.closed.remove(&(opens, bucket));
-            let over = |line: &Line| line.waiters.is_empty() && line.opens <= now;
+            let over = |line: &Line| line.waiters.is_empty() && line.opens <= Some(now);
             if lines.by_bucket.get(&bucket).is_some_and(over) {
                 lines.by_bucket.remove(&bucket);
                 self.used.fetch_sub(1, Ordering::AcqRel);
@@ -228,7 +229,7 @@ impl Waiting<'_> {
         for paced in &self.paced {
             let Some(line) = lines.by_bucket.get_mut(&paced.bucket) else { continue };
             match line.place(self.turn) {
-                Some(0) => due = due.max(line.opens),
+                Some(0) => due = due.max(line.opens.unwrap_or(due)),
                 Some(place) => {
                     line.waiters[place].waker = Some(waker.clone());
                     return Leave::Behind;
@@ -242,7 +243,8 @@ impl Waiting<'_> {
         for paced in &self.paced {
             let Some(line) = lines.by_bucket.get_mut(&paced.bucket) else { continue };
             let counts_from = now.checked_sub(paced.grace()).unwrap_or(now);
-            line.opens = line.opens.max(counts_from) + paced.policy.pace(paced.cost);
+            let opens = line.opens.unwrap_or(self.turn.0).max(counts_from);
+            line.opens = Some(opens + paced.policy.pace(paced.cost));
         }
         self.left = true;
         self.give_up(&mut lines, now);
@@ -263,11 +265,14 @@ impl Waiting<'_> {
             // If all have left in time, the bucket itself says when the next may: nothing is to be
             // remembered. One microsecond, because it counts in whole ones.
             let told = self.turn.0 + paced.policy.pace(paced.cost) + Duration::from_micros(1);
-            if line.opens <= told.max(now) {
-                lines.by_bucket.remove(&paced.bucket);
-                self.turns.used.fetch_sub(1, Ordering::AcqRel);
-            } else {
-                lines.closed.insert((line.opens, paced.bucket));
+            match line.opens.filter(|opens| *opens > told.max(now)) {
+                Some(opens) => {
+                    lines.closed.insert((opens, paced.bucket));
+                }
+                None => {
+                    lines.by_bucket.remove(&paced.bucket);
+                    self.turns.used.fetch_sub(1, Ordering::AcqRel);
+                }
             }
         }
         self.turns.tidy(lines, now);
@@ -281,3 +286,6 @@ impl Drop for Waiting<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
