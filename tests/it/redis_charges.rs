@@ -29,7 +29,12 @@ fn nothing_was_charged(weir: &Weir) {
         passed += usize::from(weir.ask(as_user("a")).status == 200);
         passed == 3
     });
-    assert_eq!(weir.ask(as_user("a")).status, 429);
+    // A busy machine may make Redis look slow.
+    wait_until("the fourth is refused", || {
+        let status = weir.ask(as_user("a")).status;
+        assert_ne!(status, 200);
+        status == 429
+    });
 }
 
 #[track_caller]
@@ -251,11 +256,12 @@ fn what_a_refused_request_took_from_a_sliding_window_is_given_back() {
 }
 
 /// Masters are stopped for 120 ms each in turn: every limit counts what passed, and no more.
-fn stalls_cost_nobody_anything(on_error: &str) {
+fn stalls_cost_nobody_anything(on_error: &str, least: u32) {
     let cluster = Cluster::start();
     let names: Vec<String> = (0..6).map(|n| format!("window-{n}")).collect();
     let limit = |name: &String| {
-        let rate = "algorithm = \"fixed_window\"\nrate = \"1000000/day\"";
+        let count = if name.ends_with('0') { least } else { 1_000_000 };
+        let rate = format!("algorithm = \"fixed_window\"\nrate = \"{count}/day\"");
         format!("[limits.{name}]\nkey = \"global\"\n{rate}\n")
     };
     let tables = format!(
@@ -275,7 +281,13 @@ fn stalls_cost_nobody_anything(on_error: &str) {
         wait_at_most(RECOVERY, "the cluster is in use again", || !weir.degraded());
     }
     let answers = load.finish();
-    assert!(on_error == "deny" || answers.iter().all(|it| it.status == 200));
+    let unexpected = |status: u16| match status {
+        200 => false,
+        429 => least == 1_000_000,
+        _ => on_error != "deny",
+    };
+    let odd = answers.iter().find(|it| unexpected(it.status));
+    assert!(odd.is_none(), "{odd:?}");
     let counts = || names.iter().map(|it| counted(&cluster, it)).collect::<Vec<_>>();
     let passed = answers.iter().filter(|it| it.status == 200).count() as u64;
     let equal = || counts().iter().all(|it| *it == passed);
@@ -290,10 +302,15 @@ fn stalls_cost_nobody_anything(on_error: &str) {
 
 #[test]
 fn a_cluster_counts_what_passed_around_stalls_of_its_masters_under_local() {
-    stalls_cost_nobody_anything("local");
+    stalls_cost_nobody_anything("local", 1_000_000);
 }
 
 #[test]
 fn a_cluster_counts_what_passed_around_stalls_of_its_masters_under_deny() {
-    stalls_cost_nobody_anything("deny");
+    stalls_cost_nobody_anything("deny", 1_000_000);
+}
+
+#[test]
+fn a_cluster_counts_what_passed_around_stalls_of_its_masters_where_most_are_refused() {
+    stalls_cost_nobody_anything("local", 150);
 }

@@ -143,7 +143,7 @@ impl Lane {
             let number = link.next_call();
             group.fate = Fate::Unknown(number);
             let asked = Instant::now();
-            let reply = self.ask(&connection, number, call.deadline, &group.batch).await;
+            let reply = self.ask(&connection, number, call.deadline, group).await;
             match reply {
                 // What became of it is known as soon as there is another connection, and if it
                 // was not run it can be sent again.
@@ -174,14 +174,16 @@ impl Lane {
         connection: &MultiplexedConnection,
         number: u64,
         deadline: Instant,
-        batch: &Rc<Batch>,
+        group: &Group,
     ) -> Result<Reply, Failure> {
+        let batch = &group.batch;
         let mut form = Form::Hash;
         loop {
             let link = &self.link;
             let fence = Fence { name: &link.fence, call: number };
             let (began, mut clock) = (Instant::now(), link.server_clock.get());
-            let asker = Asker { deadline: clock.at(deadline), ..link.asker() };
+            let expires = clock.at(deadline).filter(|_| group.expires);
+            let asker = Asker { deadline: expires, ..link.asker() };
             let command = batch.call(&script::DECIDE, form, Some(fence), asker);
             let mut connection = connection.clone();
             let mut sent = Box::pin(async move { send(&mut connection, &command).await });
@@ -219,10 +221,11 @@ impl Lane {
             let number = self.link.next_call();
             group.fate = Fate::Unknown(number);
             let (nodes, link) = (nodes.clone(), self.link.clone());
-            let (slot, batch) = (group.slot, group.batch.clone());
+            let (slot, batch, expires) = (group.slot, group.batch.clone(), group.expires);
             let mut run = Box::pin(async move {
                 let command = |form, deadline| {
-                    let asker = Asker { deadline, ..link.asker() };
+                    let asker =
+                        Asker { deadline: Option::filter(deadline, |_| expires), ..link.asker() };
                     batch.call(&script::DECIDE, form, None, asker)
                 };
                 nodes.decide(slot, deadline, command).await

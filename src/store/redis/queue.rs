@@ -19,7 +19,7 @@ use super::failure::Failure;
 use super::reply::Reply;
 use super::slot::slot;
 use crate::clock;
-use crate::limit::Policy;
+use crate::limit::{OnError, Policy};
 use crate::store::{BucketId, Check, Names};
 
 /// Redis does nothing else while it decides a call, so none is to take it long.
@@ -71,6 +71,9 @@ pub(super) struct Group {
     pub(super) batch: Rc<Batch>,
     pub(super) reply: Option<Result<Reply, Failure>>,
     pub(super) fate: Fate,
+    /// Whether nobody passes without an answer. Then the call is not to be run after its deadline;
+    /// else it had better be, for what passes meanwhile is to be charged before others are.
+    pub(super) expires: bool,
 }
 
 /// When a call was sent, and when its answers were there.
@@ -104,6 +107,15 @@ struct Place {
     slot: u16,
     group: usize,
     request: usize,
+}
+
+/// How a request joins a call.
+#[derive(Debug, Clone, Copy)]
+struct Manner {
+    /// It has checks in other slots, too.
+    tentative: bool,
+    /// It does not pass without an answer.
+    denied: bool,
 }
 
 /// What came of a request in one slot.
@@ -142,20 +154,22 @@ impl Queue {
         let mut state = call.state.borrow_mut();
         let mut places: SmallVec<[Place; 4]> = SmallVec::new();
         let mut slots: SmallVec<[u16; 8]> = SmallVec::new();
+        let denied = checks.iter().any(|it| it.enforced && it.on_error == OnError::Deny);
         if self.cluster {
             slots.extend(checks.iter().map(|check| slot(names.get(check.name))));
             let several = slots.iter().any(|slot| *slot != slots[0]);
+            let manner = Manner { tentative: several, denied };
             for (index, slot) in slots.iter().enumerate() {
                 if slots[..index].contains(slot) {
                     continue;
                 }
                 let here = checks.iter().zip(&slots).filter(|(_, other)| *other == slot);
                 let charges = here.map(|(check, _)| charge(check, names));
-                places.push(self.add(&mut state, *slot, charges, several));
+                places.push(self.add(&mut state, *slot, charges, manner));
             }
         } else {
             let charges = checks.iter().map(|check| charge(check, names));
-            places.push(self.add(&mut state, 0, charges, false));
+            places.push(self.add(&mut state, 0, charges, Manner { tentative: false, denied }));
         }
         let seat = state.wakers.len();
         state.wakers.push(None);
@@ -169,18 +183,20 @@ impl Queue {
         state: &mut State,
         slot: u16,
         charges: impl Iterator<Item = Charge<'a>>,
-        tentative: bool,
+        manner: Manner,
     ) -> Place {
         let found = state.groups.iter().position(|group| group.slot == slot);
         let group = found.unwrap_or_else(|| {
             let batch = self.spare.borrow_mut().pop().unwrap_or_default();
-            state.groups.push(Group { slot, batch, reply: None, fate: Fate::NotRun });
+            let fate = Fate::NotRun;
+            state.groups.push(Group { slot, batch, reply: None, fate, expires: true });
             state.groups.len() - 1
         });
+        state.groups[group].expires &= manner.denied;
         // Nobody else has it before it is sent.
         let batch = Rc::make_mut(&mut state.groups[group].batch);
         let request = batch.push(charges);
-        if tentative {
+        if manner.tentative {
             batch.mark_tentative(request);
         }
         Place { slot, group, request }
