@@ -39,13 +39,13 @@ function fixed_window.settle(terms, state)
   return { ends, state[2] }
 end
 
-local function count_and_cost(terms, state)
-  return (state[1] > now and math.min(state[2], terms[4]) or 0) + terms[2]
+local function used(state)
+  return state[1] > now and state[2] or 0
 end
 
 -- The settled state once the cost is charged, or nil if it does not pass.
 function fixed_window.charge(terms, state)
-  local count = count_and_cost(terms, state)
+  local count = math.min(used(state), terms[4]) + terms[2]
   if count > terms[3] then
     return nil
   elseif terms[2] == 0 then
@@ -55,7 +55,8 @@ function fixed_window.charge(terms, state)
 end
 
 function fixed_window.owe(terms, state)
-  local count = math.min(count_and_cost(terms, state), terms[4])
+  local count = used(state)
+  count = math.max(math.min(count + terms[2], terms[4]), count)
   return { window_end_of(terms, now), count }
 end
 

@@ -3,7 +3,8 @@
 -- A state is {ends, overflow}: the refill at which the bucket is full, and by how much that one
 -- overflows. The refills before it lie whole periods apart.
 --
--- terms: {4, cost, burst, deepest, every in µs, amount}: deepest is what may be missing at most
+-- terms: {4, cost, burst, deepest, every in µs, amount, refills, overflow}: deepest is what may be
+-- missing at most, and the last two how far any numbers of this bucket let it be from full
 -- text: "ends overflow"
 
 local refill_bucket = { absent = { 0, 0 }, told = 2 }
@@ -34,11 +35,12 @@ local function lacking(terms, units, next_refill)
 end
 
 function refill_bucket.settle(terms, state)
-  local units, next_refill = missing(terms, state)
-  if units > terms[4] then
-    return lacking(terms, terms[4], next_refill)
-  elseif units > 0 and state[2] >= terms[6] then
-    return lacking(terms, units, next_refill)
+  if state[1] <= now then
+    return state
+  end
+  local refills = math.ceil((state[1] - now) / terms[5])
+  if refills > terms[7] or refills == terms[7] and state[2] < terms[8] then
+    return { state[1] - (refills - terms[7]) * terms[5], terms[8] }
   end
   return state
 end
@@ -57,6 +59,9 @@ end
 
 function refill_bucket.owe(terms, state)
   local units, next_refill = missing(terms, state)
+  if units >= terms[4] then
+    return state
+  end
   return lacking(terms, math.min(units + terms[2], terms[4]), next_refill)
 end
 

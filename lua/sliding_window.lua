@@ -5,8 +5,8 @@
 -- is. A live state of another period, or from a clock that stepped back, counts whole in this
 -- window.
 --
--- terms: {2, cost, count, deepest, period in µs, mark of the period}: deepest is what may be counted
--- in a window at most
+-- terms: {2, cost, count, deepest, period in µs, mark of the period, reach}: deepest is what may be
+-- counted in a window at most, and reach what any numbers of this bucket may count in one
 -- text: "ends previous current mark"
 
 local MARKS = 16
@@ -40,12 +40,12 @@ function sliding_window.settle(terms, state)
   if state[1] <= now or known(terms, state, ends) then
     return state
   end
-  return { ends + terms[5], 0, math.min(state[2] + state[3], terms[4]), terms[6] }
+  return { ends + terms[5], 0, math.min(state[2] + state[3], terms[7]), terms[6] }
 end
 
 -- Of a settled state, the count of the window before this one, of this one, and its end.
 local function view(terms, state)
-  local ends, most = window_end(now, terms[5]), terms[4]
+  local ends, most = window_end(now, terms[5]), terms[7]
   if state[1] <= now then
     return 0, 0, ends
   elseif state[1] == ends then
@@ -82,7 +82,7 @@ end
 
 function sliding_window.owe(terms, state)
   local previous, current, ends = view(terms, state)
-  current = math.min(current + terms[2], terms[4])
+  current = math.max(math.min(current + terms[2], terms[4]), current)
   return { ends + terms[5], previous, current, terms[6] }
 end
 

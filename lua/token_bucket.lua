@@ -6,10 +6,11 @@
 -- the pair (ends - now, rest). Of two pairs the one with more whole µs is longer; of equals, the
 -- one with the smaller rest.
 --
--- terms: {1, cost, its rest, empty, its rest, deepest, its rest, grace}: the times in which the cost,
--- all tokens, and all that may be owed refill; and for how many µs what has refilled is not lost to
--- a full bucket, for one who comes late: at most the time of one token, see the Rust. Of a bucket
--- that is absent nobody knows since when it is full
+-- terms: {1, cost, its rest, empty, its rest, deepest, its rest, grace, reach, its rest}: the times in
+-- which the cost, all tokens, and all that may be owed refill; for how many µs what has refilled is
+-- not lost to a full bucket, for one who comes late: at most the time of one token, see the Rust (of
+-- a bucket that is absent nobody knows since when it is full); and, if that is more than deepest,
+-- what other numbers of this bucket let it owe
 -- text: "ends rest"
 
 local UNIT = 4294967296
@@ -59,8 +60,10 @@ local function charged_late(terms, state)
 end
 
 function token_bucket.settle(terms, state)
-  if beyond_deepest(terms, state[1] - now, state[2]) then
-    return { now + terms[6], terms[7] }
+  local reach, part = terms[9] or terms[6], terms[10] or terms[7]
+  local span = state[1] - now
+  if span > reach or span == reach and state[2] < part then
+    return { now + reach, part }
   end
   return state
 end
@@ -81,6 +84,9 @@ end
 function token_bucket.owe(terms, state)
   local span, rest = owed_and_cost(terms, state)
   if beyond_deepest(terms, span, rest) then
+    if beyond_deepest(terms, state[1] - now, state[2]) then
+      return state
+    end
     span, rest = terms[6], terms[7]
   end
   return { now + span, rest }

@@ -77,6 +77,13 @@ async fn serve(
                 None => std::future::pending().await,
             }
         };
+        let until = reloader.lingers_until();
+        let lingered = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             reload = asked.recv() => match reload {
                 Some(()) => reloader.reload(),
@@ -87,7 +94,8 @@ async fn serve(
                 reloader.reload_if_lists_changed();
                 reloader.tidy();
             }
-            () = book.changed() => reloader.serve_again(),
+            () = book.changed() => reloader.serve_again().await,
+            () = lingered => reloader.let_go(),
         }
     }
 }

@@ -1,13 +1,16 @@
 //! A changed configuration: checked whole, then served from the next request on.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
 
 use super::logs::Logs;
 use super::outside::Surroundings;
 use crate::admin::Api;
 use crate::config::settings::{Settings, StoreKind};
 use crate::config::{self, Loaded, Source, regular_file};
-use crate::gateway::Compiled;
+use crate::gateway::{Compiled, Outside};
 use crate::listen::worker::Worker;
 use crate::store::{self, BucketHasher};
 use crate::telemetry::{Event, Metrics};
@@ -27,13 +30,26 @@ pub struct Reloader {
     logs: Logs,
     surroundings: Surroundings,
     api: Arc<Api>,
-    /// What is served.
+    /// What is served, and with what.
     served: Arc<Settings>,
     compiled: Arc<Compiled>,
     /// What was served before and may still be in use. The last reference to a large configuration
     /// is dropped here, where that holds up no request.
     retired: Vec<Arc<Compiled>>,
+    outside: Outside,
+    /// What workers were told, while it knows of numbers that held until a moment ago and may still
+    /// hold elsewhere; since when, and until when.
+    told: Option<Arc<Compiled>>,
+    lingers: Option<(Instant, Instant)>,
 }
+
+/// How long gateways that share a store may hold callers to different numbers: longer than it takes
+/// them to hear of an override that was made or taken back.
+const LINGER: Duration = Duration::from_secs(5);
+/// For so long, at most, if there is one change after another: what ended long ago has to go.
+const LONGEST: Duration = Duration::from_secs(30);
+/// How long workers may take to serve something else.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Reloader {
     #[must_use]
@@ -47,6 +63,7 @@ impl Reloader {
     ) -> Self {
         let store_kind = current.settings.store.kind.clone();
         let served = Arc::new(current.settings.clone());
+        let outside = surroundings.outside();
         Reloader {
             source,
             current,
@@ -62,6 +79,9 @@ impl Reloader {
             served,
             compiled,
             retired: Vec::new(),
+            outside,
+            told: None,
+            lingers: None,
         }
     }
 
@@ -160,9 +180,38 @@ impl Reloader {
         tracing::info!(routes, limits, "configuration reloaded");
     }
 
-    /// Serves the same with what has changed outside of it.
-    pub fn serve_again(&mut self) {
-        self.compile();
+    /// Serves the same with what operators have decided since. No worker is held to other numbers
+    /// before all know of them, nor does any forget the old ones before all have left them: one that
+    /// knew only the smaller ones would clamp what the others still count.
+    pub async fn serve_again(&mut self) {
+        let next = self.surroundings.outside();
+        let last = std::mem::replace(&mut self.outside, next.clone());
+        let (last, next) = (self.made(&last), self.made(&next));
+        let last = match &self.told {
+            Some(told) => last.knowing(told),
+            None => last,
+        };
+        let last = self.tell(last.knowing(&next));
+        self.heard().await;
+        let told = self.tell(next.knowing(&last));
+        self.heard().await;
+        self.told = Some(told);
+        let now = Instant::now();
+        let (begun, _) = self.lingers.unwrap_or((now, now));
+        self.lingers = Some((begun, (now + LINGER).min(begun + LONGEST)));
+    }
+
+    /// When what was served before is served nowhere any more.
+    #[must_use]
+    pub fn lingers_until(&self) -> Option<Instant> {
+        self.lingers.map(|(_, until)| until)
+    }
+
+    /// Forgets what was served before.
+    pub fn let_go(&mut self) {
+        (self.told, self.lingers) = (None, None);
+        let made = self.made(&self.outside);
+        self.tell(made);
     }
 
     /// Forgets configurations that no request uses any more, and the series of what only they had.
@@ -180,13 +229,31 @@ impl Reloader {
     }
 
     fn compile(&mut self) -> Arc<Compiled> {
+        self.outside = self.surroundings.outside();
+        let compiled = self.made(&self.outside);
+        self.tell(match &self.told {
+            Some(told) => compiled.knowing(told),
+            None => compiled,
+        })
+    }
+
+    /// The settings made ready, with what lies outside of them.
+    fn made(&self, outside: &Outside) -> Compiled {
         let (settings, access_log) = (self.served.clone(), self.logs.access.clone());
-        let outside = self.surroundings.outside();
-        let compiled = Compiled::new(settings, &self.hasher, &self.metrics, access_log, outside);
+        Compiled::new(settings, &self.hasher, &self.metrics, access_log, outside.clone())
+    }
+
+    fn tell(&mut self, compiled: Compiled) -> Arc<Compiled> {
         let compiled = Arc::new(compiled);
         self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
         self.retired.push(std::mem::replace(&mut self.compiled, compiled.clone()));
         compiled
+    }
+
+    /// Resolves when all workers serve what they were told to, which they do in turn.
+    async fn heard(&self) {
+        let flushed = self.workers.iter().map(Worker::flush);
+        let _ = timeout(PATIENCE, futures_util::future::join_all(flushed)).await;
     }
 
     fn fail(&self, why: &str) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use http::{HeaderName, header};
 
 use super::live::NO_ROUTE;
@@ -104,6 +105,19 @@ pub struct RouteLimit {
 }
 
 impl Compiled {
+    /// The same while others serve another: see [`Rule::know`].
+    #[must_use]
+    pub fn knowing(mut self, other: &Compiled) -> Self {
+        let others: HashMap<u64, &Rule> =
+            other.limits.iter().map(|rule| (rule.own.prefix, rule)).collect();
+        for rule in &mut self.limits {
+            if let Some(same) = others.get(&rule.own.prefix) {
+                rule.know(same);
+            }
+        }
+        self
+    }
+
     #[must_use]
     pub fn new(
         settings: Arc<Settings>,

@@ -157,6 +157,17 @@ impl Rule {
         })
     }
 
+    /// Takes into account what other workers or gateways hold callers to at the same time: what
+    /// their numbers still count is not clamped here.
+    pub(super) fn know(&mut self, other: &Rule) {
+        self.own.know(&other.own);
+        for (plan, variant) in &mut self.plans {
+            if let Some((_, other)) = other.plans.iter().find(|(name, _)| name == plan) {
+                variant.know(other);
+            }
+        }
+    }
+
     /// Whether requests that it does not admit are forwarded all the same.
     #[must_use]
     pub fn degrades(&self) -> bool {
@@ -190,6 +201,8 @@ impl Variant {
                 let (bucket, name) = naming.bucket(&spelled, &start);
                 Apart { prefix: start.prefix, bucket, name }
             });
+            // The limit's numbers hold for the bucket again when the override has ended.
+            let decided = if apart.is_none() { decided.beside(policy) } else { decided };
             let decided = Override { numbers: Numbers::new(limit, decided), apart };
             let buckets =
                 decided.apart.as_ref().map(|apart| apart.bucket).into_iter().chain([bucket]);
@@ -205,6 +218,25 @@ impl Variant {
         let Start { prefix, shared } = start;
         let numbers = Numbers::new(limit, *policy);
         Variant { prefix, shared_prefix: shared, numbers, overrides }
+    }
+
+    fn know(&mut self, other: &Variant) {
+        if self.prefix != other.prefix {
+            return;
+        }
+        self.numbers.know(&other.numbers);
+        for ours in self.overrides.values_mut().filter(|it| it.apart.is_none()) {
+            ours.numbers.know(&other.numbers);
+        }
+        for (bucket, theirs) in other.overrides.iter().filter(|(_, it)| it.apart.is_none()) {
+            let ours = self
+                .overrides
+                .entry(*bucket)
+                .or_insert_with(|| Override { numbers: self.numbers.clone(), apart: None });
+            if ours.apart.is_none() {
+                ours.numbers.know(&theirs.numbers);
+            }
+        }
     }
 
     /// What holds for the caller who has this bucket.
@@ -236,6 +268,10 @@ impl Numbers {
     fn new(limit: &Limit, policy: Policy) -> Self {
         let limit = Limit { policy, ..limit.clone() };
         Numbers { policy, text: PolicyText::new(&limit) }
+    }
+
+    fn know(&mut self, other: &Numbers) {
+        self.policy = self.policy.beside(&other.policy);
     }
 }
 

@@ -53,6 +53,31 @@ impl Policy {
         self.numbered(rate, burst, boost).map(|policy| policy.with_debt(debt))
     }
 
+    /// The same numbers on a bucket that others hold for by turns: an override that comes and goes,
+    /// or numbers that one gateway knows of before another. What one of them still counts, none of
+    /// them clamps. Those of another kind have other buckets anyway.
+    #[must_use]
+    pub fn beside(self, other: &Policy) -> Policy {
+        match (self, other) {
+            (Policy::TokenBucket(it), Policy::TokenBucket(other)) => {
+                Policy::TokenBucket(it.beside(other))
+            }
+            (Policy::LeakyBucket(it), Policy::LeakyBucket(other)) => {
+                Policy::LeakyBucket(it.beside(other))
+            }
+            (Policy::RefillBucket(it), Policy::RefillBucket(other)) => {
+                Policy::RefillBucket(it.beside(other))
+            }
+            (Policy::SlidingWindow(it), Policy::SlidingWindow(other)) => {
+                Policy::SlidingWindow(it.beside(other))
+            }
+            (Policy::SlidingLog(it), Policy::SlidingLog(other)) => {
+                Policy::SlidingLog(it.beside(other))
+            }
+            _ => self,
+        }
+    }
+
     /// The length of its windows in microseconds, if it counts in windows and theirs is another:
     /// then the two cannot share a bucket, since neither's count says anything to the other.
     #[must_use]

@@ -104,10 +104,12 @@ impl FixedWindow {
         Report { remaining, grows_at: end, full_at: end }
     }
 
-    /// The settled state once the cost is charged, asked or not: at most as deep as may be.
+    /// The settled state once the cost is charged, asked or not: at most as deep as may be, unless
+    /// other numbers have made it deeper.
     #[must_use]
     pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
-        let count = used(state, now).saturating_add(cost).min(self.deepest());
+        let used = used(state, now);
+        let count = used.saturating_add(cost).min(self.deepest()).max(used);
         State::new(self.end(now), count)
     }
 

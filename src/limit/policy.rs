@@ -112,10 +112,11 @@ impl Policy {
         }
     }
 
-    /// The state as these numbers can hold it: one further ahead than an empty bucket, or of a
-    /// window that is not this policy's, is drawn in. Only a changed limit or a clock that stepped
-    /// back leaves such a state, and a store keeps the settled one even if it then refuses:
-    /// otherwise the bucket would be empty anew at every look and never refill.
+    /// The state, clamped to the deepest that any of the numbers of this bucket allows: see
+    /// [`Policy::beside`]. One that lies beyond, or is of a window of another length, was left by a
+    /// limit that has changed or a clock that stepped back, and a store keeps the clamped one even
+    /// if it then refuses: otherwise the bucket would be empty anew at every look and never refill.
+    /// Any other state stays as it is, bit by bit.
     #[must_use]
     pub fn settle(&self, state: State, now: Micros) -> State {
         match self {

@@ -22,6 +22,15 @@ pub struct RefillBucket {
     burst: u64,
     /// How far below zero charges after the fact may push it.
     debt: u64,
+    /// The deepest that any of the numbers lets it be that hold for the bucket by turns.
+    reach: Reach,
+}
+
+/// How far a bucket may be from full: so many refills, of which the last overflows by so much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Reach {
+    pub refills: u64,
+    pub overflow: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +48,9 @@ pub enum RefillError {
 /// What a live state means at one instant.
 #[derive(Debug, Clone, Copy)]
 struct View {
-    missing: u64,
+    refills: u64,
+    /// Other numbers may leave more refills to come than these can count with 64 bits.
+    missing: u128,
     /// When the next refill comes.
     next: u64,
 }
@@ -61,7 +72,8 @@ impl RefillBucket {
         if u128::from(burst.div_ceil(amount)) * u128::from(every_us) > CENTURY.as_micros() {
             return Err(RefillError::TooSlow);
         }
-        Ok(Self { every_us, amount, burst, debt: 0 })
+        let reach = Reach { refills: 0, overflow: 0 };
+        Ok(Self { every_us, amount, burst, debt: 0, reach }.with_debt(0))
     }
 
     /// The same with room for so much debt, or for as much as a century pays off.
@@ -69,7 +81,24 @@ impl RefillBucket {
     pub fn with_debt(self, debt: u64) -> Self {
         let refills = CENTURY.as_micros() as u64 / self.every_us;
         let most = refills.saturating_mul(self.amount).min(2 * MAX_BURST);
-        Self { debt: debt.min(most.saturating_sub(self.burst)), ..self }
+        let debt = debt.min(most.saturating_sub(self.burst));
+        let refills = (self.burst + debt).div_ceil(self.amount);
+        let overflow = refills * self.amount - self.burst - debt;
+        Self { debt, reach: Reach { refills, overflow }, ..self }
+    }
+
+    /// The same on a bucket that other numbers hold for by turns, which refills as often.
+    #[must_use]
+    pub fn beside(self, other: &Self) -> Self {
+        let (ours, theirs) = (self.reach, other.reach);
+        let deeper = (theirs.refills, ours.overflow) > (ours.refills, theirs.overflow);
+        let deeper = deeper && self.every_us == other.every_us;
+        if deeper { Self { reach: theirs, ..self } } else { self }
+    }
+
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        self.reach
     }
 
     #[must_use]
@@ -113,9 +142,11 @@ impl RefillBucket {
 
     #[must_use]
     pub fn settle(&self, state: State, now: Micros) -> State {
+        let Reach { refills, overflow } = self.reach;
         match self.view(state, now) {
-            Some(view) if view.missing > self.deepest() => self.state(self.deepest(), view.next),
-            Some(view) if state.rest >= self.amount => self.state(view.missing, view.next),
+            Some(view) if (view.refills, overflow) > (refills, state.rest) => {
+                State::new(self.refill(view.next, refills), overflow)
+            }
             _ => state,
         }
     }
@@ -126,30 +157,37 @@ impl RefillBucket {
             return Verdict::Refuse(Retry::Never);
         }
         let (missing, next) = self.missing(state, now);
-        if missing + cost > self.burst {
-            let refills = (missing + cost - self.burst).div_ceil(self.amount);
-            return Verdict::Refuse(Retry::At(self.refill(next, refills)));
+        let missing = missing + u128::from(cost);
+        if let Some(excess) = missing.checked_sub(u128::from(self.burst)).filter(|it| *it > 0) {
+            return Verdict::Refuse(Retry::At(self.refill(next, self.refills(excess))));
         }
-        Verdict::Admit(if cost == 0 { state } else { self.state(missing + cost, next) })
+        Verdict::Admit(if cost == 0 { state } else { self.state(missing, next) })
     }
 
     #[must_use]
     pub fn report(&self, state: State, now: Micros) -> Report {
         let (missing, next) = self.missing(state, now);
-        let remaining = self.burst.saturating_sub(missing);
+        let burst = u128::from(self.burst);
+        let left = burst.saturating_sub(missing);
+        let remaining = left as u64;
         if missing == 0 {
             return Report { remaining, grows_at: now, full_at: now };
         }
-        let refills = (missing + remaining + 1 - self.burst).div_ceil(self.amount);
-        let full = missing.div_ceil(self.amount);
-        Report { remaining, grows_at: self.refill(next, refills), full_at: self.refill(next, full) }
+        let (next_one, full) = (self.refills(missing + left + 1 - burst), self.refills(missing));
+        let (grows_at, full_at) = (self.refill(next, next_one), self.refill(next, full));
+        Report { remaining, grows_at, full_at }
     }
 
-    /// The settled state once the cost is charged, asked or not: at most as deep as may be.
+    /// The settled state once the cost is charged, asked or not: at most as deep as may be, unless
+    /// other numbers have made it deeper.
     #[must_use]
     pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
         let (missing, next) = self.missing(state, now);
-        self.state(missing.saturating_add(cost).min(self.deepest()), next)
+        let deepest = u128::from(self.deepest());
+        if missing >= deepest {
+            return state;
+        }
+        self.state((missing + u128::from(cost)).min(deepest), next)
     }
 
     /// A live state without a cost that was charged some time ago. What has been refilled since
@@ -177,16 +215,16 @@ impl RefillBucket {
         if given == 0 {
             return state;
         }
-        match missing.saturating_sub(given) {
+        match missing.saturating_sub(u128::from(given)) {
             0 => State::default(),
             missing => self.state(missing, now.0 + self.every_us),
         }
     }
 
-    /// What is missing, at most as much as may be, and when the next refill is or would be.
-    fn missing(&self, state: State, now: Micros) -> (u64, u64) {
+    /// What is missing, and when the next refill is or would be.
+    fn missing(&self, state: State, now: Micros) -> (u128, u64) {
         match self.view(state, now) {
-            Some(view) => (view.missing.min(self.deepest()), view.next),
+            Some(view) => (view.missing, view.next),
             None => (0, now.0 + self.every_us),
         }
     }
@@ -197,14 +235,20 @@ impl RefillBucket {
         let refills = ahead.div_ceil(self.every_us);
         // A smaller amount than the state was written for: something is missing all the same.
         let overflow = state.rest.min(self.amount - 1);
-        let missing = refills.saturating_mul(self.amount) - overflow;
-        Some(View { missing, next: state.until.0 - (refills - 1) * self.every_us })
+        let missing = u128::from(refills) * u128::from(self.amount) - u128::from(overflow);
+        Some(View { refills, missing, next: state.until.0 - (refills - 1) * self.every_us })
     }
 
     /// So much is missing, and the next refill is known.
-    fn state(&self, missing: u64, next: u64) -> State {
-        let refills = missing.div_ceil(self.amount);
-        State::new(self.refill(next, refills), refills * self.amount - missing)
+    fn state(&self, missing: u128, next: u64) -> State {
+        let refills = self.refills(missing);
+        let overflow = u128::from(refills) * u128::from(self.amount) - missing;
+        State::new(self.refill(next, refills), overflow as u64)
+    }
+
+    /// How many refills bring so much.
+    fn refills(&self, units: u128) -> u64 {
+        units.div_ceil(u128::from(self.amount)) as u64
     }
 
     /// The instant of the refill of that number, counted from one.

@@ -23,6 +23,10 @@ pub struct SlidingLog {
     rate: Rate,
     /// How far beyond `N` charges after the fact may push it.
     debt: u64,
+    /// Other numbers may hold for the same log by turns: for how long the longest of them counts an
+    /// entry, and what any of them counts at most.
+    kept_us: u64,
+    most: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +52,7 @@ impl Log {
     /// The log that is sure to count as much, for as long, as a state tells: one entry.
     #[must_use]
     pub fn of(state: State, policy: &SlidingLog) -> Self {
-        let at = state.until.0.saturating_sub(policy.rate.period_us());
+        let at = state.until.0.saturating_sub(policy.kept_us);
         Self { entries: VecDeque::from([Entry { at, total: state.rest }]), base: 0 }
     }
 
@@ -91,13 +95,30 @@ impl SlidingLog {
     /// # Errors
     /// If the rate's count is more than a log counts.
     pub fn new(rate: Rate) -> Result<Self, CountError> {
-        if rate.count() > MAX_COUNT { Err(CountError) } else { Ok(Self { rate, debt: 0 }) }
+        if rate.count() > MAX_COUNT {
+            return Err(CountError);
+        }
+        Ok(Self { rate, debt: 0, kept_us: rate.period_us(), most: rate.count() })
     }
 
     /// The same with room for so much debt.
     #[must_use]
     pub fn with_debt(self, debt: u64) -> Self {
-        Self { debt: debt.min(MAX_COUNT), ..self }
+        let debt = debt.min(MAX_COUNT);
+        Self { debt, most: self.rate.count() + debt, ..self }
+    }
+
+    /// The same on a log that other numbers hold for by turns.
+    #[must_use]
+    pub fn beside(self, other: &Self) -> Self {
+        let (kept_us, most) = (self.kept_us.max(other.kept_us), self.most.max(other.most));
+        Self { kept_us, most, ..self }
+    }
+
+    /// For how long entries are kept, in µs, and what any numbers of this log count at most.
+    #[must_use]
+    pub fn kept(&self) -> (u64, u64) {
+        (self.kept_us, self.most)
     }
 
     #[must_use]
@@ -123,7 +144,7 @@ impl SlidingLog {
             }
             log.entries.push_back(Entry { at: now.0, total });
         }
-        let ends = self.out(log.last());
+        let ends = self.gone(log.last());
         let changed = ahead || (ends > now && ends != until);
         if changed {
             self.forget(log, now);
@@ -134,9 +155,11 @@ impl SlidingLog {
     /// What a settled log comes to.
     #[must_use]
     pub fn sum_up(&self, log: &Log, now: Micros) -> State {
-        let (aged, gone) = self.aged(log, now);
-        match log.entries.get(aged) {
-            None => State::default(),
+        let (out, gone) = self.uncounted(log, now);
+        let until = self.gone(log.last());
+        match log.entries.get(out) {
+            None if until <= now => State::default(),
+            None => State::new(until, 0),
             Some(oldest) => {
                 let rest = log.total() - gone;
                 // In debt, nothing is left before more than that has aged out.
@@ -144,7 +167,7 @@ impl SlidingLog {
                     Some(debt) if debt > 0 => self.aged_out(log, gone + debt + 1),
                     _ => self.out(oldest.at),
                 };
-                State { until: self.out(log.last()), rest, next }
+                State { until, rest, next }
             }
         }
     }
@@ -169,12 +192,13 @@ impl SlidingLog {
 
     /// Charges a settled log, and forgets what has aged out. Never beyond what it may hold.
     pub fn charge_log(&self, log: &mut Log, now: Micros, cost: u64) {
-        let (_, gone) = self.aged(log, now);
+        let (_, gone) = self.uncounted(log, now);
         let room = self.deepest().saturating_sub(log.total() - gone);
         if cost.min(room) == 0 {
             return;
         }
         self.forget(log, now);
+        self.trim(log);
         log.push(now, cost.min(room));
         // A log that was long once does not stay large for ever.
         if log.entries.capacity() > 4 * log.entries.len().max(4) {
@@ -208,11 +232,10 @@ impl SlidingLog {
 
     #[must_use]
     pub fn settle(&self, state: State, now: Micros) -> State {
-        if state.until.0 <= now.0 + self.rate.period_us() {
+        if state.until.0 <= now.0 + self.kept_us {
             return state;
         }
-        let until = self.out(now.0);
-        State { until, next: state.next.min(until), ..state }
+        State { until: self.gone(now.0), next: state.next.min(self.out(now.0)), ..state }
     }
 
     #[must_use]
@@ -222,8 +245,10 @@ impl SlidingLog {
             return Report { remaining: count, grows_at: now, full_at: now };
         }
         let remaining = count.saturating_sub(used);
-        let grows_at = if state.next > now { state.next } else { state.until };
-        Report { remaining, grows_at, full_at: state.until }
+        let last_out = state.until.0.saturating_sub(self.kept_us - self.rate.period_us());
+        let full_at = Micros(last_out).max(now);
+        let grows_at = if state.next > now { state.next } else { full_at };
+        Report { remaining, grows_at, full_at }
     }
 
     #[must_use]
@@ -247,9 +272,8 @@ impl SlidingLog {
     }
 
     fn with_cost(&self, state: State, now: Micros, cost: u64) -> State {
-        let until = self.out(now.0);
-        let next = if state.rest == 0 { until } else { state.next };
-        State { until, rest: state.rest + cost, next }
+        let next = if state.rest == 0 { self.out(now.0) } else { state.next };
+        State { until: self.gone(now.0), rest: state.rest + cost, next }
     }
 
     /// What has aged out counts no more, whatever the period becomes.
@@ -259,8 +283,32 @@ impl SlidingLog {
         log.base = gone;
     }
 
+    /// Of entries that only numbers of a longer window count, the newest are enough to have them
+    /// refuse: without this, a log would grow by all that a short window lets through.
+    fn trim(&self, log: &mut Log) {
+        if self.kept_us == self.rate.period_us() {
+            return;
+        }
+        let total = log.total();
+        let spare = log.entries.partition_point(|entry| total - entry.total >= self.most);
+        if let Some(last) = spare.checked_sub(1) {
+            log.base = log.entries[last].total;
+            log.entries.drain(..spare);
+        }
+    }
+
+    /// What no numbers count any more.
     fn aged(&self, log: &Log, now: Micros) -> (usize, u64) {
-        match now.0.checked_sub(self.rate.period_us()) {
+        self.older_than(log, now, self.kept_us)
+    }
+
+    /// What these numbers do not count any more.
+    fn uncounted(&self, log: &Log, now: Micros) -> (usize, u64) {
+        self.older_than(log, now, self.rate.period_us())
+    }
+
+    fn older_than(&self, log: &Log, now: Micros, span_us: u64) -> (usize, u64) {
+        match now.0.checked_sub(span_us) {
             Some(by) => log.aged(by),
             None => (0, log.base),
         }
@@ -275,6 +323,11 @@ impl SlidingLog {
     /// When an entry of that instant ages out.
     fn out(&self, at: u64) -> Micros {
         Micros(at + self.rate.period_us())
+    }
+
+    /// When no numbers count it any more.
+    fn gone(&self, at: u64) -> Micros {
+        Micros(at + self.kept_us)
     }
 }
 

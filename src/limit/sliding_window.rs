@@ -24,6 +24,8 @@ pub struct SlidingWindow {
     rate: Rate,
     /// How far beyond `N` charges after the fact may push it.
     debt: u64,
+    /// What any of the numbers that hold for the bucket by turns lets one window count at most.
+    reach: u64,
 }
 
 /// What a state means at one instant.
@@ -38,13 +40,26 @@ struct View {
 impl SlidingWindow {
     #[must_use]
     pub fn new(rate: Rate) -> Self {
-        Self { rate, debt: 0 }
+        Self { rate, debt: 0, reach: rate.count() }
     }
 
     /// The same with room for so much debt.
     #[must_use]
     pub fn with_debt(self, debt: u64) -> Self {
-        Self { debt: debt.min(MOST_COUNTED - self.rate.count()), ..self }
+        let debt = debt.min(MOST_COUNTED - self.rate.count());
+        Self { debt, reach: self.rate.count() + debt, ..self }
+    }
+
+    /// The same on a bucket that other numbers hold for by turns, whose windows are as long.
+    #[must_use]
+    pub fn beside(self, other: &Self) -> Self {
+        Self { reach: self.reach.max(other.reach), ..self }
+    }
+
+    /// What other numbers may count in a window of this bucket.
+    #[must_use]
+    pub fn reach(&self) -> u64 {
+        self.reach
     }
 
     /// What may be counted in one window at most.
@@ -95,11 +110,12 @@ impl SlidingWindow {
         Report { remaining, grows_at, full_at: Micros(full_at) }
     }
 
-    /// The settled state once the cost is charged, asked or not: at most as deep as may be.
+    /// The settled state once the cost is charged, asked or not: at most as deep as may be, unless
+    /// other numbers have made it deeper.
     #[must_use]
     pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
         let view = self.view(state, now);
-        let current = view.current.saturating_add(cost).min(self.deepest());
+        let current = view.current.saturating_add(cost).min(self.deepest()).max(view.current);
         self.pack(View { current, ..view })
     }
 
@@ -140,7 +156,7 @@ impl SlidingWindow {
             return View { previous: 0, current: 0, end };
         }
         // Counts above that are from before it was lowered: the bucket is as deep as may be.
-        let most = self.deepest();
+        let most = self.reach;
         let (older, last) = (older(state), last(state));
         if !self.knows(state, end) {
             View { previous: 0, current: (older + last).min(most), end }

@@ -4,6 +4,7 @@
 //! How far it lies ahead is what the bucket owes, and a cost passes if the bucket would owe no
 //! more than all its tokens. No division is needed to decide.
 
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use super::policy::{Report, Retry, State, Verdict};
@@ -20,7 +21,7 @@ pub(super) const CENTURY: Duration = Duration::from_secs(36_525 * 86_400);
 /// both exact in a double, which is all that Lua has.
 const FRACTION_BITS: u32 = 32;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBucket {
     rate: Rate,
     burst: u64,
@@ -30,6 +31,18 @@ pub struct TokenBucket {
     empty: u128,
     /// What it may owe at most: more than that if charges after the fact may push it below zero.
     deepest: u128,
+    /// The most that any of the numbers lets it owe that hold for the bucket by turns: what lies
+    /// beyond is of no use to anybody, and is clamped to this.
+    reach: u128,
+}
+
+impl Hash for TokenBucket {
+    /// What tells buckets apart, and not all that follows from it.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.token as u64);
+        state.write_u64(self.burst);
+        state.write_u64(self.reach as u64);
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -53,14 +66,21 @@ impl TokenBucket {
         if empty > CENTURY.as_micros() << FRACTION_BITS {
             return Err(BurstError::TooSlow);
         }
-        Ok(Self { rate, burst, token, empty, deepest: empty })
+        Ok(Self { rate, burst, token, empty, deepest: empty, reach: empty })
     }
 
     /// The same with room for so much debt, or for as much as a century pays off.
     #[must_use]
     pub fn with_debt(self, debt: u64) -> Self {
         let deepest = self.empty + u128::from(debt.min(MAX_BURST)) * self.token;
-        Self { deepest: deepest.min(CENTURY.as_micros() << FRACTION_BITS), ..self }
+        let deepest = deepest.min(CENTURY.as_micros() << FRACTION_BITS);
+        Self { deepest, reach: deepest, ..self }
+    }
+
+    /// The same on a bucket that other numbers hold for by turns.
+    #[must_use]
+    pub fn beside(self, other: &Self) -> Self {
+        Self { reach: self.reach.max(other.reach), ..self }
     }
 
     #[must_use]
@@ -84,14 +104,16 @@ impl TokenBucket {
 
     /// One node's part of this bucket while `nodes` of them cannot agree: it refills that many
     /// times more slowly and holds as much less, but a `cost` that fits into the whole fits into
-    /// the part. What a state owes is counted in time, so it means the same share of both.
+    /// the part. What a state owes is counted in time, so it means the same share of both. Parts
+    /// for different costs share a bucket, and the largest cost takes all tokens at the slow pace.
     #[must_use]
     pub fn share(&self, nodes: u64, cost: u64) -> Self {
         let whole = if cost <= self.burst { cost } else { 0 };
         let burst = (self.burst / nodes).max(whole).max(1);
         let token = self.token * u128::from(nodes);
         let empty = token * u128::from(burst);
-        Self { rate: self.rate, burst, token, empty, deepest: self.deepest.max(empty) }
+        let (deepest, reach) = (self.deepest.max(empty), token * u128::from(self.burst));
+        Self { rate: self.rate, burst, token, empty, deepest, reach: self.reach.max(reach) }
     }
 
     /// In which time so many tokens refill, rounded up.
@@ -133,7 +155,7 @@ impl TokenBucket {
 
     #[must_use]
     pub fn settle(&self, state: State, now: Micros) -> State {
-        if owed(state, now) > self.deepest { owing(self.deepest, now) } else { state }
+        if owed(state, now) > self.reach { owing(self.reach, now) } else { state }
     }
 
     #[must_use]
@@ -163,7 +185,7 @@ impl TokenBucket {
             return Verdict::Refuse(Retry::Never);
         }
         let cost = u128::from(cost) * self.token;
-        let owed = owed(state, now).min(self.deepest) + cost;
+        let owed = owed(state, now).min(self.reach) + cost;
         // A full bucket is not to forget since when it is.
         if owed == 0 {
             return Verdict::Admit(state);
@@ -181,7 +203,7 @@ impl TokenBucket {
 
     #[must_use]
     pub fn report(&self, state: State, now: Micros) -> Report {
-        let owed = owed(state, now).min(self.deepest);
+        let owed = owed(state, now).min(self.reach);
         if owed == 0 {
             return Report { remaining: self.burst, grows_at: now, full_at: now };
         }
@@ -194,10 +216,12 @@ impl TokenBucket {
         }
     }
 
-    /// The settled state once the cost is charged, asked or not: at most as deep as may be.
+    /// The settled state once the cost is charged, asked or not: at most as deep as may be, unless
+    /// other numbers have made it deeper.
     #[must_use]
     pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
-        owing((owed(state, now) + u128::from(cost) * self.token).min(self.deepest), now)
+        let owed = owed(state, now);
+        owing((owed + u128::from(cost) * self.token).min(self.deepest).max(owed), now)
     }
 
     /// A live state without a cost that was charged some time ago. What has refilled since would
@@ -219,11 +243,11 @@ impl TokenBucket {
         }
     }
 
-    /// In which times a cost, all tokens and the deepest debt refill: spans as a state counts them,
-    /// whole microseconds and what rounding up to them added.
+    /// In which times a cost, all tokens, the deepest debt of these numbers and that of any refill:
+    /// spans as a state counts them, whole microseconds and what rounding up to them added.
     #[must_use]
-    pub fn spans(&self, cost: u64) -> [(u64, u64); 3] {
-        [u128::from(cost) * self.token, self.empty, self.deepest].map(|span| {
+    pub fn spans(&self, cost: u64) -> [(u64, u64); 4] {
+        [u128::from(cost) * self.token, self.empty, self.deepest, self.reach].map(|span| {
             let State { until, rest, .. } = owing(span, Micros(0));
             (until.0, rest)
         })

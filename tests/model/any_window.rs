@@ -12,7 +12,7 @@ use crate::decider::{Decider, Engine, on_every_engine};
 use crate::strategies::{log, share, start, steps};
 
 /// Every window that begins with a charge: any other holds no more than one of these.
-fn holds_in_every_window(
+pub(crate) fn holds_in_every_window(
     history: &[(Micros, u64)],
     count: u64,
     period: u64,

@@ -10,7 +10,7 @@ use crate::reference::{Model, rate_of};
 use crate::strategies::{LATEST, bucket, magnitude, start, steps};
 
 /// `admitted ≤ burst + rate × t` between every two charges, in whole numbers.
-fn holds_everywhere(
+pub(crate) fn holds_everywhere(
     history: &[(Micros, u64)],
     rate: Rate,
     burst: u64,

@@ -113,7 +113,7 @@ impl Engine for Memory {
 pub(crate) struct Embedded {
     pub(crate) store: MemoryStore,
     pub(crate) clock: Clock,
-    names: Names,
+    pub(crate) names: Names,
 }
 
 impl Embedded {

@@ -27,6 +27,8 @@ mod turns;
 mod any_window;
 /// At most `burst + rate × t` over any interval, and hardly less.
 mod bound;
+/// Numbers that hold for one bucket by turns.
+mod by_turns;
 /// Days and months of a time zone.
 mod calendar;
 /// Limits that change under their buckets.

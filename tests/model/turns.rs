@@ -56,13 +56,16 @@ enum Cost {
 
 pub(crate) type Limit = (Policy, Policy);
 
-/// Some have room for debts.
+/// Some have room for debts, and some hold for one bucket by turns.
 pub(crate) fn limits() -> impl Strategy<Value = Vec<Limit>> {
     let debt = || prop_oneof![2 => Just(0), 1 => 0..1_u64 << 18];
-    let limit = (prop_oneof![change(), changed_quota()], debt(), debt());
-    let limit = limit.prop_map(|((old, new), first, second)| {
+    let limit = (prop_oneof![change(), changed_quota()], debt(), debt(), any::<bool>());
+    let limit = limit.prop_map(|((old, new), first, second, by_turns)| {
         let with = |policy: Policy, part| policy.with_debt(share(part, policy.quota()));
-        (with(old, first), with(new, second))
+        let (old, new) = (with(old, first), with(new, second));
+        // Windows of another length are never beside each other.
+        let may = new.other_window(&old).is_none();
+        if by_turns && may { (old.beside(&new), new.beside(&old)) } else { (old, new) }
     });
     prop::collection::vec(limit, 1..4)
 }

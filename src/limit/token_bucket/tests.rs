@@ -131,10 +131,34 @@ fn a_bucket_owes_at_most_all_its_tokens() {
 fn a_span_is_split_as_a_state_is() {
     let bucket = bucket(3, Duration::from_secs(1), 2);
     let spent = spend(&bucket, State::default(), NOW, 1);
-    let [one, all, deepest] = bucket.spans(1);
+    let [one, all, deepest, reach] = bucket.spans(1);
+    assert_eq!(reach, deepest, "there are no other numbers");
     assert_eq!(deepest, all);
     assert_eq!((NOW.0 + one.0, one.1), (spent.until.0, spent.rest));
     let spent = spend(&bucket, spent, NOW, 1);
     assert_eq!((NOW.0 + all.0, all.1), (spent.until.0, spent.rest));
     assert_eq!(bucket.spans(0)[0], (0, 0));
+}
+
+#[test]
+fn parts_for_different_costs_forgive_each_other_nothing() {
+    let bucket = bucket(1, Duration::from_secs(1), 2);
+    let (large, small) = (bucket.share(5, 2), bucket.share(5, 1));
+    let spent = spend(&large, State::default(), NOW, 2);
+    assert_eq!(spent.until, Micros(NOW.0 + 10_000_000));
+    assert_eq!(small.settle(spent, NOW), spent);
+    let refused = small.evaluate(spent, NOW, 1);
+    assert_eq!(refused, Verdict::Refuse(Retry::At(Micros(NOW.0 + 10_000_000))));
+}
+
+#[test]
+fn what_other_numbers_let_a_bucket_owe_is_not_clamped() {
+    let (small, large) =
+        (bucket(1, Duration::from_secs(1), 2), bucket(1, Duration::from_secs(1), 50));
+    let spent = spend(&large, State::default(), NOW, 50);
+    assert_eq!(small.settle(spent, NOW), owing(small.empty, NOW), "alone, it is empty at most");
+    let (small, large) = (small.beside(&large), large.beside(&small));
+    assert_eq!(small.settle(spent, NOW), spent);
+    assert_eq!(small.report(spent, NOW).remaining, 0);
+    assert_eq!(large.settle(spent, Micros(NOW.0 - 1)), owing(large.empty, Micros(NOW.0 - 1)));
 }

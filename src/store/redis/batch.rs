@@ -215,8 +215,8 @@ impl Batch {
     }
 
     fn argument(&self, call: Option<u64>, asker: Asker) -> Vec<u8> {
-        /// Nine numbers of nine bytes, and the head of their array.
-        const TERMS: usize = 82;
+        /// Ten numbers of nine bytes, and the head of their array.
+        const TERMS: usize = 91;
         let bytes = self.encoded.len() + TERMS * self.terms.len() + 32;
         let mut argument = Vec::with_capacity(bytes);
         let length = match (call, asker.deadline, self.tentative.is_empty()) {

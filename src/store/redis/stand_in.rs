@@ -119,7 +119,10 @@ pub(super) fn owe(shared: &Shared, charge: &Lasting, owed: bool) {
         return;
     }
     let before = shared.local.look(check.bucket).unwrap_or_default().until;
-    let charged = shared.local.owe_one(check);
+    // A share may be deeper in debt than the whole ever is.
+    let (share, _) = check.policy.share(shared.nodes(), check.cost);
+    let policy = check.policy.beside(&share);
+    let charged = shared.local.owe_one(Check { policy: &policy, ..check });
     if !owed {
         return;
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::msgpack::{self, Reader};
 use crate::clock::Micros;
 use crate::limit::fixed_window::Windows;
+use crate::limit::refill::Reach;
 use crate::limit::{Policy, State};
 
 /// Any instant: what a double holds exactly.
@@ -76,15 +77,17 @@ impl Terms {
             if self.spends { 0 } else { SPENDS_NOTHING } + if self.enforced { 0 } else { WATCHES };
         match &self.policy {
             Policy::TokenBucket(it) | Policy::LeakyBucket(it) => {
-                let [cost, empty, deepest] = it.spans(self.cost);
+                let [cost, empty, deepest, reach] = it.spans(self.cost);
                 let spans = [cost.0, cost.1, empty.0, empty.1, deepest.0, deepest.1];
                 let [a, b, c, d, e, f] = spans;
-                write_all(out, &[1 + meant, a, b, c, d, e, f, self.late]);
+                let numbers = [1 + meant, a, b, c, d, e, f, self.late, reach.0, reach.1];
+                // Most buckets have one set of numbers only.
+                write_all(out, if reach == deepest { &numbers[..8] } else { &numbers });
             }
             Policy::SlidingWindow(it) => {
                 let (count, period) = (it.rate().count(), it.rate().period_us());
-                let numbers = [2 + meant, self.cost, count, it.deepest(), period, it.mark()];
-                write_all(out, &numbers);
+                let (deepest, mark, reach) = (it.deepest(), it.mark(), it.reach());
+                write_all(out, &[2 + meant, self.cost, count, deepest, period, mark, reach]);
             }
             Policy::FixedWindow(it) => {
                 let [kind, cost, count, deepest] = [3 + meant, self.cost, it.count(), it.deepest()];
@@ -101,11 +104,15 @@ impl Terms {
             Policy::RefillBucket(it) => {
                 let (burst, deepest) = (it.burst(), it.deepest());
                 let (every, amount) = (it.every_us(), it.amount());
-                write_all(out, &[4 + meant, self.cost, burst, deepest, every, amount]);
+                let Reach { refills, overflow } = it.reach();
+                let kind = 4 + meant;
+                let numbers = [kind, self.cost, burst, deepest, every, amount, refills, overflow];
+                write_all(out, &numbers);
             }
             Policy::SlidingLog(it) => {
                 let (count, period) = (it.rate().count(), it.rate().period_us());
-                write_all(out, &[5 + meant, self.cost, count, it.deepest(), period]);
+                let (deepest, (kept, most)) = (it.deepest(), it.kept());
+                write_all(out, &[5 + meant, self.cost, count, deepest, period, kept, most]);
             }
             Policy::Concurrency(it) => {
                 let lease = LEASE.as_micros() as u64;
