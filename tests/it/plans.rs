@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use crate::api_keys::{client, new_key};
 use crate::rulings::put;
-use crate::support::{Config, Home, Response, Weir, fields, get_with, on_each_store, wait_until};
+use crate::support::{
+    Config, Home, Redis, Response, Weir, fields, get_with, on_each_store, wait_until,
+};
 
 on_each_store!(
     two_plans_of_one_tenant_have_a_bucket_each,
@@ -175,4 +177,24 @@ fn spent_tokens_stay_spent_while_an_override_comes_and_goes(home: &Home) {
     }
     // A token comes back in ten minutes.
     assert!((36..=41).contains(&passed), "{passed}: what was spent stays spent");
+}
+
+#[test]
+fn a_bucket_in_redis_is_named_by_limit_key_and_plan() {
+    let redis = Redis::start();
+    let limit = "key = \"ip\"\nrate = \"1/hour\"\nburst = 3";
+    let tables = "[limits.per-ip.plans.pro]\nburst = 9\n[limits.per-ip.plans.\"a:{b}\"]\nburst = 7\n\
+        [identity]\nplan = \"header:x-plan\"";
+    let weir = Weir::start(&Config::echo().limit(limit).also(tables).store(&redis.store()));
+    for plan in ["pro", "a:{b}", "other", "pro"] {
+        assert_eq!(weir.ask(get_with("/", &format!("X-Plan: {plan}\r\n"))).status, 200);
+    }
+    let names: Vec<String> = redis.keys().into_iter().map(|key| key.name).collect();
+    let mut buckets: Vec<&String> =
+        names.iter().filter(|name| name.starts_with("weir:per-ip:")).collect();
+    buckets.sort_by_key(|name| name.len());
+    assert_eq!(buckets.len(), 3, "{names:?}");
+    assert_eq!(buckets[0].matches(':').count(), 3, "the limit's own: {buckets:?}");
+    assert!(buckets[1].ends_with(":=pro:i127.0.0.1"), "{buckets:?}");
+    assert!(buckets[2].contains(":~") && !buckets[2].contains('{'), "{buckets:?}");
 }
