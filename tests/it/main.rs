@@ -47,6 +47,7 @@ mod queue;
 mod shadow;
 mod stalls;
 mod switches;
+mod told_costs;
 mod waiting;
 
 // On to upstream and back.
