@@ -39,6 +39,13 @@ pub struct Wire {
     eof: bool,
 }
 
+/// What a peer does on an idle connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disturbance {
+    Sent,
+    Left,
+}
+
 impl Wire {
     #[must_use]
     pub fn new(stream: TcpStream) -> Self {
@@ -124,19 +131,25 @@ impl Wire {
         matches!(ready, Poll::Ready(Ok(ready)) if ready.is_write_closed())
     }
 
-    /// Whether the peer has sent something, or left, while nobody was asking: the connection is
-    /// of no use then. A stray answer taken for the next one would go to the wrong client. The
-    /// runtime knows, if it has asked the kernel for news since; otherwise the kernel is asked.
+    /// What the peer did while nobody was asking: the connection is of no use then. A stray answer
+    /// taken for the next one would go to the wrong client. The runtime knows, if it has asked the
+    /// kernel for news since; otherwise the kernel is asked.
     #[must_use]
-    pub fn is_disturbed(&self, runtime_knows: bool) -> bool {
-        let quiet = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+    pub fn disturbance(&self, runtime_knows: bool) -> Option<Disturbance> {
+        if !self.inbox.is_empty() {
+            return Some(Disturbance::Sent);
+        }
         let read = if runtime_knows {
             // Without a word from the runtime this is no system call.
             self.stream.try_read(&mut [0])
         } else {
             socket2::SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()])
         };
-        !self.inbox.is_empty() || !read.is_err_and(quiet)
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Ok(0) | Err(_) => Some(Disturbance::Left),
+            Ok(_) => Some(Disturbance::Sent),
+        }
     }
 
     /// Gives back memory that a large message has left behind.

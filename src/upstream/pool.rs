@@ -11,6 +11,7 @@ use super::ConnectError;
 use super::resolve::Address;
 use crate::config::settings::Origin;
 use crate::http1::Wire;
+use crate::http1::wire::Disturbance;
 
 /// How long a server that refused a connection is passed over.
 const SHUNNED: Duration = Duration::from_secs(1);
@@ -115,12 +116,10 @@ impl Server {
             let idle = self.take_idle(turn)?;
             let fresh = now.saturating_duration_since(idle.since) < self.patience.get();
             // What may come at any moment is asked of the kernel.
-            let disturbed = idle.wire.is_disturbed(idle.turn != turn && !idle.announced);
-            if fresh && !disturbed {
-                return Some(idle.wire);
-            }
-            if idle.announced && disturbed && !idle.wire.is_finished() {
-                self.sends_unasked.set(true);
+            match idle.wire.disturbance(idle.turn != turn && !idle.announced) {
+                None if fresh => return Some(idle.wire),
+                Some(Disturbance::Sent) if idle.announced => self.sends_unasked.set(true),
+                _ => {}
             }
         }
     }

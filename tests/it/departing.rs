@@ -144,3 +144,42 @@ fn a_slow_upload_that_is_refused_may_end_before_its_refusal_is_read() {
     assert_eq!(client.response().status, 429);
     assert!(client.closes());
 }
+
+#[test]
+fn not_everybody_may_go_on_uploading_to_be_refused() {
+    // As many as a worker bears with at length, as docs/architecture.md says.
+    const MANY: usize = 512;
+    let limit = "key = \"ip\"\nrate = \"1/hour\"\nburst = 1";
+    let weir = Weir::start(&Config::echo().limit(limit).server("workers = 1"));
+    assert_eq!(weir.get("/").status, 200);
+    let refused = || {
+        let mut client = weir.connect();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\nx");
+        assert_eq!(client.response().status, 429);
+        client
+    };
+    let upload = |client: &mut Client| (0..80).all(|_| client.wire.write(&[b'x'; 65_536]));
+    assert!(upload(&mut refused()), "there is room for one");
+    let many = Mutex::new(Vec::new());
+    let more = std::thread::scope(|scope| {
+        let (stop, stopped) = mpsc::channel::<()>();
+        // Silence would end those who are there.
+        scope.spawn(|| {
+            let stopped = stopped;
+            while stopped.recv_timeout(Duration::from_millis(500)).is_err_and(is_timeout) {
+                many.lock().unwrap().iter_mut().for_each(|client: &mut Client| client.send("x"));
+            }
+        });
+        (0..MANY).for_each(|_| many.lock().unwrap().push(refused()));
+        let more = upload(&mut refused());
+        drop(stop);
+        more
+    });
+    drop(many);
+    assert!(!more, "it is read from without an end");
+    wait_until("there is room again", || upload(&mut refused()));
+}
+
+fn is_timeout(error: mpsc::RecvTimeoutError) -> bool {
+    error == mpsc::RecvTimeoutError::Timeout
+}
