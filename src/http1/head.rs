@@ -141,8 +141,7 @@ impl Head {
         // A line that is not whole yet. Whoever ends lines with a bare CR would never send the LF that
         // is being waited for.
         let begun = &inbox[self.line.max(self.searched.saturating_sub(1))..];
-        let mut returns = memchr::memchr_iter(b'\r', begun);
-        if returns.any(|at| at + 1 < begun.len()) {
+        if begun.len() > 1 && memchr::memchr(b'\r', &begun[..begun.len() - 1]).is_some() {
             return Err(HeadError::LineEnd);
         }
         self.searched = inbox.len();

@@ -180,6 +180,7 @@ impl TokenBucket {
     /// [grace](Self::grace). Its state may then end before `now`, and says since when it is full. Of
     /// a bucket that is absent nobody knows that: nothing is counted for it.
     #[must_use]
+    #[inline]
     pub fn evaluate_late(&self, state: State, now: Micros, cost: u64, late: u64) -> Verdict {
         if cost > self.burst {
             return Verdict::Refuse(Retry::Never);
@@ -190,9 +191,11 @@ impl TokenBucket {
         if owed == 0 {
             return Verdict::Admit(state);
         }
-        let grace = self.grace(late);
-        if grace > 0 && owed == cost && state != State::default() {
-            return Verdict::Admit(charged_late(state, now, cost, grace));
+        if late > 0 && owed == cost && state != State::default() {
+            let grace = self.grace(late);
+            if grace > 0 {
+                return Verdict::Admit(charged_late(state, now, cost, grace));
+            }
         }
         if owed <= self.empty {
             Verdict::Admit(owing(owed, now))

@@ -119,6 +119,15 @@ impl MemoryStore {
         }
     }
 
+    /// The same for a state that may be older than what is known: of the two the one that has more
+    /// spent is the newer.
+    pub fn note_older(&self, bucket: BucketId, policy: &Policy, state: State, now: Micros) {
+        let known = self.look(bucket).unwrap_or_default();
+        if (state.until, state.rest) > (known.until, known.rest) {
+            self.note(bucket, policy, state, now);
+        }
+    }
+
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock.clone()

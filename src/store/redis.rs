@@ -36,6 +36,7 @@ mod queue;
 mod refunds;
 mod refusals;
 pub mod reply;
+mod reply_order;
 mod resync;
 mod rulings;
 pub mod script;

@@ -13,6 +13,10 @@ fn out_of_file_descriptors_the_gateway_blames_itself() {
     // Room for the clients, and not for as many upstream connections.
     let weir = Weir::start_with(program_with_files(90), scratch, file);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| weir.connect()).collect();
+    // One that is not accepted yet would find no room behind the upstream connections of others.
+    wait_until("all are accepted", || {
+        weir.metrics().value("weir_connections", &[]) == Some(CLIENTS as f64)
+    });
     clients.iter_mut().for_each(|client| client.send(get("/held")));
     let answered = |clients: &[Client]| {
         clients.iter().filter(|it| crate::support::places::is_answered(it)).count()

@@ -138,7 +138,8 @@ impl Keeper {
         self.shared.health.close(trips)
     }
 
-    /// Shows that Redis serves: it answers, it decides, it writes; and pays what is owed.
+    /// Shows that Redis serves: it answers, it decides, it writes. What is owed is paid once every
+    /// worker has a connection, since only then is it known what lost calls have charged.
     async fn prove(&mut self) -> Result<(), Failure> {
         // A connection from before the failure may be half dead.
         let session = Session::open(&self.shared.dialer).await?;
@@ -149,7 +150,6 @@ impl Keeper {
         self.warn_of_eviction(&session).await;
         self.session = Some(session);
         self.beat().await?;
-        self.pay_down().await?;
         // Before the first request comes: whoever is kept out is kept out from the start.
         self.hear_rulings().await
     }

@@ -162,17 +162,24 @@ impl Link {
 
     /// Remembers the states in case Redis fails. What it does not know of yet comes on top.
     fn note(&self, checks: &[Check<'_>]) {
-        let Shared { local, ledger, owes, .. } = &*self.shared;
+        let Shared { local, order, ledger, owes, .. } = &*self.shared;
+        let note = |it: &Check<'_>, state| {
+            if order.is_newest(it.bucket, it.now) {
+                local.note(it.bucket, it.policy, state, it.now);
+            } else {
+                local.note_older(it.bucket, it.policy, state, it.now);
+            }
+        };
         // Of places, this store holds what its own requests have.
         let checks = checks.iter().filter(|check| !check.policy.is_held());
         if !owes.load(Ordering::Relaxed) {
-            return checks.for_each(|it| local.note(it.bucket, it.policy, it.state, it.now));
+            return checks.for_each(|it| note(it, it.state));
         }
         let ledger = ledger.lock();
         for check in checks {
             let owed = ledger.owed(check.bucket, check.now);
             let state = check.policy.owe(check.state, check.now, owed);
-            local.note(check.bucket, check.policy, state, check.now);
+            note(check, state);
         }
         owes.store(!ledger.is_empty(), Ordering::Relaxed);
     }

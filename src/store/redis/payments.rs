@@ -82,6 +82,7 @@ impl Keeper {
     /// Charges what was admitted without Redis, and says how many buckets that were.
     pub(super) async fn pay(&mut self) -> Result<usize, Failure> {
         let Some(session) = self.session.clone() else { return Ok(0) };
+        self.refunds_made().await;
         if let Some(mut payment) = self.payments.unheard.take() {
             if payment.begun.elapsed() < FORGOTTEN {
                 self.age(&mut payment.debts);
@@ -140,6 +141,16 @@ impl Keeper {
             }
         }
         Ok(count)
+    }
+
+    /// Waits until what is to be given back has been. A bucket goes no lower than empty: a debt that
+    /// is charged on top of what should not be there would be cut off, and what made it so deep
+    /// would come back all the same.
+    async fn refunds_made(&self) {
+        let begun = Instant::now();
+        while self.shared.refunding.load(Ordering::Acquire) > 0 && begun.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Warns once of an outage in which more was admitted than could be written down.

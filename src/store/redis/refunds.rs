@@ -5,9 +5,12 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::time::{Instant, timeout_at};
 
+use super::Shared;
 use super::adjustment::{Adjustment, Op};
 use super::lane::LATE;
 use super::link::{ADJUST_TIMEOUT, Link, adjust};
@@ -44,6 +47,22 @@ pub(super) struct Charged {
     pub(super) cost: u64,
 }
 
+/// A refund that is known to be due, until it is made or given up.
+struct UnderWay(Arc<Shared>);
+
+impl UnderWay {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        shared.refunding.fetch_add(1, Ordering::AcqRel);
+        UnderWay(shared.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.refunding.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Link {
     /// Gives back once it is known that it was charged.
     pub(super) fn refund_if_charged(&self, claim: Claim, refund: Refund) {
@@ -74,7 +93,9 @@ impl Link {
             return;
         }
         let link = self.clone();
+        let under_way = UnderWay::begin(&self.shared);
         tokio::task::spawn_local(async move {
+            let _under_way = under_way;
             let given_up = Instant::now() + LATE;
             loop {
                 let session = timeout_at(given_up, link.connected());

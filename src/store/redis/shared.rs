@@ -13,6 +13,7 @@ use super::failure::Failure;
 use super::health::Health;
 use super::keeper::{self, Keeper};
 use super::ledger::Ledger;
+use super::reply_order::ReplyOrder;
 use super::rulings;
 use super::terms::Asker;
 use crate::clock::Clock;
@@ -32,6 +33,7 @@ pub struct Shared {
     pub(super) health: Health,
     /// What is known of the buckets in Redis, and what stands in for them.
     pub(super) local: MemoryStore,
+    pub(super) order: ReplyOrder,
     /// Shows the time of Redis.
     pub(super) clock: Clock,
     pub(super) ledger: Mutex<Ledger>,
@@ -39,6 +41,8 @@ pub struct Shared {
     pub(super) owes: AtomicBool,
     /// There is something in the ledger, though the breaker is closed.
     pub(super) owing: Notify,
+    /// Refunds that are known to be due and have not been made: see [`super::refunds`].
+    pub(super) refunding: AtomicUsize,
     /// This process's name among the gateways that share the store, and how many there are.
     pub(super) node: String,
     /// The same as a number.
@@ -71,10 +75,12 @@ impl Shared {
             keys_per_worker: max_keys.div_ceil(workers.max(1)),
             health: Health::new(workers, place, metrics.clone(), audit),
             local: MemoryStore::new(max_keys, clock.clone()),
+            order: ReplyOrder::new(),
             clock,
             ledger: Mutex::new(Ledger::new(max_keys)),
             owes: AtomicBool::new(false),
             owing: Notify::new(),
+            refunding: AtomicUsize::new(0),
             number: number(&node),
             node,
             nodes: AtomicU64::new(1),

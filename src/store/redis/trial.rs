@@ -81,9 +81,9 @@ pub(super) struct Relapses {
 
 /// In use for so long without becoming too slow, it counts as well.
 const HEALTHY: Duration = Duration::from_secs(30);
-/// How long Redis has to do well after its first relapse; four times as long after each further
-/// one, up to the longest. After two it is still back within five seconds.
-const FIRST_PROBATION: Duration = Duration::from_millis(500);
+/// How long Redis has to do well after its first relapse; twice as long after each further one, up
+/// to the longest. After a few of them it is still back within five seconds.
+const FIRST_PROBATION: Duration = Duration::from_millis(250);
 const LONGEST_PROBATION: Duration = Duration::from_secs(60);
 
 impl Relapses {
@@ -115,7 +115,7 @@ impl Relapses {
         match self.count {
             0 => Duration::ZERO,
             count => {
-                let factor = 4_u32.saturating_pow(count - 1);
+                let factor = 2_u32.saturating_pow(count - 1);
                 FIRST_PROBATION.saturating_mul(factor).min(LONGEST_PROBATION)
             }
         }
@@ -212,7 +212,7 @@ mod tests {
             relapses.opened(true, now);
             waits.push(relapses.probation());
         }
-        assert_eq!(waits[..7], [0.0, 0.5, 2.0, 8.0, 32.0, 60.0, 60.0].map(seconds));
+        assert_eq!(waits[..7], [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0].map(seconds));
         assert_eq!(waits.last(), Some(&LONGEST_PROBATION));
         relapses.closed(now);
         relapses.opened(true, now + HEALTHY);
@@ -224,7 +224,7 @@ mod tests {
         let now = Instant::now();
         let relapsed = || {
             let mut relapses = Relapses::default();
-            for _ in 0..5 {
+            for _ in 0..12 {
                 relapses.closed(now);
                 relapses.opened(true, now);
             }
@@ -248,7 +248,7 @@ mod tests {
         relapses.opened(true, Instant::now());
         relapses.half_closed_in_vain(true);
         relapses.half_closed_in_vain(true);
-        assert_eq!(relapses.probation(), seconds(2.0));
+        assert_eq!(relapses.probation(), seconds(0.5));
         relapses.half_closed_in_vain(false);
         assert_eq!(relapses.probation(), Duration::ZERO);
     }
@@ -291,7 +291,7 @@ mod tests {
             relapses in 0_u32..3,
         ) {
             let probation =
-                if relapses == 0 { Duration::ZERO } else { FIRST_PROBATION * 4_u32.pow(relapses - 1) };
+                if relapses == 0 { Duration::ZERO } else { FIRST_PROBATION * 2_u32.pow(relapses - 1) };
             let (mut now, mut trial) = (Instant::now(), Trial::new(TIMEOUT));
             for took in before {
                 now += Duration::from_millis(took);
