@@ -55,7 +55,6 @@ for i, asked in ipairs(corrections) do
   local after, settled, kept
   if what == GIVE_BACK and journal and charged_at <= now then
     after, kept = replayed(journal, algorithm, terms, before, charged_at)
-    settled = nil
   end
   if not after then
     after, settled = adjust(algorithm, what, charged_at, terms, before)

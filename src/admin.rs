@@ -1,8 +1,8 @@
 //! The admin listener: `/metrics`, `/healthz`, `/readyz`, and [`/v1`](api).
 //!
-//! It stands apart from the data listeners, on the control thread, so that neither can slow the
-//! other down. It is shielded by tower's layers: a scraper that hangs, or a hundred of them, cost
-//! an error for themselves.
+//! It stands apart from the workers, on the main thread, so that neither can slow the other down;
+//! what may take long is done on threads for that. It is shielded by tower's layers: a scraper that
+//! hangs, or a hundred of them, cost an error for themselves.
 
 pub mod api;
 mod change;
@@ -83,7 +83,15 @@ impl Status {
             let Ok(body) = Limited::new(body, LARGEST).collect().await else {
                 return api::too_large();
             };
-            return self.api.answer(method, asked, body.to_bytes()).await;
+            // There may be thousands of overrides to go through, and this thread accepts connections.
+            let (api, method, asked) = (self.api.clone(), method.clone(), asked.to_owned());
+            let runtime = tokio::runtime::Handle::current();
+            let body = body.to_bytes();
+            let answered = move || runtime.block_on(api.answer(&method, &asked, body));
+            return tokio::task::spawn_blocking(answered).await.unwrap_or_else(|error| {
+                tracing::error!(%error, "a question to /v1 was not answered");
+                json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)
+            });
         }
         if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
             return json(StatusCode::NOT_FOUND, r#"{"error":"no_route"}"#);

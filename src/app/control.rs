@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::reload::Reloader;
 use crate::config::watch::Watch;
@@ -22,7 +23,7 @@ const LOOK_AT_LISTS: Duration = Duration::from_secs(2);
 /// The main thread's handle on it.
 #[derive(Debug)]
 pub(super) struct Control {
-    reloads: UnboundedSender<()>,
+    reloads: Sender<()>,
     thread: JoinHandle<()>,
 }
 
@@ -34,7 +35,8 @@ impl Control {
         file: Option<PathBuf>,
         book: Arc<Book>,
     ) -> io::Result<Self> {
-        let (reloads, asked) = unbounded_channel();
+        // One that waits stands for all that come meanwhile.
+        let (reloads, asked) = channel(1);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread =
             std::thread::Builder::new().name("weir-control".to_owned()).spawn(move || {
@@ -47,7 +49,9 @@ impl Control {
 
     /// Reads the file again, whether it has changed or not. Does not wait for it.
     pub(super) fn reload(&self) {
-        let _ = self.reloads.send(());
+        if let Err(TrySendError::Closed(())) = self.reloads.try_send(()) {
+            tracing::error!("nothing is reloaded any more: the control thread has ended");
+        }
     }
 
     /// Ends the thread once it has finished what it is at. The logs are closed with it.
@@ -63,7 +67,7 @@ async fn serve(
     mut reloader: Reloader,
     file: Option<PathBuf>,
     book: &Book,
-    mut asked: UnboundedReceiver<()>,
+    mut asked: Receiver<()>,
 ) {
     reloader.start();
     let mut watch = file.and_then(watch_file);

@@ -62,7 +62,7 @@ impl Reloader {
         (store, logs, surroundings, api): (store::Shared, Logs, Surroundings, Arc<Api>),
     ) -> Self {
         let store_kind = current.settings.store.kind.clone();
-        let served = Arc::new(current.settings.clone());
+        let served = compiled.settings.clone();
         let outside = surroundings.outside();
         Reloader {
             source,

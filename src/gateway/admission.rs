@@ -1,7 +1,7 @@
 //! The decision on a request, and the waiting that a limit may ask for: until it passes (the strategy
 //! `queue`), or until its turn has come (`leaky_bucket`).
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -239,10 +239,15 @@ impl Gateway {
         }
     }
 
-    /// Resolves when another configuration is served than the one that a request came by.
+    /// Resolves when another file is served than the one that a request came by. Overrides are no
+    /// reason to lose a place in line: whoever waits goes by the numbers that held when it came.
     async fn outdated(&self, visit: &Visit<'_>) {
-        let changed = self.changed.notified();
-        if Rc::ptr_eq(visit.live, &self.live.borrow()) {
+        loop {
+            let changed = self.changed.notified();
+            let served = self.live.borrow().shared.settings.clone();
+            if !Arc::ptr_eq(&visit.live.shared.settings, &served) {
+                return;
+            }
             changed.await;
         }
     }

@@ -66,7 +66,7 @@ use self::queue::{Abandoned, Ticket};
 pub use self::shared::Shared;
 use self::slot::slot;
 use super::{BucketId, Check, Decision, Lasting, Name, Names, Store, StoreError};
-use crate::clock::{self};
+use crate::clock;
 use crate::limit::{Policy, Verdict};
 
 /// One worker's hold on the store.

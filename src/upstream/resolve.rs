@@ -106,7 +106,14 @@ impl Address {
         answered.await;
         match &*self.0.known.borrow() {
             Some(known) => Ok(known.addresses.clone()),
-            None => Err(self.0.failed.take().unwrap_or(io::ErrorKind::NotFound.into())),
+            // All who have waited for it hear why.
+            None => Err(self.0.failed.borrow().as_ref().map_or_else(
+                || io::ErrorKind::NotFound.into(),
+                |failed| match failed.raw_os_error() {
+                    Some(code) => io::Error::from_raw_os_error(code),
+                    None => io::Error::new(failed.kind(), failed.to_string()),
+                },
+            )),
         }
     }
 

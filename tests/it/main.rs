@@ -44,6 +44,7 @@ mod later;
 mod leaving;
 mod mixture;
 mod queue;
+mod queue_overrides;
 mod shadow;
 mod stalls;
 mod switches;

@@ -30,6 +30,7 @@ const MOST_LINKS: Duration = Duration::from_secs(3);
 const RENEWALS: usize = 2;
 /// It holds no places: any number that is no worker's.
 pub(super) const KEEPER: usize = u16::MAX as usize;
+
 #[derive(Debug)]
 pub struct Keeper {
     pub(super) shared: Arc<Shared>,
@@ -86,7 +87,10 @@ impl Keeper {
             self.backoff.reset();
             let mut done = tokio::select! {
                 _ = beats.tick() => self.look_after().await,
-                () = shared.owing.notified() => self.pay().await.map(|_| ()),
+                () = shared.owing.notified() => {
+                    self.refunds_made().await;
+                    self.pay().await.map(|_| ())
+                }
                 _ = trips.changed() => continue,
             };
             for _ in 0..RENEWALS {

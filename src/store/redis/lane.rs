@@ -82,8 +82,9 @@ impl Lane {
     /// Tells Redis of slots while there is no call to send.
     async fn resync(&self) {
         tokio::task::yield_now().await;
+        // Whoever is queued meanwhile does not wait for a connection that has just gone.
         if self.last.strong_count() == 0
-            && let Some(session) = self.link.connected().await
+            && let Some(session) = self.link.session()
         {
             self.link.resync(&session, std::iter::empty()).await;
         }

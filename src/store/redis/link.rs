@@ -212,6 +212,11 @@ impl Link {
         self.shared.asker(self.worker)
     }
 
+    /// The session there is now, if there is one.
+    pub(super) fn session(&self) -> Option<Session> {
+        self.live.borrow().clone()
+    }
+
     /// Resolves when there is a connection, whether the breaker is closed or not.
     pub(super) async fn connected(&self) -> Option<Session> {
         let mut live = self.live.subscribe();

@@ -54,6 +54,8 @@ struct Payment {
     begun: Instant,
     slot: u16,
     debts: Vec<Owed>,
+    /// It has been sent before and was not heard of: Redis may have made it.
+    doubted: bool,
 }
 
 impl Payments {
@@ -65,6 +67,7 @@ impl Payments {
 impl Keeper {
     /// Pays until what comes meanwhile is so little that requests can wait for it.
     pub(super) async fn pay_down(&mut self) -> Result<(), Failure> {
+        self.refunds_made().await;
         let begun = Instant::now();
         let enough = self.shared.timeout / PART;
         while begun.elapsed() < ROUNDS {
@@ -82,7 +85,6 @@ impl Keeper {
     /// Charges what was admitted without Redis, and says how many buckets that were.
     pub(super) async fn pay(&mut self) -> Result<usize, Failure> {
         let Some(session) = self.session.clone() else { return Ok(0) };
-        self.refunds_made().await;
         if let Some(mut payment) = self.payments.unheard.take() {
             if payment.begun.elapsed() < FORGOTTEN {
                 self.age(&mut payment.debts);
@@ -117,7 +119,7 @@ impl Keeper {
                 self.shared.ledger.lock().told(told);
                 self.payments.count += 1;
                 let (number, begun) = (self.payments.count, Instant::now());
-                payments.push(Payment { number, begun, slot, debts: due });
+                payments.push(Payment { number, begun, slot, debts: due, doubted: false });
             }
             let made = if session.is_cluster() {
                 self.make_unfenced(&session, payments).await
@@ -146,7 +148,7 @@ impl Keeper {
     /// Waits until what is to be given back has been. A bucket goes no lower than empty: a debt that
     /// is charged on top of what should not be there would be cut off, and what made it so deep
     /// would come back all the same.
-    async fn refunds_made(&self) {
+    pub(super) async fn refunds_made(&self) {
         let begun = Instant::now();
         while self.shared.refunding.load(Ordering::Acquire) > 0 && begun.elapsed() < PATIENCE {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -183,7 +185,10 @@ impl Keeper {
         let paid = adjust(session, payment.slot, &adjustments, Some(fence), asker, deadline).await;
         match &paid {
             Ok(()) => self.shared.ledger.lock().paid(payment.debts.len()),
-            Err(failure) if failure.is_silence() => self.payments.unheard = Some(payment),
+            // Under another number it could be made twice.
+            Err(failure) if failure.is_silence() || payment.doubted => {
+                self.payments.unheard = Some(Payment { doubted: true, ..payment });
+            }
             Err(_) => self.owe(payment.debts),
         }
         paid

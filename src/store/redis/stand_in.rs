@@ -30,7 +30,7 @@ pub(super) fn decide_while_open(
     names: &Names,
 ) -> Option<Result<Decision, StoreError>> {
     let mut ledger = shared.ledger.lock();
-    // The keeper takes this lock to pay what is owed after it has closed the breaker: what is
+    // The keeper takes this lock to pay what is owed after it has half closed the breaker: what is
     // admitted under it before that is paid.
     shared.health.is_open().then(|| decide(shared, &mut ledger, checks, names, &[]))
 }
