@@ -37,7 +37,7 @@ Examples:
 
 Environment:
   WEIR_CONFIG       the file to serve when --config is not given
-  WEIR_LOG          what to log: error, warn, info (default), debug
+  WEIR_LOG          what to log: error, warn, info (default), debug, trace, off
   WEIR_LOG_FORMAT   json: one object a line; text (default)
 
 Signals: SIGHUP reloads the file, SIGTERM and SIGINT drain and end.

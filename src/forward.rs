@@ -55,10 +55,11 @@ impl Passage<'_> {
             }
             let server = self.upstream.pick(failed.as_ref(), started);
             let slot = server.occupy(started);
-            let idle = if fresh { None } else { server.reuse(started) };
+            let idle = if fresh { None } else { server.reuse(started, self.method) };
             let reused = idle.is_some();
+            let announced = idle.as_ref().is_some_and(|idle| idle.announced);
             let mut wire = match idle {
-                Some(wire) => wire,
+                Some(idle) => idle.wire,
                 None => match self.upstream.connect(&server).await {
                     Ok(wire) => wire,
                     // Nothing was sent, so another server may be tried whatever the request is, and
@@ -79,6 +80,8 @@ impl Passage<'_> {
                     }
                 },
             };
+            // A malformed head may have taken their place before that shows.
+            let kept = (announced && repeatable).then(|| headers.clone());
             let body = body.take().unwrap_or_else(Body::empty);
             self.write_head(&mut wire, &server, &headers, &body);
             let sent = if reused { started } else { Instant::now() };
@@ -89,6 +92,13 @@ impl Passage<'_> {
                 // An idle connection that the server closed just now says nothing about it, once.
                 Err(ExchangeError::Closed(_)) if repeatable && reused => {
                     fresh = true;
+                    continue;
+                }
+                // Not an answer to this request, but a body that belongs to the one before it.
+                Err(error) if announced && error.is_malformed() => {
+                    server.note_unasked();
+                    let Some(kept) = kept else { return Err(self.failed(error)) };
+                    (headers, fresh) = (kept, true);
                     continue;
                 }
                 Err(ExchangeError::Closed(_)) if self.may_retry(&mut attempts, repeatable) => {

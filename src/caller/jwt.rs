@@ -26,6 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::decode_header;
 use jsonwebtoken::errors::ErrorKind;
 use parking_lot::Mutex;
@@ -231,6 +233,26 @@ impl Verifier {
 pub fn is_token(word: &[u8]) -> bool {
     let dots = word.iter().filter(|byte| **byte == b'.').count();
     dots == 2 && word.len() <= LONGEST && decode_header(word).is_ok()
+}
+
+/// Whether it has the three parts of a token, and one of them is not in the one spelling of RFC 7515,
+/// section 2: base64url without padding, unused bits zero. Some decoders take others for the same:
+/// they know both alphabets, and pass over what is in neither.
+#[must_use]
+pub fn is_misspelled(token: &[u8]) -> bool {
+    let letter = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
+    let letters = |part: &[u8]| part.iter().filter(letter).count();
+    let parts = || token.split(|byte| *byte == b'.');
+    // One that is cut off is no signature to anybody: those of RSA, HMAC and most curves have a
+    // multiple of 16 bytes, those of P-521 have 132.
+    let is_signature = |part: &[u8]| {
+        let bytes = letters(part) * 6 / 8;
+        bytes > 0 && (bytes.is_multiple_of(16) || bytes == 132)
+    };
+    parts().count() == 3
+        && parts().all(|part| letters(part) % 4 != 1)
+        && parts().nth(2).is_some_and(is_signature)
+        && parts().any(|part| URL_SAFE_NO_PAD.decode(part).is_err())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, KeyError> {

@@ -5,8 +5,13 @@ use std::path::PathBuf;
 
 use super::BAD_CONFIGURATION;
 use crate::config;
+use crate::telemetry::log::LogSettings;
 
 pub(super) fn main(file: Option<PathBuf>) -> u8 {
+    if let Err(error) = LogSettings::from_env() {
+        eprintln!("weir: {error}");
+        return BAD_CONFIGURATION;
+    }
     let styled = std::io::stderr().is_terminal();
     match config::locate(file).load() {
         Ok(loaded) => {

@@ -97,8 +97,11 @@ impl Outbound<'_> {
             // CGI would make HTTP_PROXY of it, which the program's own requests would obey.
             "proxy" => true,
             "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
-            "authorization" | "cookie" => false,
+            // What callers were told apart by is not for a client to take away again.
+            "authorization" | "cookie" | "content-type" | "content-encoding" => false,
             "x-weir-degraded" if self.degrades => false,
+            // Only a gateway says so.
+            "x-weir-degraded" | "x-weir-warning" => true,
             // CGI and its heirs cannot tell `_` from `-`: what must not come from a client must
             // not come in disguise either.
             text if text.contains('_') && self.is_disguised(text) => true,
@@ -195,6 +198,11 @@ fn is_claim(name: &str) -> bool {
         return matches!(
             name,
             "client-ip"
+                | "proxy-client-ip"
+                | "wl-proxy-client-ip"
+                | "fly-client-ip"
+                | "forwarded-for"
+                | "cf-connecting-ipv6"
                 | "true-client-ip"
                 | "cf-connecting-ip"
                 | "fastly-client-ip"
@@ -203,7 +211,9 @@ fn is_claim(name: &str) -> bool {
     };
     match rest {
         "real-ip" | "client-ip" | "cluster-client-ip" => true,
-        "original-url" | "original-host" | "original-forwarded-for" | "rewrite-url" => true,
+        "original-url" | "original-uri" | "original-method" | "original-host" => true,
+        "original-forwarded-for" | "rewrite-url" | "envoy-external-address" => true,
+        "forwarded" | "http-host-override" => true,
         "scheme" | "url-scheme" => true,
         _ => rest.starts_with("forwarded-"),
     }

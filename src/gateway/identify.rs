@@ -137,10 +137,10 @@ impl Gateway {
         }
         let sent = bearer(headers, jwt::is_token).map_err(KeyError::from)?;
         let Some(token) = sent else {
-            return believed(shared, Err(Rejection::Malformed)).map(Token::Known);
+            return believed(shared, Err(Rejection::Malformed), b"").map(Token::Known);
         };
         match self.tokens.recall(verifier, token, unix_second()) {
-            Some(known) => believed(shared, known).map(Token::Known),
+            Some(known) => believed(shared, known, token).map(Token::Known),
             None => Ok(Token::Unknown(verifier.clone(), token)),
         }
     }
@@ -158,7 +158,7 @@ impl Gateway {
             Token::Unknown(verifier, token) => {
                 let caller = shared.addresses.counted(caller.ip);
                 let verified = self.tokens.verify(&verifier, token, caller, unix_second).await;
-                believed(shared, verified)
+                believed(shared, verified, token)
             }
         }
     }
@@ -177,9 +177,14 @@ pub(super) enum Token<'a> {
 fn believed(
     shared: &Compiled,
     verified: Result<Arc<Claims>, Rejection>,
+    token: &[u8],
 ) -> Result<Option<Arc<Claims>>, Fault> {
     match verified {
         Ok(claims) => Ok(Some(claims)),
+        // An upstream whose decoder is less strict would believe it.
+        Err(Rejection::Malformed) if jwt::is_misspelled(token) => {
+            Err(KeyError::from(CredentialsError::Bearer).into())
+        }
         Err(Rejection::PutOff) => Err(Fault::Unchecked),
         Err(_) if shared.token_required => Err(Fault::Unauthorized),
         Err(_) => Ok(None),

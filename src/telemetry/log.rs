@@ -41,12 +41,15 @@ impl LogSettings {
     fn of(filter: Option<&str>, format: Option<&str>) -> Result<Self, LogSettingsError> {
         let filter = filter.unwrap_or("info");
         let wrong = || LogSettingsError::Filter(filter.to_owned());
-        if !filter.split(',').all(is_directive) {
+        // One that speaks of no module of this program would silence all of them.
+        let speaks = |it: &str| !it.contains('=') || it.trim_start().starts_with("weir");
+        if !filter.split(',').all(is_directive) || !filter.split(',').any(speaks) {
             return Err(wrong());
         }
         let filter = EnvFilter::try_new(filter).map_err(|_| wrong())?;
         let json = match format {
-            None | Some("text") => false,
+            // Empty is what `${WEIR_LOG_FORMAT:-}` hands on.
+            None | Some("" | "text") => false,
             Some("json") => true,
             Some(other) => return Err(LogSettingsError::Format(other.to_owned())),
         };
@@ -89,7 +92,17 @@ mod tests {
     #[test]
     fn what_says_no_level_is_a_fault_and_not_silence() {
         let wrong = |text: &str| LogSettings::of(Some(text), None).err();
-        for text in ["warning", "verbose", "", "weir", "weir=loud", "info,verbose", "=", "info,"] {
+        for text in [
+            "warning",
+            "verbose",
+            "",
+            "weir",
+            "weir=loud",
+            "info,verbose",
+            "=",
+            "info,",
+            "wier=debug",
+        ] {
             assert_eq!(wrong(text), Some(LogSettingsError::Filter(text.to_owned())), "{text}");
         }
         for text in ["warn", "INFO", "weir=debug,warn", "off", "weir::store=trace, info"] {
@@ -102,7 +115,8 @@ mod tests {
     fn a_format_is_json_or_text() {
         let of = |text: &str| LogSettings::of(None, Some(text)).map(|it| it.json);
         assert_eq!((of("json"), of("text")), (Ok(true), Ok(false)));
-        for text in ["josn", "JSON", ""] {
+        assert_eq!(of(""), Ok(false), "as if it were not set");
+        for text in ["josn", "JSON"] {
             assert_eq!(of(text), Err(LogSettingsError::Format(text.to_owned())));
         }
     }

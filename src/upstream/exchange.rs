@@ -47,6 +47,13 @@ pub enum ExchangeError {
 }
 
 impl ExchangeError {
+    /// Whether what was received is no response.
+    #[must_use]
+    pub fn is_malformed(&self) -> bool {
+        use ExchangeError::{Framing, Head, Interim, Truncated};
+        matches!(self, Head(_) | Framing(_) | Truncated | Interim)
+    }
+
     /// What it counts as, if it was the upstream's.
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {

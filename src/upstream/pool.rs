@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use http::Method;
 use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::time::Instant;
 
@@ -33,6 +34,8 @@ pub struct Server {
     complained: Cell<Option<Instant>>,
     /// It has sent the body that the answer to a HEAD, or a 304, spoke of.
     sends_unasked: Cell<bool>,
+    /// One has been watched, and none came.
+    keeps_silent: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -43,6 +46,25 @@ struct Idle {
     since: Instant,
     /// The runtime's turn in which it fell idle.
     turn: u64,
+}
+
+/// A body that is sent to HEAD follows its head within this.
+const WATCHED: Duration = Duration::from_millis(25);
+
+impl Idle {
+    /// Whether it has been silent for long enough.
+    fn is_ripe(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) >= WATCHED
+    }
+}
+
+/// A connection that was idle.
+#[derive(Debug)]
+pub struct Reused {
+    pub wire: Box<Wire>,
+    /// The last answer on it spoke of a body, and had none: if one comes after all, what is read
+    /// next is that body.
+    pub announced: bool,
 }
 
 impl Server {
@@ -60,6 +82,7 @@ impl Server {
             shunned_until: Cell::new(None),
             complained: Cell::new(None),
             sends_unasked: Cell::new(false),
+            keeps_silent: Cell::new(false),
         }
     }
 
@@ -110,28 +133,47 @@ impl Server {
 
     /// The idle connection that was used last, if the server has not closed it meanwhile.
     #[must_use]
-    pub fn reuse(&self, now: Instant) -> Option<Box<Wire>> {
+    pub fn reuse(&self, now: Instant, method: &Method) -> Option<Reused> {
         let turn = turn();
         loop {
-            let idle = self.take_idle(turn)?;
+            let idle = self.take_idle(turn, |idle| self.may_serve(idle, now, method))?;
             let fresh = now.saturating_duration_since(idle.since) < self.patience.get();
             // What may come at any moment is asked of the kernel.
             match idle.wire.disturbance(idle.turn != turn && !idle.announced) {
-                None if fresh => return Some(idle.wire),
+                None if fresh => {
+                    if idle.announced && idle.is_ripe(now) {
+                        self.keeps_silent.set(true);
+                    }
+                    return Some(Reused { wire: idle.wire, announced: idle.announced });
+                }
                 Some(Disturbance::Sent) if idle.announced => self.sends_unasked.set(true),
                 _ => {}
             }
         }
     }
 
+    /// The server sends bodies where there can be none: after such an answer its connections are
+    /// of no more use.
+    pub fn note_unasked(&self) {
+        self.sends_unasked.set(true);
+    }
+
     /// One of the last that fell idle, preferably in an earlier turn: the runtime has heard of all
     /// that happened to it until now, and the kernel need not be asked.
-    fn take_idle(&self, turn: u64) -> Option<Idle> {
+    fn take_idle(&self, turn: u64, may_serve: impl Fn(&Idle) -> bool) -> Option<Idle> {
         let mut idle = self.idle.borrow_mut();
-        let last = idle.len().checked_sub(1)?;
         let looked = idle.len().saturating_sub(LOOK)..idle.len();
-        let earlier = looked.rev().find(|&at| idle[at].turn != turn);
-        Some(idle.remove(earlier.unwrap_or(last)))
+        let earlier = looked.rev().find(|&at| idle[at].turn != turn && may_serve(&idle[at]));
+        let any = || idle.iter().rposition(&may_serve);
+        let at = earlier.or_else(any)?;
+        Some(idle.remove(at))
+    }
+
+    /// Until a server has been seen to keep silent after an answer that spoke of a body and had
+    /// none, such a connection serves HEAD alone for a moment: a body that comes after all would be
+    /// read as the answer to somebody else's request.
+    fn may_serve(&self, idle: &Idle, now: Instant, method: &Method) -> bool {
+        !idle.announced || self.keeps_silent.get() || method == Method::HEAD || idle.is_ripe(now)
     }
 
     pub(super) fn close_idle(&self, now: Instant) {
@@ -172,7 +214,8 @@ impl Slot {
         if idle.len() < self.server.keep.get() {
             wire.clear_deadline();
             wire.slim();
-            idle.push(Idle { wire, announced, since: self.since, turn: turn() });
+            let since = if announced { Instant::now() } else { self.since };
+            idle.push(Idle { wire, announced, since, turn: turn() });
         }
     }
 }

@@ -229,3 +229,26 @@ fn a_required_token_in_another_spelling_is_malformed_and_none_is_unauthorized() 
     }
     assert_eq!(upstream.heads(), 1);
 }
+
+/// Decoders that are less strict take each of these for the same token.
+#[test]
+fn a_token_whose_parts_are_spelled_otherwise_does_not_hide_who_is_denied() {
+    let upstream = Upstream::ok();
+    let weir = gateway(&upstream, "[access]\ndeny = { user = [\"mallory\"] }");
+    let plain = token("mallory");
+    assert_eq!(ask(&weir, "/user", bearer(&plain)).status, 403);
+    for added in ["=", "==", "~~~~"] {
+        is_malformed(&weir, "/user", format!("Authorization: Bearer {plain}{added}\r\n"));
+    }
+    let other = plain.replace('-', "+").replace('_', "/");
+    if other != plain {
+        is_malformed(&weir, "/user", format!("Authorization: Bearer {other}\r\n"));
+    }
+    // The 32 bytes of this signature leave two bits of its last letter unused.
+    let (rest, last) = plain.split_at(plain.len() - 1);
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let place = LETTERS.iter().position(|it| *it == last.as_bytes()[0]).unwrap();
+    let next = char::from(LETTERS[place + 1]);
+    is_malformed(&weir, "/user", format!("Authorization: Bearer {rest}{next}\r\n"));
+    assert_eq!(upstream.heads(), 0);
+}

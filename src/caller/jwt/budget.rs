@@ -5,6 +5,9 @@
 //! One caller who floods is out of its own long before it touches anybody else's; and tokens that
 //! name their key, which cost one signature, may spend what those that do not have left over.
 //!
+//! Whoever has shown no such token lately is checked whatever others have spent, up to a quarter of
+//! the worker: a few who make up tokens must not keep out those who have just got theirs.
+//!
 //! Costs are estimates by the type of the key, not measured: what is refused must not depend on how
 //! busy the machine is.
 
@@ -13,11 +16,15 @@ use std::net::IpAddr;
 /// Microseconds of each second, for all failing tokens together: so little that of a hundred other
 /// requests hardly one meets a signature.
 const IN_ALL: u32 = 10_000;
+/// The same with those of callers that have not failed before.
+const WITH_FRESH: u32 = 250_000;
 const BY_KEY: u32 = 5_000;
 const BY_CALLER: u32 = 1_000;
 /// Callers are told apart by so many slots, a power of two: who shares one with a flood waits for
 /// its end, or shows a token that is known.
-const SLOTS: usize = 1024;
+const SLOTS: usize = 16 * 1024;
+/// For so many seconds it is remembered that a caller has failed.
+const REMEMBERED: u64 = 60;
 
 /// One worker's.
 #[derive(Debug)]
@@ -25,14 +32,23 @@ pub(super) struct Budget {
     second: u64,
     all: u32,
     keys: Vec<u32>,
-    callers: Vec<u32>,
+    callers: Vec<Spent>,
     /// Whether any caller has spent something in this second.
     touched: bool,
 }
 
+/// What a caller has spent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    /// In the second of the last failure, and when that was; none if it is 0.
+    cost: u32,
+    failed: u64,
+}
+
 impl Default for Budget {
     fn default() -> Self {
-        Budget { second: 0, all: 0, keys: Vec::new(), callers: vec![0; SLOTS], touched: false }
+        let callers = vec![Spent::default(); SLOTS];
+        Budget { second: 0, all: 0, keys: Vec::new(), callers, touched: false }
     }
 }
 
@@ -60,9 +76,13 @@ impl Budget {
         names_key: bool,
     ) -> bool {
         self.start_over_if_other(now);
+        let Spent { cost, failed } = self.callers[caller.0];
+        if failed == 0 || now.saturating_sub(failed) > REMEMBERED {
+            return self.all < WITH_FRESH;
+        }
         let share = if names_key { 1 } else { 2 };
         let key_has = |key| self.keys.get(key).is_none_or(|spent| *spent < BY_KEY / share);
-        self.callers[caller.0] < BY_CALLER
+        (failed != now || cost < BY_CALLER)
             && self.all < IN_ALL / share
             && keys.into_iter().all(key_has)
     }
@@ -73,7 +93,11 @@ impl Budget {
         if self.keys.len() <= key {
             self.keys.resize(key + 1, 0);
         }
-        for spent in [&mut self.all, &mut self.keys[key], &mut self.callers[caller.0]] {
+        let caller = &mut self.callers[caller.0];
+        if caller.failed != now {
+            *caller = Spent { cost: 0, failed: now };
+        }
+        for spent in [&mut self.all, &mut self.keys[key], &mut caller.cost] {
             *spent = spent.saturating_add(cost);
         }
         self.touched = true;
@@ -87,7 +111,6 @@ impl Budget {
         if std::mem::take(&mut self.touched) {
             self.all = 0;
             self.keys.fill(0);
-            self.callers.fill(0);
         }
     }
 }
@@ -121,6 +144,8 @@ mod tests {
     #[test]
     fn many_callers_leave_a_key_what_another_has_spent_and_names_the_rest() {
         let mut budget = Budget::default();
+        // All of them have failed before.
+        (0..1000).for_each(|caller| budget.spend(6, Slot(caller), 0, 1));
         let all: u32 = (0..100).map(|caller| checked(&mut budget, caller, &[0], false, 100)).sum();
         assert_eq!(all, 25, "half of what a key has");
         let all: u32 = (0..100).map(|caller| checked(&mut budget, caller, &[1], false, 100)).sum();
@@ -129,5 +154,18 @@ mod tests {
         let all: u32 = (500..900).map(|caller| checked(&mut budget, caller, &[2], true, 100)).sum();
         assert_eq!(all, 50, "tokens that name their key have the rest");
         assert!(!budget.allows(7, Slot(999), [3], true), "and then it is spent");
+    }
+
+    #[test]
+    fn who_has_not_failed_lately_is_checked_whatever_others_have_spent() {
+        let mut budget = Budget::default();
+        let eight = [0, 1, 2, 3, 4, 5, 6, 7];
+        for caller in 0..50 {
+            checked(&mut budget, caller, &eight, false, 300);
+        }
+        assert!(budget.all > IN_ALL && !budget.allows(7, Slot(3), eight, false));
+        assert!(budget.allows(7, Slot(500), eight, false), "it has shown nothing yet");
+        let fresh = (100..1000).filter(|it| checked(&mut budget, *it, &eight, false, 300) > 0);
+        assert!(fresh.count() < 100, "a quarter of the worker at most");
     }
 }
