@@ -7,12 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::caller::access::{AccessList, Entry};
 use crate::caller::address::unmapped;
@@ -220,6 +221,9 @@ impl Rulings {
 pub struct Book {
     rulings: Mutex<BTreeMap<String, Ruling>>,
     changed: Notify,
+    /// How often what holds has changed, and up to which of these changes it is served.
+    changes: AtomicU64,
+    served: watch::Sender<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -274,15 +278,42 @@ impl Book {
             return Err(Full);
         }
         rulings.insert(id, ruling);
-        self.changed.notify_one();
+        self.note_change();
         Ok(())
     }
 
     /// False if there was none.
     pub fn remove(&self, id: &str) -> bool {
         let removed = self.rulings.lock().remove(id).is_some();
-        self.changed.notify_one();
+        self.note_change();
         removed
+    }
+
+    fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.changed.notify_one();
+    }
+
+    /// A number for what holds now, to say later that it is [served](Book::note_served).
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// What held at that version is what callers are held to.
+    pub fn note_served(&self, version: u64) {
+        self.served.send_if_modified(|served| {
+            let newer = version > *served;
+            *served = version.max(*served);
+            newer
+        });
+    }
+
+    /// Resolves when callers are held to what holds now.
+    pub async fn is_served(&self) {
+        let version = self.version();
+        // The sender is here, so it does not go away.
+        let _ = self.served.subscribe().wait_for(|served| *served >= version).await;
     }
 
     #[must_use]
@@ -299,7 +330,7 @@ impl Book {
         let mut held = self.rulings.lock();
         if *held != rulings {
             *held = rulings;
-            self.changed.notify_one();
+            self.note_change();
         }
     }
 
@@ -326,54 +357,4 @@ impl Book {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn deny(value: &str, until: u64) -> Ruling {
-        let about = About::Access { action: Action::Deny, who: Who::Ip, value: value.to_owned() };
-        Ruling { about, until, reason: None }
-    }
-
-    #[test]
-    fn what_is_written_down_can_be_read_again() {
-        let book = Book::default();
-        let written = Written { rate: Some("5/second".to_owned()), burst: Some(7), boost: None };
-        let about = About::Override { limit: "l".into(), key: "a".into(), written };
-        let ruling = Ruling { about, until: now() + 60, reason: Some("a launch".into()) };
-        book.put(ruling.clone()).expect("room");
-        book.put(deny("192.0.2.0/24", now() + 60)).expect("room");
-        assert_eq!(Book::of(&book.text()).all(), book.all());
-        assert_eq!(book.get("override/l/a"), Some(ruling));
-        assert!(Book::of(b"garbage").all().is_empty());
-    }
-
-    #[test]
-    fn what_has_ended_holds_no_more_and_makes_room() {
-        let book = Book::default();
-        book.put(deny("192.0.2.1", now())).expect("room");
-        assert!(book.all().is_empty() && book.rulings().access().is_none());
-        book.put(deny("192.0.2.2", now() + 60)).expect("room");
-        assert_eq!(book.rulings.lock().len(), 1);
-    }
-
-    #[test]
-    fn the_later_of_two_rulings_about_one_caller_holds() {
-        let book = Book::default();
-        book.put(deny("192.0.2.1", now() + 60)).expect("room");
-        let about =
-            About::Access { action: Action::Allow, who: Who::Ip, value: "192.0.2.1".into() };
-        book.put(Ruling { about, until: now() + 60, reason: None }).expect("room");
-        let access = book.rulings().access().expect("one is named");
-        assert!(access.deny.is_empty() && !access.allow.is_empty());
-    }
-
-    #[tokio::test]
-    async fn an_end_is_a_change() {
-        let book = Book::default();
-        book.put(deny("192.0.2.1", now() + 1)).expect("room");
-        book.changed().await;
-        while !book.all().is_empty() {
-            book.changed().await;
-        }
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 //! that is not, and has no token, has no `/v1` at all.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bytes::Bytes;
@@ -25,6 +26,8 @@ use crate::telemetry::{Audit, CallerNames, Event};
 /// For how long a ruling holds that does not say so.
 const USUAL_SECONDS: u64 = 3_600;
 const LONGEST_SECONDS: u64 = 366 * 86_400;
+/// How long a change is waited for at most, until workers serve it.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
 /// As much of a reason as anybody reads.
 const LONGEST_REASON: usize = 500;
 /// The methods of what is only read, and of what is changed.
@@ -207,6 +210,7 @@ impl Api {
         self.book.has_room(&ruling.id()).map_err(full)?;
         self.store.put_ruling(&ruling).await.map_err(unavailable)?;
         self.book.put(ruling.clone()).map_err(full)?;
+        self.is_served().await;
         let seconds = ruling.until.saturating_sub(rulings::now());
         let reason = ruling.reason.as_deref();
         let names = CallerNames { hashed: self.settings.lock().telemetry.hash_keys };
@@ -231,12 +235,20 @@ impl Api {
         for (id, _) in &found {
             self.forget(id).await?;
         }
+        self.is_served().await;
         let held = found.into_iter().next().map(|(_, ruling)| ruling);
         let held = held.ok_or_else(Problem::nothing)?;
         let names = CallerNames { hashed: self.settings.lock().telemetry.hash_keys };
         let what = &held.id_with(|name| names.of(name));
         self.audit.record(Event::RulingRemoved { what });
         Ok((StatusCode::OK, json(&held)))
+    }
+
+    /// Waits until callers are held to what was decided: what comes after the answer goes by it.
+    async fn is_served(&self) {
+        if tokio::time::timeout(SERVED_WITHIN, self.book.is_served()).await.is_err() {
+            tracing::warn!("what operators have decided takes long to be served");
+        }
     }
 
     async fn forget(&self, id: &str) -> Result<(), Problem> {

@@ -117,6 +117,12 @@ impl Surroundings {
         self.lists = stamps(&self.settings, &self.clients);
     }
 
+    /// What operators have decided.
+    #[must_use]
+    pub fn book(&self) -> &Book {
+        &self.book
+    }
+
     /// What the gateway needs of it.
     #[must_use]
     pub fn outside(&self) -> Outside {

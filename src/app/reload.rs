@@ -184,6 +184,7 @@ impl Reloader {
     /// before all know of them, nor does any forget the old ones before all have left them: one that
     /// knew only the smaller ones would clamp what the others still count.
     pub async fn serve_again(&mut self) {
+        let version = self.surroundings.book().version();
         let next = self.surroundings.outside();
         let last = std::mem::replace(&mut self.outside, next.clone());
         let (last, next) = (self.made(&last), self.made(&next));
@@ -195,6 +196,7 @@ impl Reloader {
         self.heard().await;
         let told = self.tell(next.knowing(&last));
         self.heard().await;
+        self.surroundings.book().note_served(version);
         self.told = Some(told);
         let now = Instant::now();
         let (begun, _) = self.lingers.unwrap_or((now, now));
@@ -229,12 +231,15 @@ impl Reloader {
     }
 
     fn compile(&mut self) -> Arc<Compiled> {
+        let version = self.surroundings.book().version();
         self.outside = self.surroundings.outside();
         let compiled = self.made(&self.outside);
-        self.tell(match &self.told {
+        let compiled = self.tell(match &self.told {
             Some(told) => compiled.knowing(told),
             None => compiled,
-        })
+        });
+        self.surroundings.book().note_served(version);
+        compiled
     }
 
     /// The settings made ready, with what lies outside of them.

@@ -219,3 +219,17 @@ fn check_takes_the_file_as_run_does() {
         assert!(program().arg("check").arg(flag).arg(&file).output().unwrap().status.success());
     }
 }
+
+#[test]
+fn what_comes_after_a_change_has_been_answered_goes_by_it() {
+    let limit = "key = \"ip\"\nrate = \"20/second\"\nburst = 20";
+    let weir = Weir::start(&Config::echo().limit(limit).operated());
+    let told = || weir.ask(get("/")).one("ratelimit-policy").to_owned();
+    for _ in 0..20 {
+        let set = weir.operate("PUT", "/v1/overrides/per-ip/127.0.0.1", "{\"burst\": 50}");
+        assert_eq!(set.status, 200);
+        assert!(told().contains("q=50;"), "{}", told());
+        assert_eq!(weir.operate("DELETE", "/v1/overrides/per-ip/127.0.0.1", "").status, 200);
+        assert!(told().contains("q=20;"), "{}", told());
+    }
+}

@@ -79,8 +79,9 @@ pub(super) struct Relapses {
     closed: Option<Instant>,
 }
 
-/// In use for so long without becoming too slow, it counts as well.
-const HEALTHY: Duration = Duration::from_secs(30);
+/// In use for so long without becoming too slow, it counts as well: one that stands still now and
+/// then, as a fork makes it, is not too slow.
+const HEALTHY: Duration = Duration::from_secs(5);
 /// How long Redis has to do well after its first relapse; twice as long after each further one, up
 /// to the longest. After a few of them it is still back within five seconds.
 const FIRST_PROBATION: Duration = Duration::from_millis(250);
