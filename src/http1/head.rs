@@ -140,9 +140,11 @@ impl Head {
         }
         // A line that is not whole yet. Whoever ends lines with a bare CR would never send the LF that
         // is being waited for.
-        let begun = &inbox[self.line.max(self.searched.saturating_sub(1))..];
-        if begun.len() > 1 && memchr::memchr(b'\r', &begun[..begun.len() - 1]).is_some() {
-            return Err(HeadError::LineEnd);
+        if inbox.len() > self.line + 1 {
+            let begun = self.line.max(self.searched.saturating_sub(1));
+            if memchr::memchr(b'\r', &inbox[begun..inbox.len() - 1]).is_some() {
+                return Err(HeadError::LineEnd);
+            }
         }
         self.searched = inbox.len();
         if self.searched > max { Err(HeadError::TooLarge) } else { Ok(None) }

@@ -28,6 +28,7 @@ impl Presence {
     ///
     /// # Errors
     /// If it has left.
+    #[inline]
     pub(super) fn check(
         &mut self,
         inbound: &mut Inbound,

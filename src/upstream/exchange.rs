@@ -154,6 +154,7 @@ impl Exchange {
     ///
     /// # Errors
     /// If the head leaves its length open to interpretation.
+    #[inline]
     pub fn into_body(
         mut self,
         method: &Method,

@@ -122,7 +122,8 @@ impl Lane {
             };
             // It has waited for the call before it, or for a connection. To number what will not
             // be sent would make it look as if it had been.
-            if Instant::now() >= call.deadline {
+            let asked = clock::look();
+            if asked >= call.deadline {
                 return fill(groups, &Failure::not_asked());
             }
             if let Err(failure) = self.resync_before(&session, groups, call.deadline).await {
@@ -143,8 +144,7 @@ impl Lane {
             let [group] = groups else { return };
             let number = link.next_call();
             group.fate = Fate::Unknown(number);
-            let asked = Instant::now();
-            let reply = self.ask(&connection, number, call.deadline, group).await;
+            let reply = self.ask(&connection, number, (asked, call.deadline), group).await;
             match reply {
                 // What became of it is known as soon as there is another connection, and if it
                 // was not run it can be sent again.
@@ -160,7 +160,8 @@ impl Lane {
                     group.reply = Some(Err(failure));
                 }
                 Ok(reply) => {
-                    link.shared.clock.steer(reply.now(), asked, clock::look());
+                    // Looked at when the reply came.
+                    link.shared.clock.steer(reply.now(), asked, clock::recent());
                     group.reply = Some(Ok(reply));
                 }
             }
@@ -174,7 +175,7 @@ impl Lane {
         &self,
         connection: &MultiplexedConnection,
         number: u64,
-        deadline: Instant,
+        (mut began, deadline): (Instant, Instant),
         group: &Group,
     ) -> Result<Reply, Failure> {
         let batch = &group.batch;
@@ -182,7 +183,7 @@ impl Lane {
         loop {
             let link = &self.link;
             let fence = Fence { name: &link.fence, call: number };
-            let (began, mut clock) = (Instant::now(), link.server_clock.get());
+            let mut clock = link.server_clock.get();
             let expires = clock.at(deadline).filter(|_| group.expires);
             let asker = Asker { deadline: expires, ..link.asker() };
             let command = batch.call(&script::DECIDE, form, Some(fence), asker);
@@ -203,13 +204,15 @@ impl Lane {
                     }
                     match instant {
                         // If there is time left, its clock was set: now that is known.
-                        Some((_, true)) if received < deadline => {}
+                        Some((_, true)) if received < deadline => began = received,
                         Some((_, true)) => return Err(Failure::expired()),
                         _ => return Ok(Reply::parse(&bytes, batch)?),
                     }
                 }
                 Ok(other) => return Err(Failure::unexpected(&other)),
-                Err(error) if form == Form::Hash && is_unknown_script(&error) => form = Form::Text,
+                Err(error) if form == Form::Hash && is_unknown_script(&error) => {
+                    (form, began) = (Form::Text, clock::look());
+                }
                 Err(error) => return Err(error.into()),
             }
         }
