@@ -159,9 +159,11 @@ fn a_tentative_charge_that_is_given_back_late_leaves_no_more_than_no_charge() {
             if now > LATEST {
                 break;
             }
-            // Of what a window was charged with beyond all that it holds nobody keeps count.
+            // Of what is charged beyond all that a bucket holds nobody keeps count: a debt that was
+            // cut off there comes back with the charge that made it so deep.
             if let Some(owed) = owed.filter(|_| policy.refills()) {
-                let owed = share(owed, policy.quota());
+                let left = lua.ask(now, &policy, 0).report.remaining;
+                let owed = share(owed, policy.quota()).min(left);
                 [0, 1].into_iter().for_each(|key| lua.owe(now, &ask(key, owed)));
             }
             let cost = share(step.cost, policy.quota()).max(1);

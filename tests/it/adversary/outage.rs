@@ -100,7 +100,8 @@ fn what_is_kept_for_an_outage_is_bounded_whatever_keys_arrive() {
     ask_each(&weir, 0..5_000);
     let before = weir.peak_memory();
     assert_eq!(ask_each(&weir, 5_000..KEYS), 0);
-    let grown = weir.peak_memory() - before;
+    // The kernel keeps this count by and large, and it may even shrink.
+    let grown = weir.peak_memory().saturating_sub(before);
     assert!(grown < 8 * 1024, "{grown} KiB more for {KEYS} keys");
     redis.restart();
     wait_at_most(LONG, "it is back", || !weir.degraded());
