@@ -24,6 +24,9 @@ use crate::store::BucketId;
 const DEBTS: usize = 200;
 /// Calls to a cluster at a time. Most have a single debt, since most debts have a slot of their own.
 const AT_ONCE: usize = 64;
+/// How long payments without a fence may take: what is given up on is not charged, and nobody waits
+/// for them.
+const UNFENCED: Duration = Duration::from_secs(3);
 /// Part of the time that a request may wait, in which the last debts have to be paid.
 const PART: u32 = 4;
 /// So long it is tried to get there. Then the last debts take what they take: requests that cannot
@@ -201,7 +204,7 @@ impl Keeper {
         session: &Session,
         payments: Vec<Payment>,
     ) -> Result<(), Failure> {
-        let (deadline, asker) = (Instant::now() + PATIENCE, self.shared.asker(KEEPER));
+        let (deadline, asker) = (Instant::now() + UNFENCED, self.shared.asker(KEEPER));
         let pay = async |payment: &Payment| {
             if payment.debts.is_empty() {
                 return Ok(());

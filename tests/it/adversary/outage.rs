@@ -143,9 +143,9 @@ fn owe_for_many_keys(store: &str, keys: usize, go: impl FnOnce(), come_back: imp
         let before = calls(&weir);
         wait_until("Redis is asked", || calls(&weir) > before + 100.0);
         over.store(true, Ordering::Relaxed);
-        // A busy machine may make one late. If requests waited for all that is paid, each would be.
-        let late = timeouts(&weir) - late;
-        assert!(late < 4.0, "{late} calls waited in vain");
+        // A busy machine may make some late. If requests waited for all that is paid, each would be.
+        let (late, made) = (timeouts(&weir) - late, calls(&weir) - before);
+        assert!(late < 4.0 + made / 10.0, "{late} of {made} calls waited in vain");
     });
     assert_eq!(outages(&weir), 1, "once it is back it stays back");
     for key in (1..keys).step_by(keys / 100) {
