@@ -33,16 +33,20 @@ local function beyond_deepest(terms, span, rest)
   return span > terms[6] or span == terms[6] and rest < terms[7]
 end
 
--- What the bucket owes with the cost on top.
-local function owed_and_cost(terms, state)
-  local span, rest = terms[2], terms[3]
-  if state[1] > now then
-    span, rest = span + state[1] - now, rest + state[2]
+-- What the bucket owes at an instant, with a span on top.
+local function owed_with(state, at, span, rest)
+  if state[1] > at then
+    span, rest = span + state[1] - at, rest + state[2]
     if rest >= UNIT then
       span, rest = span - 1, rest - UNIT
     end
   end
   return span, rest
+end
+
+-- The same now, with the cost.
+local function owed_and_cost(terms, state)
+  return owed_with(state, now, terms[2], terms[3])
 end
 
 -- A full bucket once the cost is charged, full since `grace` µs ago at the most. It may end before
@@ -98,12 +102,7 @@ function token_bucket.cost(terms)
 end
 
 function token_bucket.add(_, state, at, span, rest)
-  if state[1] > at then
-    span, rest = span + state[1] - at, rest + state[2]
-    if rest >= UNIT then
-      span, rest = span - 1, rest - UNIT
-    end
-  end
+  span, rest = owed_with(state, at, span, rest)
   return { at + span, rest }
 end
 
