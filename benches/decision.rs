@@ -9,7 +9,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use weir::clock::Clock;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate};
-use weir::store::{BucketHasher, BucketId, Check, MemoryStore};
+use weir::store::{BucketHasher, BucketId, Check, CheckOutcome, MemoryStore};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -48,7 +48,7 @@ fn warm(bench: &mut Criterion) {
     let store = MemoryStore::new(1_000_000, Clock::system());
     let ask = |key| Check::new(&ample, names.limit, names.bucket(key), 1);
     for key in 0..10_000 {
-        store.decide_now(&mut [ask(key)]);
+        store.decide_now(&[ask(key)], &mut [CheckOutcome::default()]);
     }
 
     let mut group = bench.benchmark_group("warm");
@@ -57,30 +57,35 @@ fn warm(bench: &mut Criterion) {
         group.bench_function(format!("one decision, {buckets} buckets in turn"), |b| {
             b.iter(|| {
                 key = (key + 7) % buckets;
-                store.decide_now(black_box(&mut [ask(key)]))
+                store.decide_now(black_box(&[ask(key)]), &mut [CheckOutcome::default()])
             });
         });
     }
     group.bench_function("naming a bucket", |b| b.iter(|| names.bucket(black_box(7))));
     group.bench_function("one decision, always the same bucket", |b| {
-        b.iter(|| store.decide_now(black_box(&mut [ask(7)])));
+        b.iter(|| store.decide_now(black_box(&[ask(7)]), &mut [CheckOutcome::default()]));
     });
     group.bench_function("one decision, the same and named before", |b| {
         let bucket = names.bucket(3);
         b.iter(|| {
-            let mut checks = [Check::new(&ample, names.limit, black_box(bucket), 1)];
-            store.decide_now(&mut checks)
+            let checks = [Check::new(&ample, names.limit, black_box(bucket), 1)];
+            store.decide_now(&checks, &mut [CheckOutcome::default()])
         });
     });
     group.bench_function("five in one request", |b| {
-        b.iter(|| store.decide_now(black_box(&mut [7, 107, 207, 307, 407].map(ask))));
+        b.iter(|| {
+            store.decide_now(
+                black_box(&[7, 107, 207, 307, 407].map(ask)),
+                &mut [CheckOutcome::default(); 5],
+            )
+        });
     });
     group.bench_function("one refusal", |b| {
         let strict = policy(1, 86_400, 1);
         let bucket = names.bucket(TEN_MILLION);
         let ask = || Check::new(&strict, names.limit, black_box(bucket), 1);
-        store.decide_now(&mut [ask()]);
-        b.iter(|| store.decide_now(&mut [ask()]));
+        store.decide_now(&[ask()], &mut [CheckOutcome::default()]);
+        b.iter(|| store.decide_now(&[ask()], &mut [CheckOutcome::default()]));
     });
     group.finish();
 }
@@ -94,7 +99,10 @@ fn ten_million(bench: &mut Criterion) {
     let before = resident_bytes();
     let store = MemoryStore::new(TEN_MILLION as usize + 500_000, Clock::system());
     for key in 0..TEN_MILLION {
-        store.decide_now(&mut [Check::new(&slow, names.limit, names.bucket(key), 1)]);
+        store.decide_now(
+            &[Check::new(&slow, names.limit, names.bucket(key), 1)],
+            &mut [CheckOutcome::default()],
+        );
     }
     assert_eq!(store.buckets().own, TEN_MILLION as usize);
     let per_key = (resident_bytes() - before) as f64 / TEN_MILLION as f64;
@@ -106,7 +114,10 @@ fn ten_million(bench: &mut Criterion) {
         b.iter(|| {
             key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let bucket = names.bucket((key >> 32) % TEN_MILLION);
-            store.decide_now(black_box(&mut [Check::new(&slow, names.limit, bucket, 1)]))
+            store.decide_now(
+                black_box(&[Check::new(&slow, names.limit, bucket, 1)]),
+                &mut [CheckOutcome::default()],
+            )
         });
     });
     group.bench_function("a new key", |b| {
@@ -114,7 +125,10 @@ fn ten_million(bench: &mut Criterion) {
         b.iter(|| {
             key += 1;
             let bucket = names.bucket(key);
-            store.decide_now(black_box(&mut [Check::new(&brief, names.limit, bucket, 1)]))
+            store.decide_now(
+                black_box(&[Check::new(&brief, names.limit, bucket, 1)]),
+                &mut [CheckOutcome::default()],
+            )
         });
     });
     group.finish();

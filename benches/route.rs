@@ -6,9 +6,9 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::Method;
 use weir::config;
-use weir::route::{Table, normalize};
+use weir::route::{RouteTable, normalize};
 
-fn table(routes: usize) -> Table {
+fn table(routes: usize) -> RouteTable {
     let mut text = String::new();
     for n in 0..routes {
         write!(
@@ -17,7 +17,7 @@ fn table(routes: usize) -> Table {
         )
         .expect("a string takes all");
     }
-    Table::new(&config::parse("bench", &text).expect("the routes are good").settings.routes)
+    RouteTable::new(&config::parse("bench", &text).expect("the routes are good").settings.routes)
 }
 
 fn find(c: &mut Criterion) {

@@ -2,25 +2,24 @@
 --
 -- KEYS     a bucket for each correction, and the caller's fence if it has one
 -- ARGV[1]  msgpack [corrections, call]
---            corrections  for each key [what, charged_at, terms]: `what` is 1 to give back the
---                         cost that was charged at the instant `charged_at`, 2 to owe the cost
---                         without asking whether it passes, drawn in where that may go no deeper,
---                         3 to hold exactly as many places as the cost says (concurrency); terms
---                         as in decide.lua
+--            corrections  for each key [what, charged_at, numbers]: `what` is 1 to refund the cost
+--                         that was charged at the instant `charged_at`, 2 to charge the cost without
+--                         asking whether it passes, as deep as that may go, 3 to hold exactly as many
+--                         slots as the cost says (concurrency); numbers as in decide.lua
 --            call         the number of this call, if the caller has a fence: one that was made
 --                         already, with its reply lost, is not made again
 -- reply    now, in µs
--- cluster  all KEYS must be of one slot: the caller makes one call for each
+-- cluster  all KEYS must be of one hash slot: the caller makes one call for each
 --
--- Lua, because nobody may come between reading a bucket and writing it.
+-- Lua, because nothing may come between reading a bucket and writing it.
 --
--- Giving back restores what would be there had the charge not been made, where the bucket has a
--- journal (journal.lua) or counts each charge by itself, and never leaves more than that. So nothing
--- is given back to a state that had to be drawn in, or if the clock has stepped back since: how much
--- of the charge is still in there cannot be told. Slots in flight (concurrency) are counted: they
--- come back whatever the clock shows.
+-- A refund restores what would be there had the charge not been made, where the bucket has a journal
+-- (journal.lua) or counts each charge by itself, and never leaves more than that. So nothing is
+-- refunded to a state that had to be clamped, or if the clock has stepped back since: how much of the
+-- charge is still in there is not known. Slots (concurrency) are counted: they come back whatever the
+-- clock shows.
 
-local GIVE_BACK, OWE, HOLD = 1, 2, 3
+local REFUND, CHARGE_AFTER, HOLD = 1, 2, 3
 
 local argument = cmsgpack.unpack(ARGV[1])
 local corrections, call = argument[1], argument[2]
@@ -32,37 +31,38 @@ if call then
   redis.call('SET', KEYS[#KEYS], string.format('%.0f', call), 'PX', FENCE)
 end
 
-local function adjust(algorithm, what, charged_at, terms, state)
-  local settled = algorithm.settle(terms, state)
+local function adjust(algorithm, what, charged_at, args, state)
+  local clamped = algorithm.clamp(args, state)
   if what == HOLD then
-    return algorithm.hold(terms, settled), settled
-  elseif what == OWE then
-    return terms[2] == 0 and settled or algorithm.owe(terms, settled), settled
+    return algorithm.hold(args, clamped), clamped
+  elseif what == CHARGE_AFTER then
+    return args.cost == 0 and clamped or algorithm.charge_after(args, clamped), clamped
   elseif algorithm.hold then
-    return algorithm.give_back(terms, settled), settled
-  elseif drawn(settled, state) or settled[1] <= now or charged_at > now then
-    return settled, settled
+    return algorithm.refund(args, clamped), clamped
+  elseif was_clamped(clamped, state) or clamped.ends_at <= now or charged_at > now then
+    return clamped, clamped
   end
-  return algorithm.give_back(terms, settled, charged_at), settled
+  return algorithm.refund(args, clamped, charged_at), clamped
 end
 
-for i, asked in ipairs(corrections) do
-  local what, charged_at, terms = asked[1], asked[2], asked[3]
-  local algorithm = algorithm_of(terms)
+for i, correction in ipairs(corrections) do
+  local what, charged_at, numbers = correction[1], correction[2], correction[3]
+  local algorithm = algorithm_of(numbers)
+  local args = algorithm.wire_args(numbers)
   local text, journal = without_journal(read({ KEYS[i] })[1])
   local before = text and algorithm.parse(text) or algorithm.absent
   journal = journal and journal_of(algorithm, journal)
-  local after, settled, kept
-  if what == GIVE_BACK and journal and charged_at <= now then
-    after, kept = replayed(journal, algorithm, terms, before, charged_at)
+  local after, clamped, kept
+  if what == REFUND and journal and charged_at <= now then
+    after, kept = replayed(journal, algorithm, args, before, charged_at)
   end
   if not after then
-    after, settled = adjust(algorithm, what, charged_at, terms, before)
-    if what == OWE and journal and after ~= settled and settled == before then
-      kept = with_charge(journal, algorithm, terms, before, false)
+    after, clamped = adjust(algorithm, what, charged_at, args, before)
+    if what == CHARGE_AFTER and journal and after ~= clamped and clamped == before then
+      kept = with_charge(journal, algorithm, args, before, false)
     end
   end
-  if after == settled and not drawn(settled, before) then
+  if after == clamped and not was_clamped(clamped, before) then
     -- Nothing to write.
   elseif after == algorithm.absent then
     redis.call('DEL', KEYS[i])

@@ -2,38 +2,43 @@
 -- charged in all its buckets, or in none.
 --
 -- KEYS     the buckets of all requests, without doubles, and the caller's fence if it has one
--- ARGV[1]  msgpack [terms, requests, call, deadline, tentative]
---            terms     an array for each distinct pair of policy and cost: see the algorithms
---            requests  for each a flat array [key, terms, key, terms, ...]: places in KEYS and in
---                      terms, counted from 1; no key comes twice in a request
+-- ARGV[1]  msgpack [checks, requests, call, deadline, tentative]
+--            checks    an array of numbers for each distinct pair of policy and cost: one for the
+--                      algorithm and how the check is meant (algorithms.lua), then its args in the
+--                      order that the algorithm's file states
+--            requests  for each a flat array [key, check, key, check, ...]: positions in KEYS and in
+--                      checks, counted from 1; no key comes twice in a request
 --            call      the number of this call, if the caller has a fence: see fence.lua; else 0
 --            deadline  the instant, in µs, after which the caller waits no more: then nothing is
 --                      decided, and the reply is [now]; 0 if it is not known
---            tentative  which requests, counted from 1, may yet be given back because another slot
+--            tentative  which requests, counted from 1, may yet be refunded because another hash slot
 --                      refuses them: see journal.lua
 -- reply    msgpack [now, verdict, state..., verdict, state..., ...]: for each request 1 if it was
 --          admitted, else 0, and on top of it 2, 4, 8, ... if the first, second, third, ... of its
---          checks only watches and would have refused; then the state of each check, charged if it
---          was, else as it was: ends and rest (token_bucket), ends and overflow (with refill), ends
---          and count (fixed_window, concurrency), ends, previous and current (sliding_window), or
---          ends, sum, next, and when it would pass if it does not (sliding_log)
--- cluster  all KEYS must be of one slot: the caller makes one call for each
+--          checks is not enforced and would have refused; then the state of each check, charged if it
+--          was, else as it was: in the order that the algorithm's file states
+-- cluster  all KEYS must be of one hash slot: the caller makes one call for each
 --
--- Lua, because a decision reads all its buckets before it writes any, and nobody may come between;
+-- Lua, because a decision reads all its buckets before it writes any, and nothing may come between;
 -- and because one call for many requests costs Redis a fraction of what many calls do.
 --
 -- A refusal writes nothing. The one exception is a state that no bucket of this limit can have,
--- left by a changed limit or by a clock that stepped back: it is drawn in, and kept so, for
--- otherwise it would be drawn in anew at each look and never refill.
+-- left by a changed limit or by a clock that stepped back: it is clamped, and kept so, for
+-- otherwise it would be clamped anew at each look and never refill.
 
--- Watching checks beyond these are not told apart in a verdict, which has to stay exact.
-local TOLD_APART = 50
+-- A verdict has to stay exact in a double, so checks beyond these that are not enforced have no bit.
+local VERDICT_BITS = 50
 
 local asked = cmsgpack.unpack(ARGV[1])
 if asked[4] and asked[4] > 0 and now > asked[4] then
   return cmsgpack.pack({ now })
 end
-local terms, requests = asked[1], asked[2]
+local checks, requests = asked[1], asked[2]
+local algorithm_of_check, args_of_check = {}, {}
+for i = 1, #checks do
+  local algorithm = algorithm_of(checks[i])
+  algorithm_of_check[i], args_of_check[i] = algorithm, algorithm.wire_args(checks[i])
+end
 local texts = read(KEYS)
 local call, buckets = asked[3] and asked[3] > 0 and asked[3], #KEYS
 local fence, past
@@ -55,53 +60,46 @@ local reply, length = { now }, 1
 
 for r = 1, #requests do
   local request = requests[r]
-  local admitted, watched, bit = true, 0, 2
+  local admitted, would_refuse, bit = true, 0, 2
   for i = 1, #request, 2 do
-    local key, its = request[i], terms[request[i + 1]]
-    local algorithm = algorithm_of(its)
+    local key, check = request[i], request[i + 1]
+    local algorithm, args = algorithm_of_check[check], args_of_check[check]
     local state = states[key]
     if not state then
       local text, journal = without_journal(texts[key])
       state = text and algorithm.parse(text) or algorithm.absent
       journals[key] = journal and journal_of(algorithm, journal)
     end
-    local settled = algorithm.settle(its, state)
-    if drawn(settled, state) then
+    local clamped = algorithm.clamp(args, state)
+    if was_clamped(clamped, state) then
       changed[key], journals[key] = algorithm, nil
     end
-    states[key] = settled
-    charged[i], passes[i] = algorithm.charge(its, settled)
+    states[key] = clamped
+    charged[i], passes[i] = algorithm.evaluate(args, clamped)
     if charged[i] == nil then
-      if enforced(its) then
+      if enforced(checks[check]) then
         admitted = false
-      elseif i < 2 * TOLD_APART then
-        watched = watched + bit
+      elseif i < 2 * VERDICT_BITS then
+        would_refuse = would_refuse + bit
       end
     end
     bit = bit * 2
   end
   verdicts[r] = admitted and 1 or 0
   length = length + 1
-  reply[length] = verdicts[r] + watched
+  reply[length] = verdicts[r] + would_refuse
   for i = 1, #request, 2 do
-    local key, its = request[i], terms[request[i + 1]]
-    local algorithm = algorithm_of(its)
-    if admitted and charged[i] and charged[i] ~= states[key] and spends(its) then
+    local key, check = request[i], request[i + 1]
+    local algorithm = algorithm_of_check[check]
+    if admitted and charged[i] and charged[i] ~= states[key] and spends(checks[check]) then
       if journals[key] or tentative[r] then
-        journals[key] = with_charge(journals[key], algorithm, its, states[key], tentative[r])
+        local args = args_of_check[check]
+        journals[key] = with_charge(journals[key], algorithm, args, states[key], tentative[r])
       end
       states[key] = charged[i]
       changed[key] = algorithm
     end
-    local state = states[key]
-    for n = 1, algorithm.told do
-      reply[length + n] = state[n]
-    end
-    length = length + algorithm.told
-    if algorithm.foretells then
-      length = length + 1
-      reply[length] = passes[i] or 0
-    end
+    length = algorithm.wire_state(states[key], reply, length, passes[i])
   end
 end
 

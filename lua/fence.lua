@@ -1,20 +1,19 @@
--- Finds out which calls of decide.lua were run whose replies did not come, and sees to it that the
--- others never are from now on.
+-- Finds out which calls of decide.lua were run although their replies were lost, and keeps the others
+-- from being run from now on.
 --
 -- A caller numbers its calls, and sends one after the other. Its fence is a text such as
 -- "17 16:1101:1794814088523726 15:1:1794814088520012": calls up to 17 are turned away; 16 and 15
 -- are the last that have charged anything, each at its instant in µs, and of the four requests of
--- 16 all but the third were admitted. Raising the first
--- number turns away calls that may still be on their way. The rest stays, so that the question can
--- be asked again if this reply gets lost in turn.
+-- 16 all but the third were admitted. Raising the first number turns away calls that may still be on
+-- their way. The rest stays, so that the question can be asked again if this reply gets lost too.
 --
 -- KEYS[1]  the caller's fence
 -- ARGV[1]  the number of the last call it has sent
 -- reply    the fence as it was; calls it does not name, up to ARGV[1], have charged nothing and
 --          never will, unless four later ones have
--- cluster  one key, so any slot will do; decide.lua wants it in the slot of its buckets
+-- cluster  one key, so any hash slot will do; decide.lua wants it in that of its buckets
 --
--- Lua, because nobody may come between reading the fence and raising it.
+-- Lua, because nothing may come between reading the fence and raising it.
 
 local text = read(KEYS)[1] or ''
 local fence, past = string.match(text .. ' ', '^(%d+)( .*)$')

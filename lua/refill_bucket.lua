@@ -1,92 +1,107 @@
--- token_bucket with refill: the twin of src/limit/refill.rs, and equal to it bit for bit.
+-- refill_bucket (token_bucket with `refill`): the twin of src/limit/refill_bucket.rs, and equal to it
+-- bit for bit.
 --
--- A state is {ends, overflow}: the refill at which the bucket is full, and by how much that one
--- overflows. The refills before it lie whole periods apart.
+-- The refills lie whole periods apart; the last, at ends_at, makes the bucket full, and overflows by
+-- rest.
 --
--- terms: {4, cost, burst, deepest, every in µs, amount, refills, overflow}: deepest is what may be
--- missing at most, and the last two how far any numbers of this bucket let it be from full
--- text: "ends overflow"
+-- args   cost, burst, deepest, every_us, amount, reach_refills, reach_overflow: deepest is what may be
+--        missing at most, and the last two how far from full any numbers of this bucket let it be
+-- state  ends_at, rest
+-- reply  ends_at, rest
+-- text   "ends_at rest"
 
-local refill_bucket = { absent = { 0, 0 }, told = 2 }
+local refill_bucket = { absent = { ends_at = 0, rest = 0 } }
+
+function refill_bucket.wire_args(numbers)
+  return {
+    cost = numbers[2],
+    burst = numbers[3],
+    deepest = numbers[4],
+    every_us = numbers[5],
+    amount = numbers[6],
+    reach_refills = numbers[7],
+    reach_overflow = numbers[8],
+  }
+end
+
+refill_bucket.wire_state = write_pair
 
 function refill_bucket.parse(text)
-  return pair(COUNTS, text) or refill_bucket.absent
+  return parse_pair(COUNTS, text) or refill_bucket.absent
 end
 
 refill_bucket.text = pair_text
 
--- What is missing at an instant, and when the next refill comes; of a full bucket, when it would.
-local function missing_at(terms, state, at)
-  if state[1] <= at then
-    return 0, at + terms[5]
+-- What is missing at an instant, and when the next refill comes; for a full bucket, when it would.
+local function missing(args, state, at)
+  local ends_at, every_us = state.ends_at, args.every_us
+  if ends_at <= at then
+    return 0, at + every_us
   end
-  local refills = math.ceil((state[1] - at) / terms[5])
-  local overflow = math.min(state[2], terms[6] - 1)
-  return refills * terms[6] - overflow, state[1] - (refills - 1) * terms[5]
+  local refills, amount = math.ceil((ends_at - at) / every_us), args.amount
+  local overflow = math.min(state.rest, amount - 1)
+  return refills * amount - overflow, ends_at - (refills - 1) * every_us
 end
 
-local function missing(terms, state)
-  return missing_at(terms, state, now)
+local function state_missing(args, units, next_refill)
+  local amount = args.amount
+  local refills = math.ceil(units / amount)
+  return { ends_at = next_refill + (refills - 1) * args.every_us, rest = refills * amount - units }
 end
 
-local function lacking(terms, units, next_refill)
-  local refills = math.ceil(units / terms[6])
-  return { next_refill + (refills - 1) * terms[5], refills * terms[6] - units }
-end
-
-function refill_bucket.settle(terms, state)
-  if state[1] <= now then
+function refill_bucket.clamp(args, state)
+  local ends_at = state.ends_at
+  if ends_at <= now then
     return state
   end
-  local refills = math.ceil((state[1] - now) / terms[5])
-  if refills > terms[7] or refills == terms[7] and state[2] < terms[8] then
-    return { state[1] - (refills - terms[7]) * terms[5], terms[8] }
+  local refills, reach = math.ceil((ends_at - now) / args.every_us), args.reach_refills
+  if refills > reach or refills == reach and state.rest < args.reach_overflow then
+    return { ends_at = ends_at - (refills - reach) * args.every_us, rest = args.reach_overflow }
   end
   return state
 end
 
--- The settled state once the cost is charged, or nil if it does not pass.
-function refill_bucket.charge(terms, state)
-  local units, next_refill = missing(terms, state)
-  units = units + terms[2]
-  if units > terms[3] then
+function refill_bucket.evaluate(args, state)
+  local units, next_refill = missing(args, state, now)
+  units = units + args.cost
+  if units > args.burst then
     return nil
-  elseif terms[2] == 0 then
+  elseif args.cost == 0 then
     return state
   end
-  return lacking(terms, units, next_refill)
+  return state_missing(args, units, next_refill)
 end
 
-function refill_bucket.owe(terms, state)
-  local units, next_refill = missing(terms, state)
-  if units >= terms[4] then
+function refill_bucket.charge_after(args, state)
+  local units, next_refill = missing(args, state, now)
+  if units >= args.deepest then
     return state
   end
-  return lacking(terms, math.min(units + terms[2], terms[4]), next_refill)
-end
-
--- What a charge adds, and a state once it was made at an instant: see journal.lua.
-function refill_bucket.cost(terms)
-  return terms[2], 0
-end
-
-function refill_bucket.add(terms, state, at, cost)
-  local units, next_refill = missing_at(terms, state, at)
-  return lacking(terms, units + cost, next_refill)
+  return state_missing(args, math.min(units + args.cost, args.deepest), next_refill)
 end
 
 -- All of it if no refill has come since the charge; else, what has been refilled since would have
 -- been without the charge. What stays missing counts as missing since now: see the Rust.
-function refill_bucket.give_back(terms, state, charged_at)
-  local units, next_refill = missing(terms, state)
-  local given = terms[2]
-  if next_refill - terms[5] > charged_at then
-    given = given - math.ceil((now - charged_at) / terms[5]) * terms[6]
+function refill_bucket.refund(args, state, charged_at)
+  local units, next_refill = missing(args, state, now)
+  local refund = args.cost
+  if next_refill - args.every_us > charged_at then
+    refund = refund - math.ceil((now - charged_at) / args.every_us) * args.amount
   end
-  if given <= 0 then
+  if refund <= 0 then
     return state
   end
-  units = units - given
-  return units > 0 and lacking(terms, units, now + terms[5]) or refill_bucket.absent
+  units = units - refund
+  return units > 0 and state_missing(args, units, now + args.every_us) or refill_bucket.absent
+end
+
+-- What a charge adds, and a state once it was made at an instant: see journal.lua.
+function refill_bucket.journal_cost(args)
+  return args.cost, 0
+end
+
+function refill_bucket.journal_charge(args, state, at, cost)
+  local units, next_refill = missing(args, state, at)
+  return state_missing(args, units + cost, next_refill)
 end
 

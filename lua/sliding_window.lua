@@ -1,57 +1,80 @@
 -- sliding_window: the twin of src/limit/sliding_window.rs, and equal to it bit for bit.
 --
--- A state is {ends, previous, current, mark}: of the window of the last charge, the count before
--- it and its own; `ends` is the end of the window after it, and the mark tells of which period it
--- is. A live state of another period, or from a clock that stepped back, counts whole in this
--- window.
+-- The state is that of the window of the last charge: older is the count of the window before it, last
+-- its own; ends_at is the end of the window after it, and mark tells of which period it is. (In Rust
+-- the three are packed into `rest`.) A live state of another period, or from a clock that stepped
+-- back, counts whole in this window.
 --
--- terms: {2, cost, count, deepest, period in µs, mark of the period, reach}: deepest is what may be
--- counted in a window at most, and reach what any numbers of this bucket may count in one
--- text: "ends previous current mark"
+-- args   cost, count, deepest, period_us, mark, reach: deepest is what may be counted in a window at
+--        most, mark is that of the period, and reach what any numbers of this bucket may count in one
+-- state  ends_at, older, last, mark
+-- reply  ends_at, older, last
+-- text   "ends_at older last mark"
 
 local MARKS = 16
 
 -- A period has up to 45 bits and a count 30: their product is compared in two limbs.
 local LIMB = 4194304
 
-local sliding_window = { absent = { 0, 0, 0, 0 }, told = 3 }
+local sliding_window = { absent = { ends_at = 0, older = 0, last = 0, mark = 0 } }
+
+function sliding_window.wire_args(numbers)
+  return {
+    cost = numbers[2],
+    count = numbers[3],
+    deepest = numbers[4],
+    period_us = numbers[5],
+    mark = numbers[6],
+    reach = numbers[7],
+  }
+end
+
+function sliding_window.wire_state(state, reply, length)
+  reply[length + 1], reply[length + 2], reply[length + 3] = state.ends_at, state.older, state.last
+  return length + 3
+end
 
 function sliding_window.parse(text)
-  local ends, previous, current, mark = string.match(text, '^(%d+) (%d+) (%d+) (%d+)$')
-  ends, previous = below(EXACT, ends), below(COUNTS, previous)
-  current, mark = below(COUNTS, current), below(MARKS, mark)
-  if ends and previous and current and mark then
-    return { ends, previous, current, mark }
+  local ends_at, older, last, mark = string.match(text, '^(%d+) (%d+) (%d+) (%d+)$')
+  ends_at, older = below(EXACT, ends_at), below(COUNTS, older)
+  last, mark = below(COUNTS, last), below(MARKS, mark)
+  if ends_at and older and last and mark then
+    return { ends_at = ends_at, older = older, last = last, mark = mark }
   end
   return sliding_window.absent
 end
 
 function sliding_window.text(state)
-  return string.format('%.0f %.0f %.0f %.0f', state[1], state[2], state[3], state[4])
+  return string.format('%.0f %.0f %.0f %.0f', state.ends_at, state.older, state.last, state.mark)
 end
 
 -- Whether the state is of this period, and of the window that ends at `ends` or the previous.
-local function known(terms, state, ends)
-  return state[4] == terms[6] and (state[1] == ends or state[1] == ends + terms[5])
+local function knows(args, state, ends)
+  local ends_at = state.ends_at
+  return state.mark == args.mark and (ends_at == ends or ends_at == ends + args.period_us)
 end
 
-function sliding_window.settle(terms, state)
-  local ends = window_end(now, terms[5])
-  if state[1] <= now or known(terms, state, ends) then
+function sliding_window.clamp(args, state)
+  if state.ends_at <= now then
     return state
   end
-  return { ends + terms[5], 0, math.min(state[2] + state[3], terms[7]), terms[6] }
+  local ends = window_end(now, args.period_us)
+  if knows(args, state, ends) then
+    return state
+  end
+  local last = math.min(state.older + state.last, args.reach)
+  return { ends_at = ends + args.period_us, older = 0, last = last, mark = args.mark }
 end
 
--- Of a settled state, the count of the window before this one, of this one, and its end.
-local function view(terms, state)
-  local ends, most = window_end(now, terms[5]), terms[7]
-  if state[1] <= now then
+-- Of a clamped state, the count of the window before this one, of this one, and its end.
+local function view(args, state)
+  local ends, most = window_end(now, args.period_us), args.reach
+  if state.ends_at <= now then
     return 0, 0, ends
-  elseif state[1] == ends then
-    return math.min(state[3], most), 0, ends
+  elseif state.ends_at == ends then
+    return math.min(state.last, most), 0, ends
   end
-  return math.min(state[2], most), math.min(state[3], most), ends
+  return math.min(state.older, most), math.min(state.last, most), ends
 end
 
 local function product(count, span)
@@ -60,47 +83,50 @@ local function product(count, span)
   return count * math.floor(span / LIMB) + (low - rest) / LIMB, rest
 end
 
--- The settled state once the cost is charged, or nil if it does not pass.
-function sliding_window.charge(terms, state)
-  local previous, current, ends = view(terms, state)
-  current = current + terms[2]
-  local room = terms[3] - current
+local function pack(args, previous, current, ends)
+  return { ends_at = ends + args.period_us, older = previous, last = current, mark = args.mark }
+end
+
+function sliding_window.evaluate(args, state)
+  local previous, current, ends = view(args, state)
+  current = current + args.cost
+  local room = args.count - current
   if room < 0 then
     return nil
   elseif previous > 0 then
     local fading, fading_low = product(previous, ends - now)
-    local free, free_low = product(room, terms[5])
+    local free, free_low = product(room, args.period_us)
     if fading > free or fading == free and fading_low > free_low then
       return nil
     end
   end
-  if terms[2] == 0 then
+  if args.cost == 0 then
     return state
   end
-  return { ends + terms[5], previous, current, terms[6] }
+  return pack(args, previous, current, ends)
 end
 
-function sliding_window.owe(terms, state)
-  local previous, current, ends = view(terms, state)
-  current = math.max(math.min(current + terms[2], terms[4]), current)
-  return { ends + terms[5], previous, current, terms[6] }
+function sliding_window.charge_after(args, state)
+  local previous, current, ends = view(args, state)
+  current = math.max(math.min(current + args.cost, args.deepest), current)
+  return pack(args, previous, current, ends)
 end
 
 -- From the window in which it was charged: the state's last, or the one before. What was charged
 -- earlier shows no more.
-function sliding_window.give_back(terms, state, charged_at)
-  local shows_until = window_end(charged_at, terms[5]) + terms[5]
-  local previous, current = state[2], state[3]
-  if shows_until == state[1] then
-    current = math.max(current - terms[2], 0)
-  elseif shows_until == state[1] - terms[5] and shows_until > now then
-    previous = math.max(previous - terms[2], 0)
+function sliding_window.refund(args, state, charged_at)
+  local shows_until = window_end(charged_at, args.period_us) + args.period_us
+  local ends_at, older, last = state.ends_at, state.older, state.last
+  if shows_until == ends_at then
+    last = math.max(last - args.cost, 0)
+  elseif shows_until == ends_at - args.period_us and shows_until > now then
+    older = math.max(older - args.cost, 0)
   else
     return state
   end
-  if previous == 0 and current == 0 then
+  if older == 0 and last == 0 then
     return sliding_window.absent
   end
-  return { state[1], previous, current, terms[6] }
+  return { ends_at = ends_at, older = older, last = last, mark = args.mark }
 end
 

@@ -1,10 +1,9 @@
--- What the steps share: the clock, reading buckets and writing them.
+-- What the scripts share: the clock, reading buckets and writing them.
 --
 -- A bucket is one string of plain decimal numbers, so that redis-cli shows what it holds. A state
 -- is a table that is never changed in place: whether a bucket must be written is whether its table
--- is still the one that was read. Its first number, `ends` (`until` is a word of Lua's), is the
--- instant in µs from which the bucket is as good as absent, whatever Redis still keeps under the
--- key: expiry only frees memory and decides nothing.
+-- is still the one that was read. Its `ends_at` is the instant in µs from which the bucket is as good
+-- as absent, whatever Redis still keeps under the key: expiry only frees memory and decides nothing.
 --
 -- Numbers are doubles. All here are whole and below 2^53, where sums, differences and remainders
 -- are exact.
@@ -14,8 +13,11 @@ local EXACT = 9007199254740992
 -- Counts of windows are at most 10^9.
 local COUNTS = 1073741824
 
+-- Parts of a µs in which token buckets count.
+local UNIT = 4294967296
+
 -- Redis expires keys by a clock of its own, coarser than TIME and standing still while a script
--- runs. So much longer, in ms, is a key kept than its state says.
+-- runs. So a key is kept this much longer, in ms, than its state says.
 local MARGIN = 1000
 
 -- How long a fence stands, in ms: longer than any call can be on its way.
@@ -24,7 +26,7 @@ local FENCE = 600000
 -- Calls whose verdicts a fence keeps: as many as can be on their way at once.
 local REMEMBERED = 4
 
--- As many values as `unpack` puts on the stack without a thought.
+-- As many values as `unpack` surely finds room for on the stack.
 local AT_ONCE = 1000
 
 local time = redis.call('TIME')
@@ -37,14 +39,20 @@ local function below(bound, digits)
 end
 
 -- The state that a text of two numbers spells, the second below a bound; nil if it is none.
-local function pair(bound, text)
-  local ends, rest = string.match(text, '^(%d+) (%d+)$')
-  ends, rest = below(EXACT, ends), below(bound, rest)
-  return ends and rest and { ends, rest } or nil
+local function parse_pair(bound, text)
+  local ends_at, rest = string.match(text, '^(%d+) (%d+)$')
+  ends_at, rest = below(EXACT, ends_at), below(bound, rest)
+  return ends_at and rest and { ends_at = ends_at, rest = rest } or nil
 end
 
 local function pair_text(state)
-  return string.format('%.0f %.0f', state[1], state[2])
+  return string.format('%.0f %.0f', state.ends_at, state.rest)
+end
+
+-- Writes a state of two numbers into a reply that has so many already, and returns its new length.
+local function write_pair(state, reply, length)
+  reply[length + 1], reply[length + 2] = state.ends_at, state.rest
+  return length + 2
 end
 
 -- The end of the window that an instant lies in. Windows are aligned to the epoch.
@@ -65,15 +73,15 @@ local function read(keys)
   return texts
 end
 
--- Whether a state had to be drawn in. A log is looked through at each settling, and says itself
--- whether that has changed it.
-local function drawn(settled, state)
-  return settled ~= state and settled.changed ~= false
+-- Whether clamping has changed a state. A log is a new table each time it is clamped, and says itself
+-- whether it has changed.
+local function was_clamped(clamped, state)
+  return clamped ~= state and clamped.changed ~= false
 end
 
 local function write(key, state, text)
-  -- A state may have ended, if its caller came late.
-  local ttl = math.max(math.ceil((state[1] - now) / 1000), 0) + MARGIN
+  -- The state of a request that has waited may have ended.
+  local ttl = math.max(math.ceil((state.ends_at - now) / 1000), 0) + MARGIN
   redis.call('SET', key, text, 'PX', string.format('%.0f', ttl))
 end
 

@@ -1,42 +1,47 @@
--- token_bucket: the twin of src/limit/token_bucket.rs, and equal to it bit for bit. leaky_bucket is
--- the same: when a request leaves is the caller's business.
+-- token_bucket: the twin of src/limit/token_bucket.rs, and equal to it bit for bit.
 --
--- Spans of time are pairs: whole µs, rounded up, and the parts of 2^-32 µs that this added. In
--- this form a state is the instant at which the bucket is full, {ends, rest}, and what it owes is
--- the pair (ends - now, rest). Of two pairs the one with more whole µs is longer; of equals, the
--- one with the smaller rest.
+-- Spans of time are pairs: whole µs, rounded up, and the parts of 2^-32 µs that this added (rest).
+-- In this form a state is the instant at which the bucket is full, and its deficit is the pair
+-- (ends_at - now, rest). Of two pairs the one with more whole µs is longer; of equals, the one with
+-- the smaller rest.
 --
--- terms: {1, cost, its rest, empty, its rest, deepest, its rest, grace, reach, its rest}: the times in
--- which the cost, all tokens, and all that may be owed refill; for how many µs what has refilled is
--- not lost to a full bucket, for one who comes late: at most the time of one token, see the Rust (of
--- a bucket that is absent nobody knows since when it is full); and, if that is more than deepest,
--- what other numbers of this bucket let it owe
--- text: "ends rest"
+-- args   cost, cost_rest, empty, empty_rest, deepest, deepest_rest: the times in which the cost, all
+--        tokens, and the largest deficit refill; grace: for how many µs what has refilled is not lost
+--        to a full bucket; reach, reach_rest: the largest deficit under any numbers of this bucket,
+--        left out if it is that of deepest
+-- state  ends_at, rest
+-- reply  ends_at, rest
+-- text   "ends_at rest"
 
-local UNIT = 4294967296
+local token_bucket = { absent = { ends_at = 0, rest = 0 } }
 
-local token_bucket = { absent = { 0, 0 }, told = 2 }
+function token_bucket.wire_args(numbers)
+  return {
+    cost = numbers[2],
+    cost_rest = numbers[3],
+    empty = numbers[4],
+    empty_rest = numbers[5],
+    deepest = numbers[6],
+    deepest_rest = numbers[7],
+    grace = numbers[8],
+    reach = numbers[9] or numbers[6],
+    reach_rest = numbers[10] or numbers[7],
+  }
+end
+
+token_bucket.wire_state = write_pair
 
 function token_bucket.parse(text)
-  return pair(UNIT, text) or token_bucket.absent
+  return parse_pair(UNIT, text) or token_bucket.absent
 end
 
 token_bucket.text = pair_text
 
--- Whether a span is longer than an empty bucket owes.
-local function beyond_empty(terms, span, rest)
-  return span > terms[4] or span == terms[4] and rest < terms[5]
-end
-
--- Whether it is longer than any bucket may owe.
-local function beyond_deepest(terms, span, rest)
-  return span > terms[6] or span == terms[6] and rest < terms[7]
-end
-
--- What the bucket owes at an instant, with a span on top.
-local function owed_with(state, at, span, rest)
-  if state[1] > at then
-    span, rest = span + state[1] - at, rest + state[2]
+-- The deficit at an instant, with a span on top.
+local function deficit_with(state, at, span, rest)
+  local ends_at = state.ends_at
+  if ends_at > at then
+    span, rest = span + ends_at - at, rest + state.rest
     if rest >= UNIT then
       span, rest = span - 1, rest - UNIT
     end
@@ -44,78 +49,77 @@ local function owed_with(state, at, span, rest)
   return span, rest
 end
 
--- The same now, with the cost.
-local function owed_and_cost(terms, state)
-  return owed_with(state, now, terms[2], terms[3])
+local function beyond_deepest(args, span, rest)
+  local deepest = args.deepest
+  return span > deepest or span == deepest and rest < args.deepest_rest
 end
 
 -- A full bucket once the cost is charged, full since `grace` µs ago at the most. It may end before
 -- now, and says since when it is full.
-local function charged_late(terms, state)
-  local full, part = now - terms[8], 0
-  if state[1] > full then
-    full, part = state[1], state[2]
+local function charged_with_grace(args, state)
+  local full, part = now - args.grace, 0
+  if state.ends_at > full then
+    full, part = state.ends_at, state.rest
   end
-  local ends, rest = full + terms[2], terms[3] + part
+  local ends_at, rest = full + args.cost, args.cost_rest + part
   if rest >= UNIT then
-    ends, rest = ends - 1, rest - UNIT
+    ends_at, rest = ends_at - 1, rest - UNIT
   end
-  return { ends, rest }
+  return { ends_at = ends_at, rest = rest }
 end
 
-function token_bucket.settle(terms, state)
-  local reach, part = terms[9] or terms[6], terms[10] or terms[7]
-  local span = state[1] - now
-  if span > reach or span == reach and state[2] < part then
-    return { now + reach, part }
+function token_bucket.clamp(args, state)
+  local span, reach = state.ends_at - now, args.reach
+  if span > reach or span == reach and state.rest < args.reach_rest then
+    return { ends_at = now + reach, rest = args.reach_rest }
   end
   return state
 end
 
--- The settled state once the cost is charged, or nil if it does not pass.
-function token_bucket.charge(terms, state)
-  local span, rest = owed_and_cost(terms, state)
-  if beyond_empty(terms, span, rest) then
+function token_bucket.evaluate(args, state)
+  local cost, empty = args.cost, args.empty
+  local span, rest = deficit_with(state, now, cost, args.cost_rest)
+  if span > empty or span == empty and rest < args.empty_rest then
     return nil
-  elseif terms[2] == 0 then
+  elseif cost == 0 then
     return state
-  elseif terms[8] > 0 and state[1] > 0 and state[1] <= now then
-    return charged_late(terms, state)
+  elseif args.grace > 0 and state.ends_at > 0 and state.ends_at <= now then
+    return charged_with_grace(args, state)
   end
-  return { now + span, rest }
+  return { ends_at = now + span, rest = rest }
 end
 
-function token_bucket.owe(terms, state)
-  local span, rest = owed_and_cost(terms, state)
-  if beyond_deepest(terms, span, rest) then
-    if beyond_deepest(terms, state[1] - now, state[2]) then
+function token_bucket.charge_after(args, state)
+  local span, rest = deficit_with(state, now, args.cost, args.cost_rest)
+  if beyond_deepest(args, span, rest) then
+    if beyond_deepest(args, state.ends_at - now, state.rest) then
       return state
     end
-    span, rest = terms[6], terms[7]
+    span, rest = args.deepest, args.deepest_rest
   end
-  return { now + span, rest }
-end
-
--- What a charge adds, and a state once it was made at an instant: see journal.lua.
-function token_bucket.cost(terms)
-  return terms[2], terms[3]
-end
-
-function token_bucket.add(_, state, at, span, rest)
-  span, rest = owed_with(state, at, span, rest)
-  return { at + span, rest }
+  return { ends_at = now + span, rest = rest }
 end
 
 -- What has refilled since the charge would have refilled without it too.
-function token_bucket.give_back(terms, state, charged_at)
-  local given = terms[2] - (now - charged_at)
-  if given <= 0 then
+function token_bucket.refund(args, state, charged_at)
+  local refund = args.cost - (now - charged_at)
+  if refund <= 0 then
     return state
   end
-  local span, rest = state[1] - now - given, state[2] - terms[3]
+  local span, rest = state.ends_at - now - refund, state.rest - args.cost_rest
   if rest < 0 then
     span, rest = span + 1, rest + UNIT
   end
-  return span > 0 and { now + span, rest } or token_bucket.absent
+  return span > 0 and { ends_at = now + span, rest = rest } or token_bucket.absent
+end
+
+-- What a charge adds, and a state once it was made at an instant: see journal.lua.
+function token_bucket.journal_cost(args)
+  return args.cost, args.cost_rest
+end
+
+function token_bucket.journal_charge(_, state, at, span, rest)
+  span, rest = deficit_with(state, at, span, rest)
+  return { ends_at = at + span, rest = rest }
 end
 

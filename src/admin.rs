@@ -4,10 +4,11 @@
 //! what may take long is done on threads for that. It is shielded by tower's layers: a scraper that
 //! hangs, or a hundred of them, cost an error for themselves.
 
-pub mod api;
-mod change;
+mod api;
+mod api_error;
 mod hosts;
-mod spellings;
+mod override_request;
+mod stored_keys;
 
 use std::convert::Infallible;
 use std::io;
@@ -28,66 +29,66 @@ use tokio::sync::oneshot;
 use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt};
 
-pub use api::Api;
+pub(crate) use api::AdminApi;
 
 use crate::listen::worker::Worker;
-use crate::store;
+use crate::store::StoreControl;
 use crate::telemetry::Metrics;
 
-type Answer = Response<Full<Bytes>>;
+type AdminResponse = Response<Full<Bytes>>;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 /// The largest body of a question.
-const LARGEST: usize = 64 * 1024;
+const MAX_BODY_BYTES: usize = 64 * 1024;
 /// How long a scrape waits for a worker to add up its counts.
-const FLUSH: Duration = Duration::from_millis(200);
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What the admin listener can tell.
 #[derive(Debug)]
-pub struct Status {
+pub(crate) struct AdminService {
     metrics: Metrics,
-    store: store::Shared,
+    store: Arc<dyn StoreControl>,
     workers: Arc<Vec<Worker>>,
-    api: Arc<Api>,
+    api: Arc<AdminApi>,
     draining: AtomicBool,
 }
 
-impl Status {
-    #[must_use]
-    pub fn new(
+impl AdminService {
+    pub(crate) fn new(
         metrics: Metrics,
-        store: store::Shared,
+        store: Arc<dyn StoreControl>,
         workers: Arc<Vec<Worker>>,
-        api: Arc<Api>,
+        api: Arc<AdminApi>,
     ) -> Self {
-        Status { metrics, store, workers, api, draining: AtomicBool::new(false) }
+        AdminService { metrics, store, workers, api, draining: AtomicBool::new(false) }
     }
 
     /// From now on the gateway is not ready: it is about to leave.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    async fn answer(&self, request: Request<Incoming>, local: Option<SocketAddr>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, local: Option<SocketAddr>) -> AdminResponse {
         let (parts, body) = request.into_parts();
         let (method, path) = (&parts.method, parts.uri.path());
         if let Err(refused) = self.api.hosts().admit(&parts, local) {
             return refused.answer();
         }
-        if let Some(asked) = path.strip_prefix("/v1/") {
-            // Whoever may not ask need not be listened to.
-            if let Err(refused) = self.api.admits(method, &parts.headers) {
+        if let Some(path_below) = path.strip_prefix("/v1/") {
+            // Checked before the body is read.
+            if let Err(refused) = self.api.authorize(method, &parts.headers) {
                 return *refused;
             }
-            let Ok(body) = Limited::new(body, LARGEST).collect().await else {
-                return api::too_large();
+            let Ok(body) = Limited::new(body, MAX_BODY_BYTES).collect().await else {
+                return api_error::too_large();
             };
             // There may be thousands of overrides to go through, and this thread accepts connections.
-            let (api, method, asked) = (self.api.clone(), method.clone(), asked.to_owned());
+            let (api, method, path_below) =
+                (self.api.clone(), method.clone(), path_below.to_owned());
             let runtime = tokio::runtime::Handle::current();
             let body = body.to_bytes();
-            let answered = move || runtime.block_on(api.answer(&method, &asked, body));
+            let answered = move || runtime.block_on(api.answer(&method, &path_below, body));
             return tokio::task::spawn_blocking(answered).await.unwrap_or_else(|error| {
                 tracing::error!(%error, "a question to /v1 was not answered");
                 json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)
@@ -110,7 +111,7 @@ impl Status {
     }
 
     /// A gateway that serves by `on_error` is ready: all of them do, when the store fails.
-    fn ready(&self) -> Answer {
+    fn ready(&self) -> AdminResponse {
         let (code, status) = if self.draining.load(Ordering::Acquire) {
             (StatusCode::SERVICE_UNAVAILABLE, "draining")
         } else if self.store.is_degraded() {
@@ -118,18 +119,18 @@ impl Status {
         } else {
             (StatusCode::OK, "ready")
         };
-        let reason = self.store.failure().filter(|_| status == "degraded");
+        let reason = self.store.degraded_reason().filter(|_| status == "degraded");
         let reason = reason.map_or(String::new(), |reason| format!(r#","reason":"{reason}""#));
         let text = format!(r#"{{"status":"{status}","store":"{}"{reason}}}"#, self.store.kind());
         answer(code, "application/json", text.into())
     }
 
-    async fn metrics(&self) -> Answer {
+    async fn metrics(&self) -> AdminResponse {
         for flushed in self.workers.iter().map(Worker::flush) {
             // One that has no time for it is counted a scrape later.
-            let _ = tokio::time::timeout(FLUSH, flushed).await;
+            let _ = tokio::time::timeout(FLUSH_TIMEOUT, flushed).await;
         }
-        let buckets = self.store.memory().buckets();
+        let buckets = self.store.local_buckets().buckets();
         self.metrics.buckets.set(gauge(buckets.own + buckets.overflow));
         self.metrics.buckets_overflow.set(gauge(buckets.overflow));
         self.metrics.connections.set(gauge(self.workers.iter().map(Worker::load).sum()));
@@ -137,13 +138,13 @@ impl Status {
         let metrics = self.metrics.clone();
         match tokio::task::spawn_blocking(move || metrics.render()).await {
             Ok(Ok(text)) => answer(StatusCode::OK, "text/plain; version=0.0.4", text.into()),
-            Ok(Err(error)) => unrendered(&error),
-            Err(panicked) => unrendered(&panicked),
+            Ok(Err(error)) => render_failed(&error),
+            Err(panicked) => render_failed(&panicked),
         }
     }
 }
 
-fn unrendered(error: &(dyn std::error::Error + 'static)) -> Answer {
+fn render_failed(error: &(dyn std::error::Error + 'static)) -> AdminResponse {
     tracing::error!(error, "metrics cannot be rendered");
     json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)
 }
@@ -152,11 +153,11 @@ fn gauge(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn json(status: StatusCode, text: &'static str) -> Answer {
+fn json(status: StatusCode, text: &'static str) -> AdminResponse {
     answer(status, "application/json", Bytes::from_static(text.as_bytes()))
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
+fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> AdminResponse {
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -166,14 +167,14 @@ fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
 
 /// The running listener.
 #[derive(Debug)]
-pub struct Admin {
+pub(crate) struct AdminServer {
     stop: oneshot::Sender<()>,
     ended: tokio::task::JoinHandle<()>,
 }
 
-impl Admin {
+impl AdminServer {
     /// Ends it once the answers under way are out, or after a moment without.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
         let _ = tokio::time::timeout(Duration::from_secs(1), self.ended).await;
     }
@@ -183,27 +184,27 @@ impl Admin {
 ///
 /// # Errors
 /// If the listener cannot be watched.
-pub fn start(listener: TcpListener, status: Arc<Status>) -> io::Result<Admin> {
+pub(crate) fn start(listener: TcpListener, status: Arc<AdminService>) -> io::Result<AdminServer> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (stop, mut stopped) = oneshot::channel();
     let respond = tower::service_fn(move |(request, local): (Request<Incoming>, _)| {
         let status = status.clone();
         async move { Ok::<_, Infallible>(status.answer(request, local).await) }
     });
-    let shielded = ServiceBuilder::new()
+    let guarded = ServiceBuilder::new()
         .load_shed()
-        .concurrency_limit(AT_ONCE)
+        .concurrency_limit(MAX_CONCURRENT)
         .timeout(TIMEOUT)
         .service(respond);
-    let shielded = BoxCloneSyncService::new(shielded);
+    let guarded = BoxCloneSyncService::new(guarded);
     let answered = move |request, local| {
-        let answer = shielded.clone().oneshot((request, local));
+        let answer = guarded.clone().oneshot((request, local));
         let busy = |_| json(StatusCode::SERVICE_UNAVAILABLE, r#"{"error":"overloaded"}"#);
         let answer = async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(busy)) };
         Box::pin(answer) as Pin<Box<dyn Future<Output = _> + Send>>
     };
     let ended = tokio::spawn(async move {
-        // Who has to be told versions apart may keep silent for ever: no timer covers that.
+        // Telling HTTP/1 from HTTP/2 would read a first byte that no timer covers.
         let mut server = auto::Builder::new(TokioExecutor::new()).http1_only();
         server.http1().timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
         let connections = GracefulShutdown::new();
@@ -234,5 +235,5 @@ pub fn start(listener: TcpListener, status: Arc<Status>) -> io::Result<Admin> {
         drop(listener);
         connections.shutdown().await;
     });
-    Ok(Admin { stop, ended })
+    Ok(AdminServer { stop, ended })
 }

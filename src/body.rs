@@ -1,8 +1,8 @@
 //! The body of a request or a response, on its way through the gateway.
 //!
-//! One type for every origin, so that listener, gateway and upstreams meet at
-//! `Request<Body> → Response<Body>` without boxing. Bodies are streamed; none is held whole
-//! except those Weir writes itself.
+//! One type for every origin, so that listeners, gateway and upstreams exchange bodies without boxing
+//! them. Bodies are streamed; none is held whole except those Weir writes itself. A codec beside
+//! HTTP/1.1 adds its bodies here, as another kind.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -11,16 +11,16 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::http1::{BodyError, Framing, Inbound, Wire};
+use crate::gateway::RequestEnd;
+use crate::http1::{BodyError, Framing, Inbound};
 use crate::respond::Scratch;
-use crate::telemetry::Meter;
-use crate::upstream::{Slot, UpstreamBody};
+use crate::upstream::UpstreamBody;
 
 #[derive(Debug)]
 pub struct Body {
     kind: Kind,
-    /// Written down when the body has ended or was given up.
-    meter: Option<Meter>,
+    /// What ends with the request, if this is its answer's body.
+    end: Option<RequestEnd>,
 }
 
 #[derive(Debug)]
@@ -29,32 +29,35 @@ enum Kind {
     Full(Bytes),
     Text(Scratch),
     Client(Rc<RefCell<Inbound>>),
-    /// The same, of which the beginning was looked at, and how it came.
-    Begun(Bytes, Framing, Rc<RefCell<Inbound>>),
+    /// A client's body of which the beginning was read ahead.
+    Peeked(Box<Peeked>),
     Upstream(Box<UpstreamBody>),
-    /// Not a body: the upstream agreed to speak another protocol from here on.
-    Tunnel(Box<Wire>, Slot),
+}
+
+#[derive(Debug)]
+struct Peeked {
+    beginning: Bytes,
+    /// Of the whole body.
+    framing: Framing,
+    rest: Rc<RefCell<Inbound>>,
 }
 
 impl From<Kind> for Body {
     fn from(kind: Kind) -> Self {
-        Body { kind, meter: None }
+        Body { kind, end: None }
     }
 }
 
 impl Body {
-    #[must_use]
     pub fn empty() -> Self {
         Kind::Empty.into()
     }
 
-    #[must_use]
     pub fn full(bytes: Bytes) -> Self {
         Kind::Full(bytes).into()
     }
 
     /// A short body that Weir has written itself.
-    #[must_use]
     pub fn text(text: Scratch) -> Self {
         Kind::Text(text).into()
     }
@@ -67,26 +70,22 @@ impl Body {
         Kind::Upstream(body).into()
     }
 
-    pub(crate) fn tunnel(wire: Box<Wire>, slot: Slot) -> Self {
-        Kind::Tunnel(wire, slot).into()
-    }
-
-    pub(crate) fn attach(&mut self, meter: Meter) {
-        self.meter = Some(meter);
+    /// Has the request end with this body.
+    pub(crate) fn attach(&mut self, end: RequestEnd) {
+        self.end = Some(end);
     }
 
     /// How this body would be framed for the next hop.
-    #[must_use]
     pub fn framing(&self) -> Framing {
         match &self.kind {
-            Kind::Empty | Kind::Tunnel(..) => Framing::Empty,
+            Kind::Empty => Framing::Empty,
             Kind::Full(bytes) => Framing::Length(bytes.len() as u64),
             Kind::Text(text) => Framing::Length(text.len() as u64),
             Kind::Client(inbound) => match inbound.borrow().remaining() {
                 Some(length) => Framing::Length(length),
                 None => Framing::Chunked,
             },
-            Kind::Begun(_, framing, _) => *framing,
+            Kind::Peeked(peeked) => peeked.framing,
             Kind::Upstream(body) => match body.remaining() {
                 Some(length) => Framing::Length(length),
                 None => Framing::Chunked,
@@ -95,16 +94,15 @@ impl Body {
     }
 
     /// Whether there is nothing to send. A request without a body may be sent again.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self.kind, Kind::Empty)
     }
 
-    /// Refuses a body that is announced to be larger than it may be. Nothing of it is read then, nor
-    /// what is behind it.
+    /// Refuses a body whose declared length is above the maximum. Neither it nor what follows it on
+    /// the connection is read then.
     ///
     /// # Errors
-    /// If it is.
+    /// `TooLarge`, if it is.
     pub fn refuse_too_large(&self) -> Result<(), BodyError> {
         match &self.kind {
             Kind::Client(inbound) => inbound.borrow_mut().refuse_too_large(),
@@ -112,48 +110,39 @@ impl Body {
         }
     }
 
-    /// Reads the beginning of a client's body, up to about so many bytes. All of it is still there
+    /// Reads the beginning of a client's body, up to about `most` bytes. All of it is still there
     /// to be forwarded, framed as it came.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub async fn look(&mut self, most: usize) -> Result<Bytes, BodyError> {
-        if let Kind::Begun(read, ..) = &self.kind {
-            return Ok(read.clone());
+    pub async fn peek(&mut self, most: usize) -> Result<Bytes, BodyError> {
+        if let Kind::Peeked(peeked) = &self.kind {
+            return Ok(peeked.beginning.clone());
         }
         let Kind::Client(inbound) = &self.kind else { return Ok(Bytes::new()) };
-        let (inbound, framing) = (inbound.clone(), self.framing());
+        let (rest, framing) = (inbound.clone(), self.framing());
         let mut read = BytesMut::new();
         while read.len() < most {
-            match poll_fn(|cx| inbound.borrow_mut().poll_data(cx)).await {
+            match poll_fn(|cx| rest.borrow_mut().poll_data(cx)).await {
                 None => break,
                 Some(data) => read.extend_from_slice(&data?),
             }
         }
-        let read = read.freeze();
-        if !read.is_empty() {
-            self.kind = Kind::Begun(read.clone(), framing, inbound);
+        let beginning = read.freeze();
+        if !beginning.is_empty() {
+            let peeked = Peeked { beginning: beginning.clone(), framing, rest };
+            self.kind = Kind::Peeked(Box::new(peeked));
         }
-        Ok(read)
+        Ok(beginning)
     }
 
-    /// The other side of a tunnel, if that is what this is.
-    pub(crate) fn take_tunnel(&mut self) -> Option<(Box<Wire>, Slot)> {
-        match std::mem::replace(&mut self.kind, Kind::Empty) {
-            Kind::Tunnel(wire, slot) => Some((wire, slot)),
-            other => {
-                self.kind = other;
-                None
-            }
-        }
-    }
-
-    /// Appends a body that is a text to `out`, without the detour through shared memory. False if
-    /// it is none.
+    /// Appends a body that Weir has written itself to `out`, without copying it into shared memory
+    /// first. False if the body is of another kind.
+    #[must_use = "if false the body is still to be sent"]
     pub fn append_text(&mut self, out: &mut Vec<u8>) -> bool {
         let Kind::Text(text) = &self.kind else { return false };
         out.extend_from_slice(text);
-        if let Some(meter) = &mut self.meter {
+        if let Some(RequestEnd { meter, .. }) = &mut self.end {
             meter.sent(text.len());
         }
         self.kind = Kind::Empty;
@@ -163,7 +152,7 @@ impl Body {
     /// The next piece; `None` at the end.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         let next = match &mut self.kind {
-            Kind::Empty | Kind::Tunnel(..) => None,
+            Kind::Empty => None,
             Kind::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
                 self.kind = Kind::Empty;
@@ -175,14 +164,14 @@ impl Body {
                 (!text.is_empty()).then_some(Ok(text))
             }
             Kind::Client(inbound) => ready!(inbound.borrow_mut().poll_data(cx)),
-            Kind::Begun(read, _, inbound) => {
-                let (read, inbound) = (std::mem::take(read), inbound.clone());
-                self.kind = Kind::Client(inbound);
-                Some(Ok(read))
+            Kind::Peeked(peeked) => {
+                let beginning = std::mem::take(&mut peeked.beginning);
+                self.kind = Kind::Client(peeked.rest.clone());
+                Some(Ok(beginning))
             }
             Kind::Upstream(body) => ready!(body.poll_data(cx)),
         };
-        if let (Some(meter), Some(Ok(data))) = (&mut self.meter, &next) {
+        if let (Some(RequestEnd { meter, .. }), Some(Ok(data))) = (&mut self.end, &next) {
             meter.sent(data.len());
         }
         Poll::Ready(next)

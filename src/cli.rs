@@ -24,7 +24,7 @@ pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    run: run::Run,
+    run: run::RunCommand,
 }
 
 const EXAMPLES: &str = "\
@@ -46,7 +46,7 @@ Exit codes: 0 fine, 1 failed at run time, 2 bad usage or configuration.";
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve (the default)
-    Run(run::Run),
+    Run(run::RunCommand),
     /// Check a configuration and say what it means
     Check {
         /// The file; without it, the one that `weir run` would serve
@@ -55,8 +55,8 @@ enum Command {
         #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
         config: Option<PathBuf>,
     },
-    Health(health::Health),
-    HashKey(hash_key::HashKey),
+    Health(health::HealthCommand),
+    HashKey(hash_key::HashKeyCommand),
 }
 
 impl Cli {

@@ -12,26 +12,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
 thread_local! {
-    static RECENT: Cell<Option<Instant>> = const { Cell::new(None) };
+    static CACHED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// Reads the monotonic clock.
-pub fn look() -> Instant {
+pub fn now() -> Instant {
     let now = Instant::now();
-    RECENT.set(Some(now));
+    CACHED.set(Some(now));
     now
 }
 
-/// When this thread last looked, which every request does as it comes, is decided and goes. Good
-/// enough for what is measured in seconds, and for the instant at which something just happened;
-/// looking takes as long as deciding a limit.
-#[must_use]
-pub fn recent() -> Instant {
-    RECENT.get().unwrap_or_else(look)
+/// When this thread last read the clock, which every request does when it comes, is decided and
+/// ends. Precise enough for what is measured in seconds, and for something that has just happened;
+/// reading the clock takes as long as deciding a limit.
+pub fn cached_now() -> Instant {
+    CACHED.get().unwrap_or_else(now)
 }
 
 /// What the wall clock shows: seconds since the Unix epoch.
-#[must_use]
 pub fn unix_second() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -42,7 +40,6 @@ pub struct Micros(pub u64);
 
 impl Micros {
     /// How long after `earlier` this is; zero if it is not.
-    #[must_use]
     pub fn since(self, earlier: Micros) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
@@ -50,10 +47,10 @@ impl Micros {
 
 /// Where "now" comes from.
 #[derive(Debug, Clone)]
-pub struct Clock(Source);
+pub struct Clock(ClockSource);
 
 #[derive(Debug, Clone)]
-enum Source {
+enum ClockSource {
     System(Anchor),
     Steered(Anchor, Arc<AtomicI64>),
     Manual(Arc<AtomicU64>),
@@ -79,16 +76,14 @@ impl Anchor {
 
 impl Clock {
     /// The monotonic clock, anchored to the wall clock now.
-    #[must_use]
     pub fn system() -> Self {
-        Clock(Source::System(Anchor::new()))
+        Clock(ClockSource::System(Anchor::new()))
     }
 
     /// A clock that shows the time of another machine, as far as [`Clock::steer`] has heard of it.
     /// Clones are steered together.
-    #[must_use]
     pub fn steered() -> Self {
-        Clock(Source::Steered(Anchor::new(), Arc::default()))
+        Clock(ClockSource::Steered(Anchor::new(), Arc::default()))
     }
 
     /// Takes over the time that the other machine's clock showed at some instant between `sent`
@@ -96,7 +91,7 @@ impl Clock {
     /// is heard after a newer one, agrees with what is known and changes nothing; only one that no
     /// delay explains sets this clock back, since then the other was set back itself.
     pub fn steer(&self, time: Micros, sent: Instant, received: Instant) {
-        if let Source::Steered(anchor, shift) = &self.0 {
+        if let ClockSource::Steered(anchor, shift) = &self.0 {
             let ahead = |instant| time.0.wrapping_sub(anchor.at(instant)).cast_signed();
             let (least, most) = (ahead(received), ahead(sent));
             let within = |known: i64| {
@@ -108,29 +103,26 @@ impl Clock {
     }
 
     /// A clock that stands at `start` until [`Clock::advance`] or [`Clock::set`] moves it. Clones share their time.
-    #[must_use]
     pub fn manual(start: Micros) -> Self {
-        Clock(Source::Manual(Arc::new(AtomicU64::new(start.0))))
+        Clock(ClockSource::Manual(Arc::new(AtomicU64::new(start.0))))
     }
 
-    #[must_use]
     pub fn now(&self) -> Micros {
         match &self.0 {
-            Source::System(anchor) => Micros(anchor.at(look())),
-            Source::Steered(anchor, shift) => {
+            ClockSource::System(anchor) => Micros(anchor.at(now())),
+            ClockSource::Steered(anchor, shift) => {
                 let shift = shift.load(Ordering::Relaxed);
-                Micros(anchor.at(look()).saturating_add_signed(shift))
+                Micros(anchor.at(now()).saturating_add_signed(shift))
             }
-            Source::Manual(at) => Micros(at.load(Ordering::Acquire)),
+            ClockSource::Manual(at) => Micros(at.load(Ordering::Acquire)),
         }
     }
 
     /// How far the wall clock is ahead of this one, in microseconds: it was moved since the start,
     /// or this one shows another machine's time. Less than half a second is none.
-    #[must_use]
     pub fn wall_step(&self) -> i64 {
         const DRIFT: u64 = 500_000;
-        if let Source::Manual(_) = self.0 {
+        if let ClockSource::Manual(_) = self.0 {
             return 0;
         }
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
@@ -144,21 +136,23 @@ impl Clock {
     /// # Panics
     /// If this is the system's clock: nobody may move that.
     pub fn advance(&self, by: Duration) {
-        self.hand().fetch_add(by.as_micros() as u64, Ordering::AcqRel);
+        self.manual_time().fetch_add(by.as_micros() as u64, Ordering::AcqRel);
     }
 
-    /// Moves a manual clock to an instant, be it an earlier one.
+    /// Moves a manual clock to an instant, which may be an earlier one.
     ///
     /// # Panics
     /// If this is the system's clock.
     pub fn set(&self, at: Micros) {
-        self.hand().store(at.0, Ordering::Release);
+        self.manual_time().store(at.0, Ordering::Release);
     }
 
-    fn hand(&self) -> &AtomicU64 {
+    fn manual_time(&self) -> &AtomicU64 {
         match &self.0 {
-            Source::System(_) | Source::Steered(..) => panic!("the system clock cannot be moved"),
-            Source::Manual(at) => at,
+            ClockSource::System(_) | ClockSource::Steered(..) => {
+                panic!("the system clock cannot be moved")
+            }
+            ClockSource::Manual(at) => at,
         }
     }
 }
@@ -203,7 +197,7 @@ mod tests {
         let (clock, start) = (Clock::steered(), Instant::now());
         let at = |ms: u64| start + Duration::from_millis(ms);
         let shift = || match &clock.0 {
-            Source::Steered(anchor, shift) => {
+            ClockSource::Steered(anchor, shift) => {
                 anchor.at(start).saturating_add_signed(shift.load(Ordering::Relaxed))
             }
             _ => 0,

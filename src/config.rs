@@ -1,8 +1,8 @@
 //! From a TOML file to validated settings.
 //!
-//! Two worlds: [`file`] is the TOML as written, every key and value with its place in the text;
-//! [`settings`] is what it means. `compile` leads from one to the other and notes every fault on
-//! the way, so that a file is either taken whole or refused with all that is wrong with it.
+//! [`file`](mod@file) is the TOML as written, every key and value with its place in the text;
+//! [`settings`] is what it means. [`compile`] turns one into the other and reports every fault, so
+//! that a file is either accepted whole or refused with everything that is wrong with it.
 
 mod compile;
 mod diagnostic;
@@ -11,12 +11,12 @@ mod file;
 mod locate;
 mod mask;
 mod planned;
-pub mod regular_file;
+pub(crate) mod regular_file;
 pub mod settings;
 mod suggest;
 mod summary;
 mod units;
-pub mod watch;
+pub(crate) mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -25,23 +25,23 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use compile::ADMIN;
-pub use diagnostic::{Diagnostics, Fault, Level};
+pub use compile::DEFAULT_ADMIN_LISTEN;
+pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use error::ConfigError;
-use file::Notes;
-pub use locate::{Source, Unread, locate};
+use file::Reporter;
+pub use locate::{AdminListenError, ConfigSource, locate};
 pub use settings::Settings;
 pub use summary::{admin as admin_summary, store as store_summary, summary};
 
 /// What Weir runs on when there is no file: the copy of `config/config.toml` it was built with.
-pub const DEFAULT: &str = include_str!("../config/config.toml");
+pub const DEFAULT_CONFIG: &str = include_str!("../config/config.toml");
 
-/// Ten thousand routes take a tenth of it; what is larger was named by mistake.
-pub const LARGEST: u64 = 16 << 20;
+/// Ten thousand routes take a tenth of it; a larger file was named by mistake.
+pub const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
 /// A configuration that may be served.
 #[derive(Clone)]
-pub struct Loaded {
+pub struct LoadedConfig {
     pub settings: Settings,
     /// What is allowed but probably not meant.
     pub warnings: Diagnostics,
@@ -51,9 +51,9 @@ pub struct Loaded {
 }
 
 /// Without the text, which may hold a password.
-impl fmt::Debug for Loaded {
+impl fmt::Debug for LoadedConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Loaded { settings, warnings, name, text: _ } = self;
+        let LoadedConfig { settings, warnings, name, text: _ } = self;
         f.debug_struct("Loaded")
             .field("settings", settings)
             .field("warnings", warnings)
@@ -66,8 +66,8 @@ impl fmt::Debug for Loaded {
 ///
 /// # Errors
 /// If it cannot be read, is not UTF-8, or has faults: all of them.
-pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
-    let bytes = regular_file::read(path, LARGEST)
+pub fn load(path: &Path) -> Result<LoadedConfig, ConfigError> {
+    let bytes = regular_file::read(path, MAX_CONFIG_BYTES)
         .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
     let name = path.display().to_string();
     match String::from_utf8(bytes) {
@@ -80,17 +80,17 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
 ///
 /// # Errors
 /// If it has faults: all of them.
-pub fn parse(name: &str, text: &str) -> Result<Loaded, ConfigError> {
+pub fn parse(name: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
     let text: Arc<str> = Arc::from(text);
-    let file = file::File::parse(&text);
-    let notes = Notes::default();
-    let settings = compile::settings(&file, &notes);
-    let faults = file.merge(notes.into_faults());
+    let file = file::TomlFile::parse(&text);
+    let reporter = Reporter::default();
+    let settings = compile::settings(&file, &reporter);
+    let faults = file.merge(reporter.into_diagnostics());
     let diagnostics = Diagnostics::new(name, Arc::clone(&text), faults);
     if diagnostics.has_errors() {
         return Err(ConfigError::Invalid(diagnostics));
     }
-    Ok(Loaded { settings, warnings: diagnostics, name: name.to_owned(), text })
+    Ok(LoadedConfig { settings, warnings: diagnostics, name: name.to_owned(), text })
 }
 
 /// Checks a file of `[[clients]]`, which has nothing else in it. Messages call it `name`.
@@ -98,22 +98,20 @@ pub fn parse(name: &str, text: &str) -> Result<Loaded, ConfigError> {
 /// # Errors
 /// If it has faults: all of them.
 pub fn parse_clients(name: &str, text: &str) -> Result<Vec<settings::Client>, ConfigError> {
-    let file = file::File::parse(text);
-    let notes = Notes::default();
-    let clients = compile::clients(&mut file.root(&notes)).unwrap_or_default();
-    let faults = file.merge(notes.into_faults());
+    let file = file::TomlFile::parse(text);
+    let reporter = Reporter::default();
+    let clients = compile::clients(&mut file.root(&reporter)).unwrap_or_default();
+    let faults = file.merge(reporter.into_diagnostics());
     let diagnostics = Diagnostics::new(name, Arc::from(text), faults);
     if diagnostics.has_errors() { Err(ConfigError::Invalid(diagnostics)) } else { Ok(clients) }
 }
 
 /// The rate that a text is, as in a configuration: `600/minute`.
-#[must_use]
-pub fn rate(text: &str) -> Option<crate::limit::Rate> {
+pub fn parse_rate(text: &str) -> Option<crate::limit::Rate> {
     units::rate(text).ok()
 }
 
 /// The length of time that a text is, as in a configuration: `1h30m`.
-#[must_use]
-pub fn duration(text: &str) -> Option<std::time::Duration> {
+pub fn parse_duration(text: &str) -> Option<std::time::Duration> {
     units::duration(text)
 }

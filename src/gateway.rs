@@ -1,21 +1,23 @@
 //! The whole way of a request, in one place.
 //!
-//! Read [`Gateway::handle`] and [`Gateway::pass`] from top to bottom: they are the sentence of
-//! the design. A request finds its route, becomes a caller, collects the checks of every limit
-//! that applies, has them decided all at once ([`admission`]), and is then either refused or
-//! forwarded.
+//! Read [`Gateway::handle`] and [`Gateway::serve`] from top to bottom: they are the sentence of the
+//! design. A request is planned ([`plan`]: route, caller, access, limits), its limits are decided all
+//! at once ([`admission`]), and it is then either refused or forwarded. What it leaves to be done is
+//! its guard's ([`guard`]).
 
-pub mod admission;
-pub mod checks;
-pub mod compiled;
-pub mod dues;
-pub mod identify;
-pub mod live;
-mod options;
-pub mod queues;
-pub mod rule;
-pub mod turns;
-pub mod way;
+mod admission;
+mod compiled;
+mod forwarding;
+mod guard;
+mod inputs;
+mod max_forwards;
+mod outcomes;
+pub mod pacing;
+pub mod plan;
+mod queues;
+mod request;
+mod signals;
+mod worker_config;
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -25,97 +27,111 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Version, header, request};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub use compiled::{Compiled, ExternalSnapshot};
+pub use guard::RequestGuard;
+pub use queues::WaitQueues;
+pub use request::{ClientRequest, RequestEnd};
+pub use signals::RequestSignals;
+
 use crate::body::Body;
+use crate::caller::Peer;
 use crate::caller::jwt::TokenCache;
-use crate::caller::{Caller, Peer};
 use crate::clock::{self, Clock};
-use crate::forward::headers::{self, Outbound};
-use crate::forward::{Passage, echo};
 use crate::listen::proxy_protocol::HeaderError;
+use crate::protocol::Protocol;
 use crate::respond::{Answer, Fault, Fields, RateHeaders};
-use crate::store::{self, AnyStore, BucketHasher, Store};
-use crate::telemetry::{Entry, Meter};
+use crate::store::{AnyStore, BucketHasher, Store, StoreControl};
+use crate::telemetry::{AccessLogEntry, RequestMeter};
 use crate::upstream::Servers;
-use admission::Stop;
-use checks::Checks;
-pub use compiled::{Compiled, Outside};
-use dues::Dues;
-use identify::{Looked, Token};
-use live::{Live, LiveTarget};
-pub use queues::Queues;
-use way::Way;
+use admission::{Admission, AdmitError};
+use forwarding::Outgoing;
+use outcomes::LimitOutcomes;
+use plan::{Planner, RequestHead, RequestPlan};
+use request::{RequestContent, RequestContext};
+use worker_config::WorkerConfig;
 
 /// One worker's gateway.
 #[derive(Debug)]
 pub struct Gateway {
     store: Rc<AnyStore>,
-    queues: Arc<Queues>,
+    queues: Arc<WaitQueues>,
     hasher: BucketHasher,
     /// This process's name in `Via`.
     via: Arc<str>,
     servers: Servers,
-    live: RefCell<Rc<Live>>,
+    config: RefCell<Rc<WorkerConfig>>,
     /// The tokens of callers that were seen before.
     tokens: TokenCache,
-    /// Tells those who wait for a limit that `live` is another one.
-    changed: Notify,
+    /// Wakes requests that wait for a limit when `config` is another one.
+    config_changed: Notify,
     clock: Clock,
-    wall: Cell<(Option<Instant>, i64)>,
+    wall: Cell<WallStep>,
 }
 
-/// Names the limits that did not admit a request which is forwarded all the same.
-const DEGRADED: HeaderName = HeaderName::from_static("x-weir-degraded");
-
-const LOOK_AT_WALL: Duration = Duration::from_secs(1);
-
-/// A request on its way, without what is used up along it.
-#[derive(Debug)]
-struct Visit<'a> {
-    live: &'a Rc<Live>,
-    way: &'a Way<'a>,
-    peer: &'a Rc<Peer>,
-    parts: &'a request::Parts,
-    started: Instant,
+/// What all gateways of the process have in common.
+#[derive(Debug, Clone)]
+pub struct ProcessShared {
+    pub queues: Arc<WaitQueues>,
+    /// This process's name in `Via`.
+    pub via: Arc<str>,
+    /// The secret of the token caches.
+    pub token_secret: [u8; 16],
 }
+
+/// How far the wall clock was moved, and when that was read.
+#[derive(Debug, Clone, Copy, Default)]
+struct WallStep {
+    read_at: Option<Instant>,
+    micros: i64,
+}
+
+const WALL_STEP_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    #[must_use]
     pub fn new(
-        store: &store::Shared,
+        store: Arc<dyn StoreControl>,
         hasher: BucketHasher,
-        (queues, via, tokens): (Arc<Queues>, Arc<str>, [u8; 16]),
+        shared: ProcessShared,
         compiled: Arc<Compiled>,
     ) -> Self {
         let servers = Servers::default();
-        let live = RefCell::new(Rc::new(Live::new(compiled, &servers)));
-        let (clock, store) = (store.clock(), Rc::new(store.for_worker()));
-        let tokens = TokenCache::new(&tokens);
-        let (changed, wall) = (Notify::new(), Cell::new((None, 0)));
-        Gateway { store, queues, hasher, via, servers, live, tokens, changed, clock, wall }
+        let ProcessShared { queues, via, token_secret } = shared;
+        let clock = store.clock();
+        Gateway {
+            store: Rc::new(store.worker_store()),
+            queues,
+            hasher,
+            via,
+            config: RefCell::new(Rc::new(WorkerConfig::new(compiled, &servers))),
+            servers,
+            tokens: TokenCache::new(&token_secret),
+            config_changed: Notify::new(),
+            clock,
+            wall: Cell::default(),
+        }
     }
 
-    /// Serves another configuration from the next request on, and to those who wait for a limit.
+    /// Serves another configuration from the next request on, and to requests that wait for a limit.
     pub fn configure(&self, compiled: Arc<Compiled>) {
-        let live = Live::new(compiled, &self.servers);
-        let before = self.live.replace(Rc::new(live));
+        let config = self.config.borrow().replaced_by(compiled, &self.servers);
+        let before = self.config.replace(Rc::new(config));
         // Long answers may keep the old configuration alive; what it has counted is due now.
         before.flush_meters();
-        self.changed.notify_waiters();
+        self.config_changed.notify_waiters();
         self.servers.tidy();
     }
 
-    /// Nobody waits for a limit any more: the gateway is about to leave.
+    /// No request waits for a limit any more: the process is about to end.
     pub fn drain(&self) {
         self.queues.drain();
     }
 
-    /// Resolves when nothing that ended requests have left to be done is still to be done.
-    pub async fn settle(&self) {
-        self.store.settle().await;
+    /// Resolves when all detached work of ended requests is done.
+    pub async fn flush(&self) {
+        self.store.flush().await;
     }
 
     /// Closes upstream connections that have been idle for too long.
@@ -123,54 +139,62 @@ impl Gateway {
         self.servers.tidy();
     }
 
-    /// Adds what this worker has counted to the metrics everybody sees.
+    /// Adds what this worker has counted to the shared metrics.
     pub fn flush_meters(&self) {
-        self.live.borrow().flush_meters();
+        self.config.borrow().flush_meters();
     }
 
-    /// Answers a request, whatever it takes, and notes what it took.
+    /// Answers a request, and measures it.
     ///
     /// # Errors
     /// None: there is an answer to everything.
     pub async fn handle(
-        self: Rc<Self>,
-        peer: Rc<Peer>,
-        request: Request<Body>,
+        self: &Rc<Self>,
+        peer: &Peer,
+        protocol: Protocol,
+        request: ClientRequest,
     ) -> Result<Answer, Infallible> {
-        let (peer, started) = (&peer, clock::look());
-        let mut live = self.live.borrow().clone();
-        let (mut parts, mut body) = request.into_parts();
-        let log = live.shared.access_log.as_ref();
-        let entry = log.map(|log| Entry::begin(log, live.shared.names.of(&peer.text), &mut parts));
-        let mut meter = Meter::start(live.unrouted.clone(), started, entry);
-        let mut headers = mem::take(&mut parts.headers);
+        let started = clock::now();
+        let mut config = self.config.borrow().clone();
+        let (mut parts, body) = request.request.into_parts();
+        let log = config.compiled.access_log.as_ref();
+        let names = &config.compiled.names;
+        let entry = log.map(|log| AccessLogEntry::begin(log, names.of(&peer.text), &mut parts));
+        let mut meter = RequestMeter::start(config.unrouted.clone(), started, entry);
+        let mut guard = RequestGuard::new(request.signals);
+        let mut content = RequestContent { headers: mem::take(&mut parts.headers), body };
 
-        let own = options::answer(&parts.method, &parts.uri, &mut headers);
+        let own = max_forwards::answer(&parts.method, &parts.uri, &mut content.headers);
         let mut answer = match own {
             Some(answer) => answer,
             None => loop {
-                let way = match Way::find(&live, &parts, &headers, &self.via) {
-                    Ok(way) => way,
+                let planner = self.planner(&config);
+                let route = match planner.route(RequestHead::of(&parts, &content.headers)) {
+                    Ok(route) => route,
                     Err(fault) => {
                         meter.failed(fault.error());
                         break fault.into();
                     }
                 };
-                meter.take_route(&way.route.meter);
-                let visit = Visit { live: &live, way: &way, peer, parts: &parts, started };
-                let passed = self.pass(&visit, (&mut headers, &mut body), &mut meter).await;
-                let mut answer = match passed {
+                meter.take_route(&config.routes[route.index].meter);
+                let address = planner.address(peer, &content.headers);
+                let mut plan = RequestPlan::begin(route, address);
+                let context =
+                    RequestContext { config: &config, peer, parts: &parts, protocol, started };
+                let served = self.serve(&context, &mut plan, &mut content, &mut guard, &mut meter);
+                let mut answer = match served.await {
                     Ok(answer) => answer,
-                    Err(Stop::Fault(fault)) => {
+                    Err(AdmitError::Fault(fault)) => {
                         meter.failed(fault.error());
                         fault.into()
                     }
-                    Err(Stop::Outdated) => {
-                        live = self.live.borrow().clone();
+                    Err(AdmitError::Outdated) => {
+                        drop(plan);
+                        config = self.config.borrow().clone();
                         continue;
                     }
                 };
-                answer.edit(&way.settings.response_headers);
+                answer.edit(&plan.route.settings.response_headers);
                 break answer;
             },
         };
@@ -178,195 +202,119 @@ impl Gateway {
         if let Some(entry) = meter.entry() {
             entry.tell_id(answer.response.headers_mut());
         }
-        // One that was only seen through for its charges is nobody's answer.
-        if !peer.has_left() {
+        // A request that was only finished for its charges has no client to answer.
+        if !guard.signals().client_has_left() {
             meter.answered(answer.response.status());
         }
-        answer.response.body_mut().attach(meter);
+        answer.response.body_mut().attach(RequestEnd { meter, _guard: guard });
         Ok(answer)
     }
 
-    /// Notes a request that could not be read, and so never came here.
-    pub fn note_unread(&self, peer: &Peer, fault: &Fault) {
-        let live = self.live.borrow().clone();
-        let log = live.shared.access_log.as_ref();
-        let entry = log.map(|log| Entry::unread(log, live.shared.names.of(&peer.text)));
-        let mut meter = Meter::start(live.unrouted.clone(), clock::recent(), entry);
+    /// Measures a request that could not be parsed, and so never came here.
+    pub fn note_unparsed(&self, peer: &Peer, fault: &Fault) {
+        let config = self.config.borrow().clone();
+        let log = config.compiled.access_log.as_ref();
+        let entry =
+            log.map(|log| AccessLogEntry::unparsed(log, config.compiled.names.of(&peer.text)));
+        let mut meter = RequestMeter::start(config.unrouted.clone(), clock::cached_now(), entry);
         meter.failed(fault.error());
         meter.answered(fault.status());
     }
 
     /// Whether a connection from there has to begin with a PROXY header.
-    #[must_use]
     pub fn awaits_proxy_header(&self, peer: IpAddr) -> bool {
-        let live = self.live.borrow();
-        let shared = &live.shared;
-        shared.settings.server.proxy_protocol && shared.addresses.is_trusted(peer.to_canonical())
+        let config = self.config.borrow();
+        let Compiled { settings, addresses, .. } = &*config.compiled;
+        settings.server.proxy_protocol && addresses.is_trusted(peer.to_canonical())
     }
 
-    /// Notes a connection that had to and did not.
-    pub fn note_unintroduced(&self, peer: SocketAddr, error: &HeaderError) {
-        self.live.borrow().shared.metrics.proxy_header_errors.inc();
+    /// Counts a connection without the PROXY header that it has to begin with.
+    pub fn note_missing_proxy_header(&self, peer: SocketAddr, error: &HeaderError) {
+        self.config.borrow().compiled.metrics.proxy_header_errors.inc();
         tracing::debug!(%peer, %error, "a connection was closed unread");
     }
 
-    /// From caller to answer, on a way that is known.
-    async fn pass(
-        self: &Rc<Self>,
-        visit: &Visit<'_>,
-        (headers, body): (&mut HeaderMap, &mut Body),
-        meter: &mut Meter,
-    ) -> Result<Answer, Stop> {
-        let Visit { live, peer, .. } = *visit;
-        let shared = &*live.shared;
-        let caller = shared.addresses.caller(peer, headers);
+    /// From a plan that has route and address to an answer.
+    async fn serve<'a>(
+        self: &'a Rc<Self>,
+        request: &RequestContext<'a>,
+        plan: &mut RequestPlan<'a>,
+        content: &mut RequestContent,
+        guard: &mut RequestGuard,
+        meter: &mut RequestMeter,
+    ) -> Result<Answer, AdmitError> {
+        let planner = self.planner(request.config);
         if let Some(entry) = meter.entry() {
-            entry.client = shared.names.of(&caller.ip.to_string());
+            let ip = plan.caller.address.caller.ip;
+            entry.client = planner.compiled.names.of(&ip.to_string());
         }
+        let RequestContent { headers, body } = content;
         body.refuse_too_large().map_err(Fault::from)?;
-        identify::refuse_doubled(shared, headers)?;
-        let mut checks = Checks::default();
-        // Most requests have nothing to wait for up to here, and pay for no future.
-        let claims = match self.token(visit, headers)? {
-            Token::Known(claims) => claims,
-            unknown => self.claims(visit, &caller, unknown).await?,
-        };
-        let form = match visit.way.needs.form {
-            true => self.form(visit, &caller, headers, body).await?,
-            false => Looked::NoForm,
-        };
-        self.identify(visit, &caller, (headers, &form), claims.as_deref(), &mut checks)?;
-        let (decision, decided) = match self.admit_at_once(visit, &mut checks) {
-            Some(admitted) => admitted,
-            None => self.admit(visit, &mut checks).await?,
+        planner.reject_duplicates(headers)?;
+        {
+            let inputs = match self.input_steps(planner, plan, headers, body)?.known() {
+                Ok(inputs) => inputs,
+                Err(steps) => self.await_inputs(planner, plan, steps, body).await?,
+            };
+            let head = RequestHead::of(request.parts, headers);
+            plan.complete(planner, head, inputs.accepted())?;
+        }
+        request.check_access(plan.access)?;
+
+        let mut limits = LimitOutcomes::new(&mut plan.limits);
+        let Admission { decision, decided_at } = match self.admit_immediately(request, &mut limits)
+        {
+            Some(admission) => admission?,
+            None => self.admit(request, guard, &mut limits).await?,
         };
         let (mut headers, body) = (mem::take(headers), mem::replace(body, Body::empty()));
-        let respond = shared.settings.respond;
-        let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided));
+        let respond = planner.compiled.settings.respond;
+        let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided_at));
         if !decision.admitted {
             if let Some(entry) = meter.entry() {
-                entry.limit = checks.refusing().next().map(|rule| rule.limit.name.clone());
-                entry.error = Some(checks.refusal_error(decision.now));
+                entry.limit = limits.refusing().next().map(|it| it.limit.name.clone());
+                entry.error = Some(limits.refusal_error(decision.now));
             }
-            let grpc = is_grpc(&headers);
-            let mut answer = checks.refuse(rate, decision, respond.retry_jitter, headers);
-            if grpc {
-                // RESOURCE_EXHAUSTED, for clients that look there before the HTTP status.
-                answer.fields.add("grpc-status", b"8");
-            }
-            return Ok(answer);
+            return Ok(limits.refuse(rate, decision.now, respond.retry_jitter, headers));
         }
-        let mut dues = self.dues(visit, &checks);
-        let decided = self.take_turn(visit, &checks, decided).await.unwrap_or(decided);
-        let target = self.mark(visit, &checks, &mut headers);
-        let forwarded = self.forward(visit, &caller, target, headers, body, decided).await;
-        // No answer of the upstream, and the client is why.
-        let unheard = peer.awaits_charge()
-            && match &forwarded {
-                Err(Fault::Body(_)) => true,
-                other => other.is_err() && peer.has_left(),
-            };
+        if let Some(open) = limits.open_charges() {
+            guard.keep(self, request.config, open);
+        }
+        let admitted_at = self.pace(guard, &limits, decided_at).await.unwrap_or(decided_at);
+        let target = forwarding::target(request.config, &plan.route, &limits, &mut headers);
+        let outgoing = Outgoing {
+            request,
+            route: &plan.route,
+            caller: &plan.caller.address.caller,
+            via: &self.via,
+            signals: guard.signals(),
+        };
+        let forwarded = outgoing.forward(target, headers, body, admitted_at).await;
+        let client_failure = guard.is_client_failure(&forwarded);
         let mut response = forwarded.unwrap_or_else(|fault| {
             meter.failed(fault.error());
             fault.into_response()
         });
-        if let Some(mut dues) = dues.take() {
-            let charged = match unheard {
-                true => dues.settle_unheard().await,
-                false => dues.settle(response.status(), response.headers()).await,
-            };
-            checks.note(&charged);
-            if dues.holds() {
-                meter.keep(Box::new(dues));
-            }
+        if guard.is_pending() {
+            limits.note_charged(&guard.charge(&response, client_failure).await);
         }
         let mut fields = Fields::default();
-        rate.write(checks.applied(), response.headers_mut(), &mut fields);
+        rate.write(limits.applied(), response.headers_mut(), &mut fields);
         Ok(Answer { response, fields })
     }
 
-    /// What an admitted request leaves to be done, if it is anything.
-    fn dues(self: &Rc<Self>, visit: &Visit<'_>, checks: &Checks<'_>) -> Option<Dues> {
-        let (live, peer) = (visit.live.clone(), visit.peer.clone());
-        Some(Dues::new(self.clone(), live, peer, checks.dues()?))
+    fn planner<'a>(&'a self, config: &'a WorkerConfig) -> Planner<'a> {
+        Planner { compiled: &config.compiled, hasher: &self.hasher, via: &self.via }
     }
 
-    /// Where an admitted request goes. One that a limit only lets pass in another way is marked.
-    fn mark(&self, visit: &Visit<'_>, checks: &Checks<'_>, headers: &mut HeaderMap) -> LiveTarget {
-        let Visit { live, way, .. } = *visit;
-        if !live.shared.degrades {
-            return way.route.target;
-        }
-        headers.remove(DEGRADED);
-        match checks.degraded() {
-            None => way.route.target,
-            Some(limits) => {
-                headers.insert(DEGRADED, limits);
-                way.route.degraded
-            }
-        }
-    }
-
-    /// How far the wall clock was moved, looked at once a second.
+    /// How far the wall clock was moved, read once a second.
     fn wall_step(&self, now: Instant) -> i64 {
-        let (looked, step) = self.wall.get();
-        if looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK_AT_WALL) {
-            return step;
+        let WallStep { read_at, micros } = self.wall.get();
+        if read_at.is_some_and(|at| now.saturating_duration_since(at) < WALL_STEP_INTERVAL) {
+            return micros;
         }
-        let step = self.clock.wall_step();
-        self.wall.set((Some(now), step));
-        step
+        let micros = self.clock.wall_step();
+        self.wall.set(WallStep { read_at: Some(now), micros });
+        micros
     }
-
-    async fn forward(
-        &self,
-        visit: &Visit<'_>,
-        caller: &Caller,
-        target: LiveTarget,
-        headers: HeaderMap,
-        body: Body,
-        decided: Instant,
-    ) -> Result<Response<Body>, Fault> {
-        let Visit { live, way, peer, parts, .. } = *visit;
-        // RFC 9110 section 7.8: HTTP/1.0 has no upgrades.
-        let upgrade = parts.version == Version::HTTP_11
-            && body.is_empty()
-            && headers::wants_upgrade(&headers);
-        let outbound = Outbound {
-            peer,
-            caller,
-            host: way.host(),
-            via: &self.via,
-            received: if parts.version == Version::HTTP_10 { "1.0" } else { "1.1" },
-            has_via: way.has_via,
-            edits: &way.settings.request_headers,
-            address_header: live.shared.addresses.header(),
-            counted: &live.shared.counted,
-            doubles: &live.shared.doubles,
-            by_method: live.shared.by_method,
-            degrades: live.shared.degrades,
-            upgrade,
-        };
-        match target {
-            LiveTarget::Echo => {
-                echo::echo(&parts.method, &way.target, &outbound, &headers, body).await
-            }
-            LiveTarget::Upstream(index, patience) => {
-                let passage = Passage {
-                    upstream: &live.upstreams[index],
-                    method: &parts.method,
-                    target: way.target.as_bytes(),
-                    outbound: &outbound,
-                    patience,
-                    stall: live.shared.settings.server.request_timeout,
-                };
-                passage.run(headers, body, decided).await
-            }
-        }
-    }
-}
-
-fn is_grpc(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }

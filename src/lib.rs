@@ -9,6 +9,7 @@
 //! | [`config`] | TOML with its spans, diagnostics, validated settings, reload |
 //! | [`listen`] | sockets, workers, connections |
 //! | [`http1`] | the strict codec both sides share |
+//! | [`protocol`] | the version and the scheme of a request |
 //! | [`gateway`] | the whole way of a request in one place |
 //! | [`route`] | paths in one spelling, and the table of routes |
 //! | [`caller`] | who sent the request |
@@ -18,26 +19,31 @@
 //! | [`forward`] | headers, retries, tunnels, the echo |
 //! | [`upstream`] | servers, connections, balance |
 //! | [`telemetry`] | metrics, access log, audit log, log |
-//! | [`rulings`] | what operators decide at run time |
+//! | [`overrides`] | what operators set for single callers at run time |
 //! | [`admin`] | `/metrics`, `/healthz`, `/readyz`, `/v1` |
 //! | [`app`] | assembly, reload, drain |
 
-pub mod admin;
-pub mod app;
-pub mod body;
+// The documentation is made with private items: it is for those who change Weir.
+#![allow(rustdoc::private_intra_doc_links)]
+
+mod admin;
+mod app;
+mod body;
 pub mod caller;
 pub mod cli;
 pub mod clock;
 pub mod config;
-pub mod forward;
+mod forward;
 pub mod gateway;
-pub mod http1;
+mod http1;
 pub mod limit;
-pub mod listen;
-pub mod respond;
+mod listen;
+pub mod overrides;
+mod protocol;
+mod respond;
 pub mod route;
-pub mod rulings;
-pub mod shutdown;
+mod shutdown;
 pub mod store;
+mod stream;
 pub mod telemetry;
-pub mod upstream;
+mod upstream;

@@ -1,34 +1,38 @@
 //! What a limit is: a name, a key to count by, and a policy that decides.
 //!
 //! The policies are pure functions of (state, now, cost); where the states live is the store's
-//! business. A [`Check`] is one bucket to charge with one cost; a request has one for each limit
+//! business. A [`Check`](crate::store::Check) is one bucket to charge with one cost; a request has one for each limit
 //! that applies to it, and a store decides them together.
 
 pub mod adjust;
+pub mod algorithm;
 pub mod calendar;
 pub mod concurrency;
-pub mod condition;
+mod condition;
 pub mod cost;
 pub mod credentials;
 pub mod fixed_window;
 pub mod key;
+pub mod leaky_bucket;
 pub mod policy;
 pub mod rate;
-pub mod refill;
+pub mod refill_bucket;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod source;
 pub mod spelling;
 pub mod token_bucket;
+pub mod wire;
 
 use std::time::Duration;
 
 use http::StatusCode;
 
+pub use algorithm::{Algorithm, Report, Retry, State, Verdict};
 pub use condition::{Condition, What};
 pub use cost::{Cost, CostSource, Outcomes};
 pub use key::{Key, Missing};
-pub use policy::{Policy, Report, Retry, State, Verdict};
+pub use policy::Policy;
 pub use rate::Rate;
 pub use source::Source;
 
@@ -65,7 +69,6 @@ pub struct Limit {
 
 impl Limit {
     /// A limit that leaves everything else at its default.
-    #[must_use]
     pub fn new(name: &str, key: Key, policy: Policy) -> Self {
         Limit {
             name: name.to_owned(),
@@ -88,7 +91,6 @@ impl Limit {
     }
 
     /// Whether what a request costs is charged only once its response is known.
-    #[must_use]
     pub fn charges_later(&self, cost: &Cost) -> bool {
         self.count.is_some() || cost.is_of_response()
     }
@@ -107,7 +109,6 @@ pub enum Strategy {
 
 impl Strategy {
     /// As the configuration calls it.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Strategy::Reject => "reject",
@@ -156,7 +157,6 @@ impl OnError {
     pub const ALL: [OnError; 3] = [OnError::Local, OnError::Allow, OnError::Deny];
 
     /// As the configuration and the logs call it.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             OnError::Local => "local",

@@ -1,14 +1,21 @@
-//! From the socket to the gateway: listeners, workers, who a connection speaks for, and HTTP served
-//! on it.
+//! From the socket to the gateway: listeners, workers, the PROXY header, and HTTP/1.1 connections.
 //!
-//! One acceptor deals connections to the worker that has the fewest; a worker is a thread with a
+//! One acceptor assigns connections to the worker that has the fewest; a worker is a thread with a
 //! runtime, a gateway and upstream connections of its own, so requests never cross threads.
+//!
+//! A connection parses requests and calls the service of [`service`], which answers in the form of no
+//! protocol. HTTP/2 would attach in `worker`, where a connection is served: by what its TLS handshake
+//! has negotiated (ALPN), or by its first bytes, it goes to this HTTP/1.1 loop or to hyper's HTTP/2
+//! server, which calls the same service.
 
-pub mod acceptor;
-pub mod connection;
+pub(crate) mod acceptor;
+mod connection;
+mod control;
 mod ending;
+mod next_head;
 mod presence;
-pub mod proxy_protocol;
-pub mod request;
-pub mod response;
-pub mod worker;
+pub(crate) mod proxy_protocol;
+mod request;
+mod response;
+mod service;
+pub(crate) mod worker;

@@ -4,4 +4,4 @@ pub mod normalize;
 pub mod table;
 
 pub use normalize::{PathError, normalize};
-pub use table::{Found, Table, bare_host};
+pub use table::{RouteLookup, RouteTable, bare_host};

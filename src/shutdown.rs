@@ -5,7 +5,7 @@ use std::io;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signal {
+pub(crate) enum Signal {
     /// SIGHUP.
     Reload,
     /// SIGTERM or SIGINT.
@@ -13,7 +13,7 @@ pub enum Signal {
 }
 
 #[derive(Debug)]
-pub struct Signals {
+pub(crate) struct Signals {
     hangup: Stream,
     terminate: Stream,
     interrupt: Stream,
@@ -24,7 +24,7 @@ impl Signals {
     ///
     /// # Errors
     /// If a handler cannot be installed.
-    pub fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         Ok(Signals {
             hangup: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,
@@ -32,7 +32,7 @@ impl Signals {
         })
     }
 
-    pub async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.hangup.recv() => Signal::Reload,
             _ = self.terminate.recv() => Signal::Stop,

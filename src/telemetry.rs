@@ -1,22 +1,22 @@
 //! What can be known about the gateway from outside: metrics, the access log, the audit log, its
 //! own log.
 
-pub mod access_log;
-pub mod audit;
-pub mod lines;
+mod access_log;
+mod audit;
+mod caller_names;
+mod line_writer;
 pub mod log;
 pub mod meter;
 pub mod metrics;
-pub mod names;
-pub mod series;
+mod series;
 
-pub use access_log::Entry;
-pub use audit::{Audit, Event};
-pub use lines::Lines;
+pub use access_log::AccessLogEntry;
+pub use audit::{AuditEvent, AuditLog};
+pub use caller_names::CallerNames;
+pub use line_writer::LineWriter;
 pub use meter::{
-    AccessMeter, Admittance, CLIENT_GONE, Failure, FailureMeter, LimitCounters, LimitMeter, Meter,
-    Outcome, RouteMeter,
+    AccessMeter, AccessOutcome, CLIENT_GONE, Failure, FailureMeter, LimitCounters, LimitMeter,
+    Outcome, RequestMeter, RouteMeter,
 };
 pub use metrics::Metrics;
-pub use names::CallerNames;
-pub use series::Series;
+pub use series::SeriesNames;

@@ -3,10 +3,11 @@
 //! Each worker has its own [`Upstream`]: connections never cross threads, so nothing here is
 //! locked or shared. A reload keeps the connections of every server that is still configured.
 
-pub mod balance;
-pub mod exchange;
-pub mod pool;
-pub mod resolve;
+mod balance;
+mod body_sender;
+mod exchange;
+mod pool;
+mod resolve;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,11 +20,12 @@ use prometheus::local::LocalHistogram;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-pub use exchange::{Exchange, ExchangeError, UpstreamBody};
-pub use pool::{Server, Slot};
+pub(crate) use exchange::{Exchange, ExchangeError, Upgraded, UpstreamBody};
+pub(crate) use pool::Server;
 
 use crate::config::settings;
-use crate::http1::{self, Wire};
+use crate::http1::BufferedStream;
+use crate::stream::enable_keepalive;
 use crate::telemetry::{Failure, FailureMeter, Metrics};
 use balance::Balancer;
 
@@ -31,14 +33,13 @@ use balance::Balancer;
 const RETRY_SHARE: u32 = 20;
 /// What a quiet upstream may retry at once, in requests.
 const RETRY_BURST: u32 = 10;
-/// Complaints about what the gateway itself lacks are this far apart.
-const COMPLAIN: Duration = Duration::from_secs(5);
+/// The same shortage of the gateway itself is logged no more often than this.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// An upstream as one worker sees it.
 #[derive(Debug)]
-pub struct Upstream {
+pub(crate) struct Upstream {
     pub connect_timeout: Duration,
-    pub response_timeout: Duration,
     pub retries: u32,
     pub seconds: LocalHistogram,
     pub failures: Rc<FailureMeter>,
@@ -46,7 +47,7 @@ pub struct Upstream {
     balancer: Balancer,
     /// Hundredths of a retry that may still be made.
     retry_budget: Cell<u32>,
-    complained: Cell<Option<Instant>>,
+    logged: Cell<Option<Instant>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,14 +58,13 @@ pub enum ConnectError {
     Refused(#[source] io::Error),
     #[error("no connection in time")]
     TimedOut,
-    /// It is the gateway that cannot: no server has been asked.
+    /// The gateway has run out of something: no server has been asked.
     #[error("{0}")]
     Exhausted(#[source] io::Error),
 }
 
 impl ConnectError {
-    /// What it counts as, if it was the upstream's.
-    #[must_use]
+    /// What it counts as, if it was the upstream's fault.
     pub fn failure(&self) -> Option<Failure> {
         match self {
             ConnectError::Resolve(_) | ConnectError::Refused(_) => Some(Failure::Unreachable),
@@ -73,8 +73,7 @@ impl ConnectError {
         }
     }
 
-    /// Whether another server would have it, too.
-    #[must_use]
+    /// Whether the gateway is at fault, so that another server would not help.
     pub fn is_ours(&self) -> bool {
         matches!(self, ConnectError::Exhausted(_))
     }
@@ -106,7 +105,7 @@ fn is_exhaustion(error: &io::Error) -> bool {
 
 impl Upstream {
     /// Builds the worker's view, taking over the servers it already had.
-    pub fn new(upstream: &settings::Upstream, known: &Servers, metrics: &Metrics) -> Self {
+    pub(crate) fn new(upstream: &settings::Upstream, known: &Servers, metrics: &Metrics) -> Self {
         let servers = upstream
             .servers
             .iter()
@@ -114,35 +113,35 @@ impl Upstream {
             .collect();
         Upstream {
             connect_timeout: upstream.connect_timeout,
-            response_timeout: upstream.response_timeout,
             retries: upstream.retries,
             seconds: metrics.upstream_seconds.with_label_values(&[upstream.name.as_str()]).local(),
             failures: Rc::new(FailureMeter::new(&upstream.name, metrics)),
             servers,
             balancer: Balancer::new(upstream.balance),
             retry_budget: Cell::new(RETRY_BURST * 100),
-            complained: Cell::new(None),
+            logged: Cell::new(None),
         }
     }
 
     /// Picks the server for the next attempt, leaving out the one that just failed if possible.
-    pub fn pick(&self, failed: Option<&Rc<Server>>, now: Instant) -> Rc<Server> {
+    pub(crate) fn pick(&self, failed: Option<&Rc<Server>>, now: Instant) -> Rc<Server> {
         self.balancer.pick(&self.servers, failed, now).clone()
     }
 
     /// Whether a request that failed at one server can go to another.
-    pub fn has_others(&self) -> bool {
+    pub(crate) fn has_others(&self) -> bool {
         self.servers.len() > 1
     }
 
     /// Counts a request towards what retries may add.
-    pub fn earn_retries(&self) {
+    pub(crate) fn earn_retries(&self) {
         let budget = self.retry_budget.get() + RETRY_SHARE;
         self.retry_budget.set(budget.min(RETRY_BURST * 100));
     }
 
     /// Takes one retry out of the budget, if there is one.
-    pub fn spend_retry(&self) -> bool {
+    #[must_use = "a retry needs the budget"]
+    pub(crate) fn spend_retry(&self) -> bool {
         let left = self.retry_budget.get().checked_sub(100);
         if let Some(left) = left {
             self.retry_budget.set(left);
@@ -151,7 +150,7 @@ impl Upstream {
     }
 
     /// Adds what was counted here to the metrics everybody sees.
-    pub fn flush_meters(&self) {
+    pub(crate) fn flush_meters(&self) {
         self.seconds.flush();
         self.failures.flush();
     }
@@ -161,22 +160,25 @@ impl Upstream {
     /// # Errors
     /// If none of them accepts within the connect timeout. The server is then left alone for a
     /// moment, as long as there are others.
-    pub async fn connect(&self, server: &Rc<Server>) -> Result<Box<Wire>, ConnectError> {
-        server.tried(Instant::now());
+    pub(crate) async fn connect(
+        &self,
+        server: &Rc<Server>,
+    ) -> Result<Box<BufferedStream>, ConnectError> {
+        server.note_attempt(Instant::now());
         let result = connect(server, self.connect_timeout).await;
         match &result {
-            Ok(_) => server.recovered(),
-            Err(error) if error.is_ours() => self.complain(error),
-            Err(error) => server.failed(Instant::now(), error),
+            Ok(_) => server.note_recovered(),
+            Err(error) if error.is_ours() => self.log_exhausted(error),
+            Err(error) => server.note_failed(Instant::now(), error),
         }
         result
     }
 
-    /// Says what the gateway has run out of. Said once, and again while it lasts.
-    fn complain(&self, error: &ConnectError) {
+    /// Logs what the gateway has run out of: once, and again while it lasts.
+    fn log_exhausted(&self, error: &ConnectError) {
         let now = Instant::now();
-        if self.complained.get().is_none_or(|last| now - last > COMPLAIN) {
-            self.complained.set(Some(now));
+        if self.logged.get().is_none_or(|last| now - last > LOG_INTERVAL) {
+            self.logged.set(Some(now));
             tracing::error!(
                 "the gateway cannot open connections to upstreams: {error}; raise the limit on open \
                  files if it is reached"
@@ -185,16 +187,16 @@ impl Upstream {
     }
 }
 
-async fn connect(server: &Server, patience: Duration) -> Result<Box<Wire>, ConnectError> {
+async fn connect(server: &Server, patience: Duration) -> Result<Box<BufferedStream>, ConnectError> {
     let deadline = Instant::now() + patience;
     let lookup = timeout(patience, server.address.lookup()).await;
     let found = lookup.map_err(|_| ConnectError::TimedOut)?.map_err(ConnectError::of_resolving)?;
     if !found.stale {
         return connect_to(&found.addresses, patience).await;
     }
-    // They may be elsewhere by now: half of the time is for the answer that is being asked for.
+    // The server may have moved: keep half of the time for the answer that was just asked for.
     let last = match connect_to(&found.addresses, patience / 2).await {
-        Ok(wire) => return Ok(wire),
+        Ok(io) => return Ok(io),
         Err(error) => error,
     };
     match timeout_at(deadline, server.address.renewed()).await {
@@ -209,16 +211,16 @@ async fn connect(server: &Server, patience: Duration) -> Result<Box<Wire>, Conne
 async fn connect_to(
     addresses: &[SocketAddr],
     patience: Duration,
-) -> Result<Box<Wire>, ConnectError> {
-    // One address that swallows everything must not use up the time of the others.
+) -> Result<Box<BufferedStream>, ConnectError> {
+    // An address that drops every packet must not use up the time of the others.
     let share = patience / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut last = ConnectError::TimedOut;
     for &address in addresses {
         match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 stream.set_nodelay(true).map_err(ConnectError::of_connecting)?;
-                http1::wire::keep_alive(&stream);
-                return Ok(Box::new(Wire::new(stream)));
+                enable_keepalive(&stream);
+                return Ok(Box::new(BufferedStream::new(stream.into())));
             }
             Ok(Err(error)) => last = ConnectError::of_connecting(error),
             Err(_) => last = ConnectError::TimedOut,
@@ -229,7 +231,7 @@ async fn connect_to(
 
 /// Every server one worker knows, by origin, with its idle connections.
 #[derive(Debug, Default)]
-pub struct Servers(RefCell<HashMap<settings::Origin, Rc<Server>>>);
+pub(crate) struct Servers(RefCell<HashMap<settings::Origin, Rc<Server>>>);
 
 impl Servers {
     fn server(&self, origin: &settings::Origin, keep: usize, patience: Duration) -> Rc<Server> {
@@ -239,8 +241,8 @@ impl Servers {
         server.clone()
     }
 
-    /// Closes connections that have been idle for too long, and forgets servers nobody uses.
-    pub fn tidy(&self) {
+    /// Closes connections that have been idle for too long, and forgets servers that are no longer configured.
+    pub(crate) fn tidy(&self) {
         let now = Instant::now();
         self.0.borrow_mut().retain(|_, server| {
             server.close_idle(now);

@@ -10,18 +10,18 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderValue, Method, StatusCode, Version, header};
 
-use super::Answer;
-use super::api::{Problem, complaint};
+use super::AdminResponse;
+use super::api_error::{ApiError, error_response};
 use crate::config::settings::Admin;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hosts<'a> {
+pub(super) struct HostCheck<'a> {
     pub(super) admin: &'a Admin,
 }
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum HostError {
     /// No `Host`, two of them, or one that cannot be read.
     Unreadable,
     /// It is for another name.
@@ -30,31 +30,31 @@ pub(super) enum Refused {
     ForeignOrigin,
 }
 
-impl Refused {
-    pub(super) fn answer(self) -> Answer {
+impl HostError {
+    pub(super) fn answer(self) -> AdminResponse {
         let (status, error, why) = match self {
-            Refused::Unreadable => {
+            HostError::Unreadable => {
                 (StatusCode::BAD_REQUEST, "bad_request", "Send one Host that names this listener.")
             }
-            Refused::Misdirected => (
+            HostError::Misdirected => (
                 StatusCode::MISDIRECTED_REQUEST,
                 "denied",
                 "This listener answers to its address and to localhost. Names that lead here are \
                  listed in admin.hosts.",
             ),
-            Refused::ForeignOrigin => (
+            HostError::ForeignOrigin => (
                 StatusCode::FORBIDDEN,
                 "denied",
                 "Changes are not taken from pages of another origin.",
             ),
         };
-        complaint(&Problem::new(status, error, why))
+        error_response(&ApiError::new(status, error, why))
     }
 }
 
-impl Hosts<'_> {
+impl HostCheck<'_> {
     /// Whether a request that came in at `local` is for this listener.
-    pub(super) fn admit(&self, parts: &Parts, local: Option<SocketAddr>) -> Result<(), Refused> {
+    pub(super) fn admit(&self, parts: &Parts, local: Option<SocketAddr>) -> Result<(), HostError> {
         let host = host(parts)?;
         // Where reading takes a token, a page without it reads nothing, whatever it is called;
         // and orchestrators ask by names that nobody has listed.
@@ -62,11 +62,11 @@ impl Hosts<'_> {
             && let Some(host) = &host
             && !self.knows(host.host(), local)
         {
-            return Err(Refused::Misdirected);
+            return Err(HostError::Misdirected);
         }
         match parts.headers.get(header::ORIGIN) {
             Some(origin) if !is_reading(&parts.method) && !is_same(origin, host.as_ref()) => {
-                Err(Refused::ForeignOrigin)
+                Err(HostError::ForeignOrigin)
             }
             _ => Ok(()),
         }
@@ -87,21 +87,21 @@ impl Hosts<'_> {
 }
 
 /// The authority that is asked for. `None` for old clients that have no `Host`, as no browser is.
-fn host(parts: &Parts) -> Result<Option<Authority>, Refused> {
+fn host(parts: &Parts) -> Result<Option<Authority>, HostError> {
     let mut hosts = parts.headers.get_all(header::HOST).iter();
     let first = hosts.next();
     if hosts.next().is_some() {
-        return Err(Refused::Unreadable);
+        return Err(HostError::Unreadable);
     }
     if let Some(target) = parts.uri.authority() {
         return Ok(Some(target.clone()));
     }
     match first {
         Some(host) => {
-            Authority::try_from(host.as_bytes()).map(Some).map_err(|_| Refused::Unreadable)
+            Authority::try_from(host.as_bytes()).map(Some).map_err(|_| HostError::Unreadable)
         }
         None if parts.version < Version::HTTP_11 => Ok(None),
-        None => Err(Refused::Unreadable),
+        None => Err(HostError::Unreadable),
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
         hosts: &[&str],
         method: &str,
         lines: &[(&str, &str)],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), HostError> {
         let hosts = hosts.iter().map(|it| (*it).to_owned()).collect();
         let admin = Admin { listen: listen.parse().unwrap(), token: None, hosts };
         let mut request = Request::builder().method(method).uri("/v1/overrides");
@@ -139,7 +139,7 @@ mod tests {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let local =
             Some("192.0.2.7:9090".parse().unwrap()).filter(|_| !admin.listen.ip().is_loopback());
-        Hosts { admin: &admin }.admit(&parts, local)
+        HostCheck { admin: &admin }.admit(&parts, local)
     }
 
     #[test]
@@ -170,13 +170,13 @@ mod tests {
             "127.0.0.1.evil.example",
             "0.0.0.0",
         ] {
-            assert_eq!(ask(host), Err(Refused::Misdirected), "{host}");
+            assert_eq!(ask(host), Err(HostError::Misdirected), "{host}");
         }
         for host in ["", "a b", "a/b"] {
-            assert_eq!(ask(host), Err(Refused::Unreadable), "{host:?}");
+            assert_eq!(ask(host), Err(HostError::Unreadable), "{host:?}");
         }
         let two = [("host", "localhost"), ("host", "localhost")];
-        assert_eq!(admit("127.0.0.1:9090", &[], "GET", &two), Err(Refused::Unreadable));
+        assert_eq!(admit("127.0.0.1:9090", &[], "GET", &two), Err(HostError::Unreadable));
     }
 
     #[test]
@@ -186,8 +186,8 @@ mod tests {
         assert_eq!(ask(&[], "gateway:9090"), Ok(()));
         assert_eq!(ask(&["gateway"], "gateway:9090"), Ok(()));
         assert_eq!(ask(&["gateway"], "192.0.2.7:9090"), Ok(()), "the address it came in at");
-        assert_eq!(ask(&["gateway"], "192.0.2.8:9090"), Err(Refused::Misdirected));
-        assert_eq!(ask(&["gateway"], "evil.example"), Err(Refused::Misdirected));
+        assert_eq!(ask(&["gateway"], "192.0.2.8:9090"), Err(HostError::Misdirected));
+        assert_eq!(ask(&["gateway"], "evil.example"), Err(HostError::Misdirected));
     }
 
     #[test]
@@ -199,8 +199,8 @@ mod tests {
         for origin in
             ["http://evil.example", "http://localhost:3000", "https://localhost:9090", "null", ""]
         {
-            assert_eq!(ask("PUT", origin), Err(Refused::ForeignOrigin), "{origin}");
-            assert_eq!(ask("DELETE", origin), Err(Refused::ForeignOrigin), "{origin}");
+            assert_eq!(ask("PUT", origin), Err(HostError::ForeignOrigin), "{origin}");
+            assert_eq!(ask("DELETE", origin), Err(HostError::ForeignOrigin), "{origin}");
             assert_eq!(ask("GET", origin), Ok(()), "{origin}");
         }
     }

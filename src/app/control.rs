@@ -1,8 +1,7 @@
 //! The control thread: where files are read and configurations compiled.
 //!
-//! A large configuration takes a second to read, check and compile. That must hold up nobody, so
-//! it happens on a thread that neither accepts connections nor answers for the gateway's health,
-//! and that also drops what is served no more.
+//! A large configuration takes a second to read, check and compile. So it is done on a thread that
+//! neither accepts connections nor answers health checks. Old configurations are dropped here, too.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,37 +13,37 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::reload::Reloader;
-use crate::config::watch::Watch;
-use crate::rulings::Book;
+use crate::config::watch::FileWatcher;
+use crate::overrides::OverrideTable;
 
 /// How often lists in files of their own are looked at.
-const LOOK_AT_LISTS: Duration = Duration::from_secs(2);
+const LIST_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The main thread's handle on it.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(super) struct ControlThread {
     reloads: Sender<()>,
     thread: JoinHandle<()>,
 }
 
-impl Control {
+impl ControlThread {
     /// # Errors
     /// If the thread or its runtime cannot be had.
     pub(super) fn start(
         reloader: Reloader,
         file: Option<PathBuf>,
-        book: Arc<Book>,
+        overrides: Arc<OverrideTable>,
     ) -> io::Result<Self> {
-        // One that waits stands for all that come meanwhile.
+        // One waiting reload stands for all that are requested meanwhile.
         let (reloads, asked) = channel(1);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread =
             std::thread::Builder::new().name("weir-control".to_owned()).spawn(move || {
-                runtime.block_on(serve(reloader, file, &book, asked));
-                // A name may still be waiting to be resolved.
+                runtime.block_on(serve(reloader, file, &overrides, asked));
+                // A name look-up may still occupy a blocking thread.
                 runtime.shutdown_background();
             })?;
-        Ok(Control { reloads, thread })
+        Ok(ControlThread { reloads, thread })
     }
 
     /// Reads the file again, whether it has changed or not. Does not wait for it.
@@ -66,14 +65,14 @@ impl Control {
 async fn serve(
     mut reloader: Reloader,
     file: Option<PathBuf>,
-    book: &Book,
+    overrides: &OverrideTable,
     mut asked: Receiver<()>,
 ) {
     reloader.start();
     let mut watch = file.and_then(watch_file);
     // The file may have changed between its first reading and the start of the watch.
     reloader.reload_if_changed();
-    let mut look = tokio::time::interval(LOOK_AT_LISTS);
+    let mut look = tokio::time::interval(LIST_POLL_INTERVAL);
     loop {
         let changed = async {
             match &mut watch {
@@ -81,8 +80,8 @@ async fn serve(
                 None => std::future::pending().await,
             }
         };
-        let until = reloader.lingers_until();
-        let lingered = async {
+        let until = reloader.transition_until();
+        let transition_over = async {
             match until {
                 Some(until) => tokio::time::sleep_until(until).await,
                 None => std::future::pending().await,
@@ -96,16 +95,16 @@ async fn serve(
             () = changed => reloader.reload_if_changed(),
             _ = look.tick() => {
                 reloader.reload_if_lists_changed();
-                reloader.tidy();
+                reloader.drop_unused();
             }
-            () = book.changed() => reloader.serve_again().await,
-            () = lingered => reloader.let_go(),
+            () = overrides.changed() => reloader.apply_overrides().await,
+            () = transition_over => reloader.end_transition(),
         }
     }
 }
 
-fn watch_file(path: PathBuf) -> Option<Watch> {
-    Watch::new(&path)
+fn watch_file(path: PathBuf) -> Option<FileWatcher> {
+    FileWatcher::new(&path)
         .inspect_err(|error| {
             tracing::warn!(%error, "changes of {} are not noticed; send SIGHUP to reload", path.display());
         })

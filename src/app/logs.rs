@@ -5,10 +5,10 @@ use std::io;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::config::settings::{LogTarget, Telemetry};
-use crate::telemetry::{Audit, Lines};
+use crate::telemetry::{AuditLog, LineWriter};
 
 #[derive(Debug, thiserror::Error)]
-pub enum LogError {
+pub(crate) enum LogError {
     #[error(
         "cannot open the access log {0}: {1}; see that its folder is there and may be written to"
     )]
@@ -38,9 +38,9 @@ fn name(target: &LogTarget) -> String {
 }
 
 #[derive(Debug)]
-pub struct Logs {
-    pub access: Option<Lines>,
-    pub audit: Audit,
+pub(crate) struct Logs {
+    pub(crate) access: Option<LineWriter>,
+    pub(crate) audit: AuditLog,
     /// Requests under way may still write to a log that was replaced, so all of them are kept.
     /// There is one for each time that a log had another target.
     guards: Vec<WorkerGuard>,
@@ -49,9 +49,10 @@ pub struct Logs {
 impl Logs {
     /// # Errors
     /// If one of them cannot be opened.
-    pub fn open(telemetry: &Telemetry) -> Result<Logs, LogError> {
-        let access = Lines::open(&telemetry.access_log).map_err(LogError::access(telemetry))?;
-        let audit = Audit::open(&telemetry.audit_log);
+    pub(crate) fn open(telemetry: &Telemetry) -> Result<Logs, LogError> {
+        let access =
+            LineWriter::open(&telemetry.access_log).map_err(LogError::access(telemetry))?;
+        let audit = AuditLog::open(&telemetry.audit_log);
         let (audit, audit_guard) = audit.map_err(LogError::audit(telemetry))?;
         let (access, access_guard) = access.unzip();
         let guards = access_guard.into_iter().chain(audit_guard).collect();
@@ -62,12 +63,12 @@ impl Logs {
     ///
     /// # Errors
     /// If one of them cannot be opened; then all stay as they are.
-    pub fn renew(&mut self, old: &Telemetry, new: &Telemetry) -> Result<(), LogError> {
+    pub(crate) fn renew(&mut self, old: &Telemetry, new: &Telemetry) -> Result<(), LogError> {
         let access = changed(&old.access_log, &new.access_log).map_err(LogError::access(new))?;
         let audit = changed(&old.audit_log, &new.audit_log).map_err(LogError::audit(new))?;
         match access {
             Some(opened) => self.access = self.keep(opened),
-            None => self.access.iter().for_each(Lines::reopen),
+            None => self.access.iter().for_each(LineWriter::reopen),
         }
         match audit {
             Some(opened) => {
@@ -79,16 +80,16 @@ impl Logs {
         Ok(())
     }
 
-    fn keep(&mut self, opened: Opened) -> Option<Lines> {
+    fn keep(&mut self, opened: OpenedLog) -> Option<LineWriter> {
         let (lines, guard) = opened.unzip();
         self.guards.extend(guard);
         lines
     }
 }
 
-type Opened = Option<(Lines, WorkerGuard)>;
+type OpenedLog = Option<(LineWriter, WorkerGuard)>;
 
 /// `None` if the target is the same.
-fn changed(old: &LogTarget, new: &LogTarget) -> io::Result<Option<Opened>> {
-    if old == new { Ok(None) } else { Lines::open(new).map(Some) }
+fn changed(old: &LogTarget, new: &LogTarget) -> io::Result<Option<OpenedLog>> {
+    if old == new { Ok(None) } else { LineWriter::open(new).map(Some) }
 }

@@ -5,105 +5,116 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use super::external::ExternalState;
 use super::logs::Logs;
-use super::outside::Surroundings;
-use crate::admin::Api;
+use crate::admin::AdminApi;
 use crate::config::settings::{Settings, StoreKind};
-use crate::config::{self, Loaded, Source, regular_file};
-use crate::gateway::{Compiled, Outside};
+use crate::config::{self, ConfigSource, LoadedConfig, regular_file};
+use crate::gateway::{Compiled, ExternalSnapshot};
 use crate::listen::worker::Worker;
-use crate::store::{self, BucketHasher};
-use crate::telemetry::{Event, Metrics};
+use crate::store::{BucketHasher, StoreControl};
+use crate::telemetry::{AuditEvent, Metrics};
 
 #[derive(Debug)]
-pub struct Reloader {
-    source: Source,
-    current: Loaded,
+pub(crate) struct Reloader {
+    source: ConfigSource,
+    current: LoadedConfig,
     /// The store that was opened at the start: buckets are named as it wants them.
-    store: store::Shared,
+    store: Arc<dyn StoreControl>,
     store_kind: StoreKind,
-    /// What was last refused, so that it is not complained about twice.
+    /// The text of the last failure, so that it is logged once.
     refused: Option<String>,
     workers: Arc<Vec<Worker>>,
     hasher: BucketHasher,
     metrics: Metrics,
     logs: Logs,
-    surroundings: Surroundings,
-    api: Arc<Api>,
-    /// What is served, and with what.
+    external_state: ExternalState,
+    api: Arc<AdminApi>,
+    /// What is served.
     served: Arc<Settings>,
     compiled: Arc<Compiled>,
     /// What was served before and may still be in use. The last reference to a large configuration
     /// is dropped here, where that holds up no request.
     retired: Vec<Arc<Compiled>>,
-    outside: Outside,
-    /// What workers were told, while it knows of numbers that held until a moment ago and may still
-    /// hold elsewhere; since when, and until when.
-    told: Option<Arc<Compiled>>,
-    lingers: Option<(Instant, Instant)>,
+    external: ExternalSnapshot,
+    transition: Option<Transition>,
 }
 
-/// How long gateways that share a store may hold callers to different numbers: longer than it takes
-/// them to hear of an override that was made or taken back.
-const LINGER: Duration = Duration::from_secs(5);
-/// For so long, at most, if there is one change after another: what ended long ago has to go.
-const LONGEST: Duration = Duration::from_secs(30);
-/// How long workers may take to serve something else.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// What a reloader is made of.
+pub(crate) struct ReloaderParts {
+    pub(crate) source: ConfigSource,
+    pub(crate) current: LoadedConfig,
+    pub(crate) workers: Arc<Vec<Worker>>,
+    pub(crate) compiled: Arc<Compiled>,
+    pub(crate) hasher: BucketHasher,
+    pub(crate) metrics: Metrics,
+    pub(crate) store: Arc<dyn StoreControl>,
+    pub(crate) logs: Logs,
+    pub(crate) external_state: ExternalState,
+    pub(crate) api: Arc<AdminApi>,
+}
+
+/// While it lasts, workers still know the numbers that held before a change: other gateways may not
+/// have heard of the change yet.
+#[derive(Debug)]
+struct Transition {
+    compiled: Arc<Compiled>,
+    began: Instant,
+    until: Instant,
+}
+
+/// For how long gateways that share a store may count by different numbers: longer than an override
+/// takes to reach all of them.
+const TRANSITION: Duration = Duration::from_secs(5);
+/// The longest transition, if one change follows another: numbers that ended long ago must go.
+const MAX_TRANSITION: Duration = Duration::from_secs(30);
+/// How long workers may take to apply a configuration.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Reloader {
-    #[must_use]
-    pub fn new(
-        source: Source,
-        current: Loaded,
-        (workers, compiled): (Arc<Vec<Worker>>, Arc<Compiled>),
-        hasher: BucketHasher,
-        metrics: Metrics,
-        (store, logs, surroundings, api): (store::Shared, Logs, Surroundings, Arc<Api>),
-    ) -> Self {
-        let store_kind = current.settings.store.kind.clone();
-        let served = compiled.settings.clone();
-        let outside = surroundings.outside();
+    pub(crate) fn new(parts: ReloaderParts) -> Self {
+        let store_kind = parts.current.settings.store.kind.clone();
+        let served = parts.compiled.settings.clone();
+        let external = parts.external_state.snapshot();
         Reloader {
-            source,
-            current,
-            store,
+            source: parts.source,
+            current: parts.current,
+            store: parts.store,
             store_kind,
             refused: None,
-            workers,
-            hasher,
-            metrics,
-            logs,
-            surroundings,
-            api,
+            workers: parts.workers,
+            hasher: parts.hasher,
+            metrics: parts.metrics,
+            logs: parts.logs,
+            external_state: parts.external_state,
+            api: parts.api,
             served,
-            compiled,
+            compiled: parts.compiled,
             retired: Vec::new(),
-            outside,
-            told: None,
-            lingers: None,
+            external,
+            transition: None,
         }
     }
 
     /// Starts what goes on beside the reloads, on the current runtime.
-    pub fn start(&mut self) {
-        self.surroundings.keep();
+    pub(crate) fn start(&mut self) {
+        self.external_state.start_key_refresh();
     }
 
     /// Loads the file, whether it changed or not: this also opens the logs anew.
-    pub fn reload(&mut self) {
+    pub(crate) fn reload(&mut self) {
         self.refused = None;
         self.attempt(true);
     }
 
     /// Loads the file if it says something else than before.
-    pub fn reload_if_changed(&mut self) {
+    pub(crate) fn reload_if_changed(&mut self) {
         self.attempt(false);
     }
 
     /// Loads the file again if a list or a file of clients that it names has changed.
-    pub fn reload_if_lists_changed(&mut self) {
-        if self.surroundings.have_changed() {
+    pub(crate) fn reload_if_lists_changed(&mut self) {
+        if self.external_state.lists_changed() {
             self.attempt(true);
         }
     }
@@ -111,15 +122,15 @@ impl Reloader {
     fn attempt(&mut self, always: bool) {
         // Anything that happens in the file's folder leads here, so this must be cheap.
         let same = |path| {
-            let read = regular_file::read(path, config::LARGEST);
+            let read = regular_file::read(path, config::MAX_CONFIG_BYTES);
             read.is_ok_and(|text| text == self.current.text.as_bytes())
         };
         if !always && self.source.path().is_some_and(same) {
-            // What was refused may be a file that it names.
-            if !self.surroundings.have_changed() {
+            // The last failure may have been in a file that the configuration names.
+            if !self.external_state.lists_changed() {
                 self.refused = None;
             }
-            if self.surroundings.are_as_read() {
+            if self.external_state.lists_are_as_read() {
                 if self.metrics.last_reload.get() == 0 {
                     tracing::info!("the configuration is again the one that is served");
                 }
@@ -130,8 +141,8 @@ impl Reloader {
         match self.source.load() {
             Ok(loaded) => self.apply(loaded),
             Err(error) => {
-                // It is looked at again when it changes again.
-                self.surroundings.give_up_on_lists();
+                // Read again only when a file changes again.
+                self.external_state.accept_lists_as_seen();
                 self.metrics.last_reload.set(0);
                 let text = error.to_string();
                 if self.refused.as_ref() == Some(&text) {
@@ -140,30 +151,30 @@ impl Reloader {
                 for line in error.lines() {
                     tracing::error!("{line}");
                 }
-                self.fail("the configuration has faults");
+                self.report_failure("the configuration has faults");
                 self.refused = Some(text);
             }
         }
     }
 
-    fn apply(&mut self, loaded: Loaded) {
+    fn apply(&mut self, loaded: LoadedConfig) {
         for line in loaded.warnings.lines() {
             tracing::warn!("{line}");
         }
         let mut settings = loaded.settings.clone();
-        let next = match self.surroundings.next(&settings) {
+        let next = match self.external_state.load_next(&settings) {
             Ok(next) => next,
             Err(error) => {
-                self.surroundings.give_up_on_lists();
-                return self.fail(&error.to_string());
+                self.external_state.accept_lists_as_seen();
+                return self.report_failure(&error.to_string());
             }
         };
         let telemetry = &self.current.settings.telemetry;
         if let Err(error) = self.logs.renew(telemetry, &settings.telemetry) {
-            return self.fail(&error.to_string());
+            return self.report_failure(&error.to_string());
         }
-        self.surroundings.take_over(next, &settings);
-        for key in fixed_changes(&self.current.settings, &settings) {
+        self.external_state.replace_with(next, &settings);
+        for key in restart_only_changes(&self.current.settings, &settings) {
             tracing::warn!("{key} has changed; that takes a restart");
         }
         settings.store.kind = self.store_kind.clone();
@@ -176,92 +187,96 @@ impl Reloader {
         self.metrics.reloads.with_label_values(&["ok"]).inc();
         self.metrics.last_reload.set(1);
         let (routes, limits) = (compiled.settings.routes.len(), compiled.settings.limits.len());
-        self.logs.audit.record(Event::ConfigUpdated { routes, limits });
+        self.logs.audit.record(AuditEvent::ConfigUpdated { routes, limits });
         tracing::info!(routes, limits, "configuration reloaded");
     }
 
-    /// Serves the same with what operators have decided since. No worker is held to other numbers
-    /// before all know of them, nor does any forget the old ones before all have left them: one that
-    /// knew only the smaller ones would clamp what the others still count.
-    pub async fn serve_again(&mut self) {
-        let version = self.surroundings.book().version();
-        let next = self.surroundings.outside();
-        let last = std::mem::replace(&mut self.outside, next.clone());
-        let (last, next) = (self.made(&last), self.made(&next));
-        let last = match &self.told {
-            Some(told) => last.knowing(told),
-            None => last,
-        };
-        let last = self.tell(last.knowing(&next));
-        self.heard().await;
-        let told = self.tell(next.knowing(&last));
-        self.heard().await;
-        self.surroundings.book().note_served(version);
-        self.told = Some(told);
+    /// Serves the same configuration with the overrides that hold now. It takes two steps: first every
+    /// worker knows both the old and the new numbers, then they switch. A worker that knew only the
+    /// smaller numbers would clamp buckets that others still count by the larger ones.
+    pub(crate) async fn apply_overrides(&mut self) {
+        let version = self.external_state.overrides().version();
+        let next = self.external_state.snapshot();
+        let last = std::mem::replace(&mut self.external, next.clone());
+        let (last, next) = (self.compile_with(&last), self.compile_with(&next));
+        let last = self.coexisting_with_transition(last);
+        let last = self.send_to_workers(last.coexisting_with(&next));
+        self.workers_applied().await;
+        let compiled = self.send_to_workers(next.coexisting_with(&last));
+        self.workers_applied().await;
+        self.external_state.overrides().note_served(version);
         let now = Instant::now();
-        let (begun, _) = self.lingers.unwrap_or((now, now));
-        self.lingers = Some((begun, (now + LINGER).min(begun + LONGEST)));
+        let began = self.transition.as_ref().map_or(now, |it| it.began);
+        let until = (now + TRANSITION).min(began + MAX_TRANSITION);
+        self.transition = Some(Transition { compiled, began, until });
     }
 
-    /// When what was served before is served nowhere any more.
-    #[must_use]
-    pub fn lingers_until(&self) -> Option<Instant> {
-        self.lingers.map(|(_, until)| until)
+    /// When no gateway serves the numbers from before any more.
+    pub(crate) fn transition_until(&self) -> Option<Instant> {
+        self.transition.as_ref().map(|it| it.until)
     }
 
     /// Forgets what was served before.
-    pub fn let_go(&mut self) {
-        (self.told, self.lingers) = (None, None);
-        let made = self.made(&self.outside);
-        self.tell(made);
+    pub(crate) fn end_transition(&mut self) {
+        self.transition = None;
+        let compiled = self.compile_with(&self.external);
+        self.send_to_workers(compiled);
     }
 
     /// Forgets configurations that no request uses any more, and the series of what only they had.
-    pub fn tidy(&mut self) {
+    pub(crate) fn drop_unused(&mut self) {
         if self.retired.is_empty() {
             return;
         }
-        // A request of an old configuration may bring a series back: what is pruned last is pruned
-        // after the last of them.
-        let (used, unused) =
-            std::mem::take(&mut self.retired).into_iter().partition(|it| Arc::strong_count(it) > 1);
-        self.retired = used;
-        drop::<Vec<_>>(unused);
-        self.metrics.prune(&self.compiled.series());
+        // A request of an old configuration may bring a series back, so pruning is repeated until the
+        // last of these requests has ended.
+        let had_others = self.retired.iter().any(|it| !Arc::ptr_eq(&it.settings, &self.served));
+        self.retired.retain(|it| Arc::strong_count(it) > 1);
+        if had_others {
+            self.metrics.prune(&self.compiled.series());
+        }
     }
 
     fn compile(&mut self) -> Arc<Compiled> {
-        let version = self.surroundings.book().version();
-        self.outside = self.surroundings.outside();
-        let compiled = self.made(&self.outside);
-        let compiled = self.tell(match &self.told {
-            Some(told) => compiled.knowing(told),
-            None => compiled,
-        });
-        self.surroundings.book().note_served(version);
+        let version = self.external_state.overrides().version();
+        self.external = self.external_state.snapshot();
+        let compiled = self.compile_with(&self.external);
+        let compiled = self.send_to_workers(self.coexisting_with_transition(compiled));
+        self.external_state.overrides().note_served(version);
         compiled
     }
 
-    /// The settings made ready, with what lies outside of them.
-    fn made(&self, outside: &Outside) -> Compiled {
-        let (settings, access_log) = (self.served.clone(), self.logs.access.clone());
-        Compiled::new(settings, &self.hasher, &self.metrics, access_log, outside.clone())
+    fn coexisting_with_transition(&self, compiled: Compiled) -> Compiled {
+        match &self.transition {
+            Some(transition) => compiled.coexisting_with(&transition.compiled),
+            None => compiled,
+        }
     }
 
-    fn tell(&mut self, compiled: Compiled) -> Arc<Compiled> {
+    /// The settings compiled with the files and overrides that belong to them. Only what has changed
+    /// is compiled again.
+    fn compile_with(&self, external: &ExternalSnapshot) -> Compiled {
+        if Arc::ptr_eq(&self.compiled.settings, &self.served) {
+            return self.compiled.with(&self.hasher, external.clone());
+        }
+        let (settings, access_log) = (self.served.clone(), self.logs.access.clone());
+        Compiled::new(settings, &self.hasher, &self.metrics, access_log, external.clone())
+    }
+
+    fn send_to_workers(&mut self, compiled: Compiled) -> Arc<Compiled> {
         let compiled = Arc::new(compiled);
         self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
         self.retired.push(std::mem::replace(&mut self.compiled, compiled.clone()));
         compiled
     }
 
-    /// Resolves when all workers serve what they were told to, which they do in turn.
-    async fn heard(&self) {
+    /// Resolves when all workers serve what was sent to them: they handle commands in order.
+    async fn workers_applied(&self) {
         let flushed = self.workers.iter().map(Worker::flush);
-        let _ = timeout(PATIENCE, futures_util::future::join_all(flushed)).await;
+        let _ = timeout(APPLY_TIMEOUT, futures_util::future::join_all(flushed)).await;
     }
 
-    fn fail(&self, why: &str) {
+    fn report_failure(&self, why: &str) {
         self.metrics.reloads.with_label_values(&["failed"]).inc();
         self.metrics.last_reload.set(0);
         tracing::error!("configuration not reloaded: {why}; the one before serves on");
@@ -269,7 +284,7 @@ impl Reloader {
 }
 
 /// The keys that are read only at the start.
-fn fixed_changes(old: &Settings, new: &Settings) -> Vec<&'static str> {
+fn restart_only_changes(old: &Settings, new: &Settings) -> Vec<&'static str> {
     let changes = [
         ("server.listen", old.server.listen != new.server.listen),
         ("server.workers", old.server.workers != new.server.workers),

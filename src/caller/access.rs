@@ -1,9 +1,10 @@
-//! Who is never limited, and who never gets in: networks, users and clients, by the hundred thousand.
+//! Lists of callers that are never limited, or always denied: networks, users and clients, up to
+//! hundreds of thousands.
 //!
 //! Lists are built once, when a configuration is loaded or one of its files has changed, and after
-//! that only asked. No question walks a list: a network is found by bisection, a name by its hash.
+//! that only read. No look-up walks a list: a network is found by bisection, a name by its hash.
 
-pub mod file;
+pub mod list_file;
 pub mod networks;
 
 use std::net::IpAddr;
@@ -11,14 +12,14 @@ use std::net::IpAddr;
 use hashbrown::HashSet;
 use ipnet::IpNet;
 
-pub use file::{FileError, Stamp};
-pub use networks::Networks;
+pub use list_file::{FileStamp, ListFileError};
+pub use networks::NetworkSet;
 
 use crate::config::settings;
 
 /// One line of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
+pub enum AccessEntry {
     Network(IpNet),
     User(String),
     Client(String),
@@ -26,7 +27,7 @@ pub enum Entry {
 
 /// What the lists say of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AccessDecision {
     /// No limit applies.
     Allowed,
     /// There is nothing for it here.
@@ -38,28 +39,27 @@ pub enum Verdict {
 /// Callers by their network, or by their exact name.
 #[derive(Debug, Clone, Default)]
 pub struct AccessList {
-    networks: Networks,
+    networks: NetworkSet,
     users: HashSet<Box<str>>,
     clients: HashSet<Box<str>>,
 }
 
 /// Both lists.
 #[derive(Debug, Clone, Default)]
-pub struct Access {
+pub struct AccessLists {
     pub allow: AccessList,
     pub deny: AccessList,
 }
 
 impl AccessList {
-    #[must_use]
-    pub fn new(entries: impl IntoIterator<Item = Entry>) -> Self {
+    pub fn new(entries: impl IntoIterator<Item = AccessEntry>) -> Self {
         let mut list = AccessList::default();
         let mut networks = Vec::new();
         for entry in entries {
             match entry {
-                Entry::Network(network) => networks.push(network),
-                Entry::User(name) => _ = list.users.insert(name.into()),
-                Entry::Client(name) => _ = list.clients.insert(name.into()),
+                AccessEntry::Network(network) => networks.push(network),
+                AccessEntry::User(name) => _ = list.users.insert(name.into()),
+                AccessEntry::Client(name) => _ = list.clients.insert(name.into()),
             }
         }
         list.networks = networks.into_iter().collect();
@@ -72,70 +72,100 @@ impl AccessList {
     ///
     /// # Errors
     /// If a file cannot be read, or has a line that is no entry: half a list is none.
-    pub fn load(written: &settings::AccessEntries) -> Result<Self, FileError> {
-        let networks = written.ip.iter().copied().map(Entry::Network);
-        let users = written.user.iter().cloned().map(Entry::User);
-        let clients = written.client.iter().cloned().map(Entry::Client);
-        let mut entries: Vec<Entry> = networks.chain(users).chain(clients).collect();
+    pub fn load(written: &settings::AccessEntries) -> Result<Self, ListFileError> {
+        let networks = written.ip.iter().copied().map(AccessEntry::Network);
+        let users = written.user.iter().cloned().map(AccessEntry::User);
+        let clients = written.client.iter().cloned().map(AccessEntry::Client);
+        let mut entries: Vec<AccessEntry> = networks.chain(users).chain(clients).collect();
         for path in &written.files {
-            entries.append(&mut file::load(path)?);
+            entries.append(&mut list_file::load(path)?);
         }
         Ok(Self::new(entries))
     }
 
-    /// Whether one of these is in it.
-    #[must_use]
-    pub fn holds(&self, ip: IpAddr, user: Option<&str>, client: Option<&str>) -> bool {
+    pub fn holds_address(&self, ip: IpAddr) -> bool {
         self.networks.contains(ip)
-            || user.is_some_and(|name| self.users.contains(name))
-            || client.is_some_and(|name| self.clients.contains(name))
     }
 
-    #[must_use]
+    pub fn holds_user(&self, name: &str) -> bool {
+        self.users.contains(name)
+    }
+
+    pub fn holds_client(&self, name: &str) -> bool {
+        self.clients.contains(name)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.networks.is_empty() && self.users.is_empty() && self.clients.is_empty()
     }
 }
 
-impl Access {
+impl AccessLists {
     /// # Errors
     /// As [`AccessList::load`].
-    pub fn load(written: &settings::Access) -> Result<Self, FileError> {
+    pub fn load(written: &settings::Access) -> Result<Self, ListFileError> {
         let (allow, deny) = (AccessList::load(&written.allow)?, AccessList::load(&written.deny)?);
-        Ok(Access { allow, deny })
+        Ok(AccessLists { allow, deny })
     }
 
     /// Whether it matters who the user is.
-    #[must_use]
     pub fn names_users(&self) -> bool {
         !self.allow.users.is_empty() || !self.deny.users.is_empty()
     }
 
-    #[must_use]
     pub fn names_clients(&self) -> bool {
         !self.allow.clients.is_empty() || !self.deny.clients.is_empty()
     }
 
-    /// Whoever is denied by anything is denied: an entry that allows a caller, however narrow, does
-    /// not take back one that keeps it out.
-    #[must_use]
-    pub fn judge(&self, ip: IpAddr, user: Option<&str>, client: Option<&str>) -> Verdict {
-        if self.deny.holds(ip, user, client) {
-            Verdict::Denied
-        } else if self.allow.holds(ip, user, client) {
-            Verdict::Allowed
+    /// What the lists say of a caller by all that is known of it.
+    pub fn check(&self, ip: IpAddr, user: Option<&str>, client: Option<&str>) -> AccessDecision {
+        let user = user.map_or(AccessDecision::Neither, |name| self.check_user(name));
+        let client = client.map_or(AccessDecision::Neither, |name| self.check_client(name));
+        self.check_address(ip).and(user).and(client)
+    }
+
+    /// What they say by the address alone.
+    pub fn check_address(&self, ip: IpAddr) -> AccessDecision {
+        AccessDecision::new(self.deny.holds_address(ip), || self.allow.holds_address(ip))
+    }
+
+    pub fn check_user(&self, name: &str) -> AccessDecision {
+        AccessDecision::new(self.deny.holds_user(name), || self.allow.holds_user(name))
+    }
+
+    pub fn check_client(&self, name: &str) -> AccessDecision {
+        AccessDecision::new(self.deny.holds_client(name), || self.allow.holds_client(name))
+    }
+}
+
+impl AccessDecision {
+    /// What two say together. Denial wins: an entry that allows a caller, however narrow, does not
+    /// override one that denies it.
+    pub fn and(self, other: AccessDecision) -> AccessDecision {
+        use AccessDecision::{Allowed, Denied, Neither};
+        match (self, other) {
+            (Denied, _) | (_, Denied) => Denied,
+            (Allowed, _) | (_, Allowed) => Allowed,
+            (Neither, Neither) => Neither,
+        }
+    }
+
+    fn new(denied: bool, allowed: impl FnOnce() -> bool) -> Self {
+        if denied {
+            AccessDecision::Denied
+        } else if allowed() {
+            AccessDecision::Allowed
         } else {
-            Verdict::Neither
+            AccessDecision::Neither
         }
     }
 }
 
 /// The state of every file that the lists are made from, in order. Take it before they are loaded:
 /// if it differs later, they are to be loaded again.
-#[must_use]
-pub fn stamps(written: &settings::Access) -> Vec<Option<Stamp>> {
+pub fn stamps(written: &settings::Access) -> Vec<Option<FileStamp>> {
     let files = written.allow.files.iter().chain(&written.deny.files);
-    files.map(|path| Stamp::of(path)).collect()
+    files.map(|path| FileStamp::of(path)).collect()
 }
 
 #[cfg(test)]

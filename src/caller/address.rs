@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use http::{HeaderMap, HeaderName, header};
 use ipnet::{IpNet, Ipv4Net};
 
-use super::{Caller, Peer};
+use super::{AddressSource, Caller, Peer};
 use crate::config::settings::Identity;
 use crate::limit::source;
 
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Addresses {
     trusted: Vec<IpNet>,
     header: Option<HeaderName>,
@@ -19,7 +19,6 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    #[must_use]
     pub fn new(identity: &Identity) -> Self {
         Addresses {
             trusted: identity.trusted_proxies.clone(),
@@ -29,7 +28,6 @@ impl Addresses {
     }
 
     /// The one header that is read, if one is named.
-    #[must_use]
     pub fn header(&self) -> Option<&HeaderName> {
         self.header.as_ref()
     }
@@ -38,11 +36,21 @@ impl Addresses {
     /// trusted. What cannot be read as an address ends the search: everything left of it is
     /// hearsay. If none is named, `X-Forwarded-For` and `Forwarded` are read; where both are there
     /// and differ, the client has written one of them, and neither is believed.
-    #[must_use]
     pub fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Caller {
         let via_trusted = self.is_trusted(peer.ip);
         let ip = if via_trusted { self.named(peer.ip, headers) } else { peer.ip };
         Caller { ip, via_trusted }
+    }
+
+    /// Where a caller's address was found.
+    #[must_use]
+    pub fn source(&self, caller: Caller, peer: &Peer, headers: &HeaderMap) -> AddressSource<'_> {
+        match &self.header {
+            _ if !caller.via_trusted || caller.ip == peer.ip => AddressSource::Peer,
+            Some(name) => AddressSource::Header(name),
+            None if headers.contains_key(X_FORWARDED_FOR) => AddressSource::ForwardedFor,
+            None => AddressSource::Forwarded,
+        }
     }
 
     fn named(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
@@ -83,20 +91,17 @@ impl Addresses {
     }
 
     /// The part of an address that limits count by.
-    #[must_use]
     pub fn counted(&self, ip: IpAddr) -> IpAddr {
         source::cut(ip, self.ipv6_prefix)
     }
 
     /// Whether a peer's word on whom it speaks for is believed.
-    #[must_use]
     pub fn is_trusted(&self, ip: IpAddr) -> bool {
         self.trusted.iter().any(|net| net.contains(&ip))
     }
 }
 
 /// A network of IPv4-mapped addresses as one of IPv4, which is what callers' addresses are compared as.
-#[must_use]
 pub fn unmapped(network: IpNet) -> IpNet {
     let IpNet::V6(v6) = network else { return network };
     let mapped = v6.prefix_len().checked_sub(96).zip(v6.network().to_ipv4_mapped());

@@ -47,7 +47,6 @@ pub struct Clients {
 
 impl Clients {
     /// Of two with the same key the first counts.
-    #[must_use]
     pub fn new(clients: Vec<Client>) -> Self {
         let mut by_hash: HashMap<_, SmallVec<_>> = HashMap::with_capacity(clients.len());
         for (index, client) in (0..).zip(&clients) {
@@ -57,7 +56,6 @@ impl Clients {
     }
 
     /// The client whose key this is.
-    #[must_use]
     pub fn find(&self, key: &[u8]) -> Option<&Client> {
         if self.clients.is_empty() {
             return None;
@@ -68,12 +66,10 @@ impl Clients {
         candidates.find(|it| verify_slices_are_equal(&it.key_hash, &hash).is_ok())
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.clients.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }

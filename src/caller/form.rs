@@ -1,11 +1,11 @@
-//! Which bodies are forms: those that are read, those that are none, and those that some upstream
-//! might read although nobody has looked into them.
+//! Which bodies are forms: those that are read, those that are none, and those that Weir does not
+//! read but some upstream might.
 
 use http::{HeaderMap, header};
 
 use crate::limit::source::UnreadForm;
 
-/// What a body is to whoever looks for a field of a form.
+/// Whether a field of a form can be looked up in a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyKind {
     /// `application/x-www-form-urlencoded`, as it is.
@@ -17,7 +17,6 @@ pub enum BodyKind {
 
 impl BodyKind {
     /// What a body is, by the headers that come with it.
-    #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
         let mut types = headers.get_all(header::CONTENT_TYPE).iter();
         let kind = match (types.next(), types.next()) {

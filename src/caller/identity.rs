@@ -1,4 +1,5 @@
-//! User, client, tenant and plan: who the caller is, from the first of some sources that says so.
+//! The names of a caller: user, client, tenant and plan, each from the first of its sources that has
+//! one.
 
 use std::borrow::Cow;
 
@@ -9,7 +10,7 @@ use super::jwt;
 use crate::config::settings;
 use crate::limit::Source;
 use crate::limit::key::KeyError;
-use crate::limit::source::{Claims, Evidence, Identities, Said};
+use crate::limit::source::{Claims, Identities, RequestFacts, SourceValue};
 
 /// Where identities are found, and the clients that are known by their keys.
 #[derive(Debug)]
@@ -18,13 +19,13 @@ pub struct Identity {
     pub client: Vec<Source>,
     pub tenant: Vec<Source>,
     pub plan: Vec<Source>,
-    /// If there are any, a client is one of them, and whoever brings another key is none.
+    /// If there are any, only their keys identify a client.
     pub clients: Option<Clients>,
 }
 
-/// What has to be known of a caller.
+/// Which names of a caller are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Wanted {
+pub struct WantedNames {
     pub user: bool,
     pub client: bool,
     pub tenant: bool,
@@ -32,7 +33,6 @@ pub struct Wanted {
 }
 
 impl Identity {
-    #[must_use]
     pub fn new(settings: &settings::Identity) -> Self {
         Identity {
             user: settings.user.clone(),
@@ -44,7 +44,6 @@ impl Identity {
     }
 
     /// The sources that one of a limit's stands for: its own, or those of the identity it names.
-    #[must_use]
     pub fn sources<'a>(&'a self, source: &'a Source) -> &'a [Source] {
         match source {
             Source::User => &self.user,
@@ -64,71 +63,120 @@ impl Identity {
         })
     }
 
-    /// Who a request is from, as far as it says so.
+    /// The caller's names, as far as the request says them.
     ///
     /// # Errors
     /// If it says several things in one place.
-    pub fn of<'a>(
-        &'a self,
-        evidence: &Evidence<'a>,
-        wanted: Wanted,
-    ) -> Result<Identities<'a>, KeyError> {
-        if wanted == Wanted::default() {
-            return Ok(Identities::default());
+    pub fn find<'i: 'r, 'r>(
+        &'i self,
+        facts: &RequestFacts<'r>,
+        wanted: WantedNames,
+    ) -> Result<FoundNames<'i, 'r>, KeyError> {
+        let mut found = FoundNames::default();
+        if wanted == WantedNames::default() {
+            return Ok(found);
         }
+        let (names, sources) = (&mut found.names, &mut found.sources);
         // A tenant or a plan may be that of a client.
         let of_client = self.clients.is_some() && (wanted.tenant || wanted.plan);
-        let found = match wanted.client || of_client {
-            true => self.client(evidence)?,
-            false => FoundClient::default(),
-        };
-        let known = found.known;
-        let first = |sources: &'a [Source], wanted: bool| match wanted {
-            true => first(sources, evidence),
-            false => Ok(None),
-        };
-        // What is known of a client holds where the request itself says nothing.
-        let or = |said: Said<'a>, text: Option<&'a str>| {
-            said.or_else(|| text.map(|text| Cow::Borrowed(text.as_bytes())))
-        };
-        Ok(Identities {
-            user: first(&self.user, wanted.user)?,
-            client: found.name,
-            unknown_key: found.unknown_key,
-            tenant: or(
-                first(&self.tenant, wanted.tenant)?,
-                known.and_then(|it| it.tenant.as_deref()),
-            ),
-            plan: or(first(&self.plan, wanted.plan)?, known.and_then(|it| it.plan.as_deref())),
-        })
+        let mut record = None;
+        if wanted.client || of_client {
+            let client = self.find_client(facts)?;
+            record = client.record;
+            sources.client = client.source;
+            names.client = client.name;
+            names.unknown_key = client.unknown_key;
+        }
+        if wanted.user {
+            (names.user, sources.user) = first(&self.user, facts)?;
+        }
+        // The client's record holds where the request itself says nothing.
+        if wanted.tenant {
+            (names.tenant, sources.tenant) = first(&self.tenant, facts)?;
+        }
+        if names.tenant.is_none() {
+            let text = record.and_then(|it| it.tenant.as_deref());
+            (names.tenant, sources.tenant) = of_record(text);
+        }
+        if wanted.plan {
+            (names.plan, sources.plan) = first(&self.plan, facts)?;
+        }
+        if names.plan.is_none() {
+            let text = record.and_then(|it| it.plan.as_deref());
+            (names.plan, sources.plan) = of_record(text);
+        }
+        Ok(found)
     }
 
-    fn client<'a>(&'a self, evidence: &Evidence<'a>) -> Result<FoundClient<'a>, KeyError> {
-        let name = first(&self.client, evidence)?;
+    fn find_client<'i: 'r, 'r>(
+        &'i self,
+        facts: &RequestFacts<'r>,
+    ) -> Result<FoundClient<'i, 'r>, KeyError> {
+        let (name, source) = first(&self.client, facts)?;
         let (Some(clients), Some(key)) = (&self.clients, &name) else {
-            return Ok(FoundClient { name, ..FoundClient::default() });
+            return Ok(FoundClient { name, source, ..FoundClient::default() });
         };
-        let known = clients.find(key);
-        let name = known.map(|client| Cow::Borrowed(client.id.as_bytes()));
-        Ok(FoundClient { name, known, unknown_key: known.is_none() })
+        let record = clients.find(key);
+        let name = record.map(|client| Cow::Borrowed(client.id.as_bytes()));
+        let source = source.filter(|_| record.is_some());
+        Ok(FoundClient { name, source, record, unknown_key: record.is_none() })
     }
 }
 
-/// Who the client is.
+/// The names of a caller, as the request `'r` says them, and where each was found.
+#[derive(Debug, Clone, Default)]
+pub struct FoundNames<'i, 'r> {
+    pub names: Identities<'r>,
+    pub sources: NameSources<'i>,
+}
+
+/// Where each name of a caller was found. `None` where it has none, or nothing asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NameSources<'a> {
+    pub user: Option<NameSource<'a>>,
+    pub client: Option<NameSource<'a>>,
+    pub tenant: Option<NameSource<'a>>,
+    pub plan: Option<NameSource<'a>>,
+}
+
+/// Where one name was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameSource<'a> {
+    /// The request says it there, itself or by the key of a known client.
+    Request(&'a Source),
+    /// The record of the client says it.
+    ClientRecord,
+}
+
+/// A client that is identified by its key, or not.
 #[derive(Debug, Default)]
-struct FoundClient<'a> {
-    name: Said<'a>,
-    known: Option<&'a Client>,
+struct FoundClient<'i, 'r> {
+    name: SourceValue<'r>,
+    source: Option<NameSource<'i>>,
+    record: Option<&'i Client>,
     unknown_key: bool,
 }
 
-fn first<'a>(sources: &'a [Source], evidence: &Evidence<'a>) -> Result<Said<'a>, KeyError> {
+/// A name, and where it was found.
+type FoundName<'i, 'r> = (SourceValue<'r>, Option<NameSource<'i>>);
+
+fn first<'i: 'r, 'r>(
+    sources: &'i [Source],
+    facts: &RequestFacts<'r>,
+) -> Result<FoundName<'i, 'r>, KeyError> {
     for source in sources {
-        if let Some(value) = source.said(evidence)? {
-            return Ok(Some(value));
+        if let Some(value) = source.said(facts)? {
+            return Ok((Some(value), Some(NameSource::Request(source))));
         }
     }
-    Ok(None)
+    Ok((None, None))
+}
+
+fn of_record(text: Option<&str>) -> FoundName<'_, '_> {
+    match text {
+        Some(text) => (Some(Cow::Borrowed(text.as_bytes())), Some(NameSource::ClientRecord)),
+        None => (None, None),
+    }
 }
 
 impl Claims for jwt::Claims {

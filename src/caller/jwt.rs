@@ -6,17 +6,17 @@
 //! signature, or one whose HMAC was made with a public key, verifies with nothing.
 //!
 //! A [`Verifier`] is shared by all workers. Each has a [`TokenCache`] in front of it, so that the
-//! second request with a token costs a hash and a look-up in place of a signature, and so that those
-//! which do not verify cost no more than a [budget](budget). Keys that stand in a file or behind a URL
-//! change while requests are served: [`Verifier::keep`] sees to it.
+//! second request with a token costs a hash and a look-up in place of a signature, and so that tokens
+//! that do not verify cost no more than a [budget]. Keys in a file or behind a URL change while
+//! requests are served: [`Verifier::refresh_keys`] reads them again.
 
 mod budget;
 mod cache;
 mod claims;
 mod fetch;
-mod keeper;
 mod key;
 mod key_set;
+mod refresh;
 
 #[cfg(test)]
 mod tests;
@@ -40,9 +40,9 @@ pub use claims::Claims;
 pub use key_set::KeyError;
 
 use crate::config::settings::{Jwt, JwtAlgorithm, JwtKeys};
-use claims::Terms;
-use keeper::Pace;
+use claims::ClaimRules;
 use key_set::KeySet;
+use refresh::RefreshTiming;
 
 /// Longer ones are refused unseen. Header, claims and signature of a real one take a quarter.
 pub const LONGEST: usize = 8 << 10;
@@ -79,7 +79,7 @@ pub enum Rejection {
     Audience,
     /// Nothing is known of it: it may be as good as any.
     #[error("the token could not be checked: too many came that do not verify")]
-    PutOff,
+    OverBudget,
 }
 
 /// Tells tokens of known issuers from others.
@@ -89,23 +89,23 @@ pub enum Rejection {
 #[derive(Debug)]
 pub struct Verifier {
     algorithms: Vec<JwtAlgorithm>,
-    terms: Terms,
+    rules: ClaimRules,
     source: JwtKeys,
     keys: ArcSwap<KeySet>,
-    /// Told when a token names a key that is not known: it may be a new one.
+    /// Notified when a token names a key that is not known: it may be a new one.
     wanted: Notify,
     /// Whether the keys could not be had the last time. Locked while they are exchanged.
     failing: Mutex<bool>,
-    pace: Pace,
+    timing: RefreshTiming,
     signatures: AtomicU64,
 }
 
 /// A token that some keys may have signed.
 #[derive(Debug)]
-struct Trial {
+struct SigningCandidates {
     keys: Arc<KeySet>,
     /// The places of those that come into question: never none.
-    places: SmallVec<[usize; MOST_TRIES]>,
+    indexes: SmallVec<[usize; MOST_TRIES]>,
     /// Whether it says which one it is.
     names_key: bool,
     has_kid: bool,
@@ -115,26 +115,26 @@ struct Trial {
 type Payload = Map<String, Value>;
 
 impl Verifier {
-    /// Keys behind a URL are fetched by [`Verifier::keep`]; until it has them nothing verifies.
+    /// Keys behind a URL are fetched by [`Verifier::refresh_keys`]; until it has them nothing verifies.
     ///
     /// # Errors
     /// If there are no keys that can be used, unless they are behind a URL.
     pub fn new(settings: &Jwt) -> Result<Self, KeyError> {
         let algorithms = &settings.algorithms;
         let keys = match &settings.keys {
-            JwtKeys::Secret(secret) => KeySet::of_secret(secret.0.as_bytes(), algorithms)?,
-            JwtKeys::Pem(pem) => KeySet::of_pem(pem, algorithms)?,
-            JwtKeys::JwksFile(path) => KeySet::of_jwks(&read(path)?, algorithms)?,
+            JwtKeys::Secret(secret) => KeySet::from_secret(secret.0.as_bytes(), algorithms)?,
+            JwtKeys::Pem(pem) => KeySet::from_pem(pem, algorithms)?,
+            JwtKeys::JwksFile(path) => KeySet::from_jwks(&read(path)?, algorithms)?,
             JwtKeys::JwksUrl(_) => KeySet::empty(),
         };
         Ok(Verifier {
             algorithms: algorithms.clone(),
-            terms: Terms::new(settings),
+            rules: ClaimRules::new(settings),
             source: settings.keys.clone(),
             keys: ArcSwap::from_pointee(keys),
             wanted: Notify::new(),
             failing: Mutex::new(false),
-            pace: Pace::default(),
+            timing: RefreshTiming::default(),
             signatures: AtomicU64::new(0),
         })
     }
@@ -145,27 +145,27 @@ impl Verifier {
     /// # Errors
     /// If it cannot: then it says nothing.
     pub fn verify(&self, token: &[u8], now: u64) -> Result<Arc<Claims>, Rejection> {
-        let trial = self.open(token)?;
-        for place in &trial.places {
-            match self.signed(&trial, *place, token) {
+        let candidates = self.open(token)?;
+        for index in &candidates.indexes {
+            match self.signed(&candidates, *index, token) {
                 Err(Rejection::Signature) => {}
-                signed => return self.terms.read(signed?, now).map(Arc::new),
+                signed => return self.rules.read(signed?, now).map(Arc::new),
             }
         }
-        self.note_unsigned(&trial);
+        self.note_no_signer(&candidates);
         Err(Rejection::Signature)
     }
 
     /// The keys that may have signed a token, in the order in which to try them.
     ///
     /// # Errors
-    /// If it is no identity whoever has signed it.
-    fn open(&self, token: &[u8]) -> Result<Trial, Rejection> {
+    /// If it is no identity, whichever key has signed it.
+    fn open(&self, token: &[u8]) -> Result<SigningCandidates, Rejection> {
         if token.len() > LONGEST {
             return Err(Rejection::TooLong);
         }
         let header = decode_header(token).map_err(|_| Rejection::Malformed)?;
-        // RFC 7515 section 4.1.11: who does not know what is demanded must refuse.
+        // RFC 7515 section 4.1.11: a token with an extension that is not understood must be rejected.
         if header.crit.is_some() {
             return Err(Rejection::Critical);
         }
@@ -180,56 +180,58 @@ impl Verifier {
             self.wanted.notify_one();
             return Err(Rejection::UnknownKey);
         }
-        let fitting = known.filter(|place| keys.key(*place).fits(header.alg));
-        let places: SmallVec<[usize; MOST_TRIES]> = fitting.take(MOST_TRIES).collect();
-        if places.is_empty() {
+        let fitting = known.filter(|index| keys.key(*index).fits(header.alg));
+        let indexes: SmallVec<[usize; MOST_TRIES]> = fitting.take(MOST_TRIES).collect();
+        if indexes.is_empty() {
             return Err(Rejection::Algorithm);
         }
-        let names_key = header.kid.is_some() && places.iter().all(|it| keys.key(*it).kid.is_some());
-        Ok(Trial { keys, places, names_key, has_kid: header.kid.is_some() })
+        let names_key =
+            header.kid.is_some() && indexes.iter().all(|it| keys.key(*it).kid.is_some());
+        Ok(SigningCandidates { keys, indexes, names_key, has_kid: header.kid.is_some() })
     }
 
     /// What a token says, if one of the keys has signed it.
     ///
     /// # Errors
     /// If this one has not, or what it has signed are no claims.
-    fn signed(&self, trial: &Trial, place: usize, token: &[u8]) -> Result<Payload, Rejection> {
+    fn signed(
+        &self,
+        candidates: &SigningCandidates,
+        index: usize,
+        token: &[u8],
+    ) -> Result<Payload, Rejection> {
         self.signatures.fetch_add(1, Ordering::Relaxed);
-        trial.keys.key(place).decode(token).map_err(|error| match error.kind() {
+        candidates.keys.key(index).decode(token).map_err(|error| match error.kind() {
             ErrorKind::InvalidSignature => Rejection::Signature,
             _ => Rejection::Malformed,
         })
     }
 
     /// None of a token's keys has signed it.
-    fn note_unsigned(&self, trial: &Trial) {
+    fn note_no_signer(&self, candidates: &SigningCandidates) {
         // Without a name, a new key cannot be told from a forgery.
-        if !trial.has_kid {
+        if !candidates.has_kid {
             self.wanted.notify_one();
         }
     }
 
     /// A number that is another one whenever the keys are, here or in any other verifier.
-    #[must_use]
     pub fn generation(&self) -> u64 {
         self.keys.load().generation
     }
 
     /// How many keys there are to verify with. None: nothing verifies.
-    #[must_use]
     pub fn key_count(&self) -> usize {
         self.keys.load().len()
     }
 
     /// How many signatures were checked so far.
-    #[must_use]
     pub fn signatures_checked(&self) -> u64 {
         self.signatures.load(Ordering::Relaxed)
     }
 }
 
-/// Whether a word of a header would be read as a token, be it signed or not.
-#[must_use]
+/// Whether a word of a header would be read as a token, signed or not.
 pub fn is_token(word: &[u8]) -> bool {
     let dots = word.iter().filter(|byte| **byte == b'.').count();
     dots == 2 && word.len() <= LONGEST && decode_header(word).is_ok()
@@ -238,7 +240,6 @@ pub fn is_token(word: &[u8]) -> bool {
 /// Whether it has the three parts of a token, and one of them is not in the one spelling of RFC 7515,
 /// section 2: base64url without padding, unused bits zero. Some decoders take others for the same:
 /// they know both alphabets, and pass over what is in neither.
-#[must_use]
 pub fn is_misspelled(token: &[u8]) -> bool {
     let letter = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
     let letters = |part: &[u8]| part.iter().filter(letter).count();

@@ -18,7 +18,7 @@ pub(super) fn main(file: Option<PathBuf>) -> u8 {
             if !loaded.warnings.is_empty() {
                 eprintln!("{}", loaded.warnings.render(styled).trim_end());
             }
-            // Whoever closes the pipe has read enough.
+            // A closed pipe is not an error: the reader has read enough.
             let _ = writeln!(std::io::stdout(), "{}", config::summary(&loaded).trim_end());
             0
         }

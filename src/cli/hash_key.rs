@@ -17,11 +17,11 @@ const LONGEST: u64 = 8 << 10;
 /// have 16 characters or more: the hash has no salt, which is safe only for long random keys, such
 /// as --new makes.
 ///
-/// Weir keeps the hash alone. Whoever holds the key sends it where `client` of `[identity]` looks
-/// for it, such as the header x-api-key.
+/// Weir keeps the hash alone. The client sends the key where `client` of `[identity]` looks for it,
+/// such as the header x-api-key.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct HashKey {
+pub(super) struct HashKeyCommand {
     /// Make a new key that nobody can guess, and print it before its hash
     #[arg(long)]
     new: bool,
@@ -41,9 +41,9 @@ In the configuration:
   id = \"billing\"
   key_hash = \"sha256:…\"";
 
-impl HashKey {
+impl HashKeyCommand {
     pub(super) fn main(self) -> u8 {
-        let (text, code) = match if self.new { made() } else { given() } {
+        let (text, code) = match if self.new { new_key_and_hash() } else { hash_of_input() } {
             Ok(text) => (text, 0),
             Err((message, code)) => {
                 eprintln!("weir: {message}");
@@ -58,14 +58,14 @@ impl HashKey {
 }
 
 /// A new key and its hash, a line each.
-fn made() -> Result<String, (String, u8)> {
+fn new_key_and_hash() -> Result<String, (String, u8)> {
     let key = new_key().map_err(|error| (format!("no randomness to be had: {error}"), FAILED))?;
     let hash = hash_key(&key).map_err(|error| (error.to_string(), FAILED))?;
     Ok(format!("{key}\n{hash}\n"))
 }
 
 /// The hash of the key on standard input.
-fn given() -> Result<String, (String, u8)> {
+fn hash_of_input() -> Result<String, (String, u8)> {
     let mut input = io::stdin();
     if input.is_terminal() {
         eprintln!("Type or paste the key, then Enter and Ctrl-D; it will be visible.");

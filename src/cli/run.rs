@@ -10,13 +10,13 @@ use crate::telemetry::log::LogSettings;
 use crate::{app, config};
 
 #[derive(Debug, Args)]
-pub(super) struct Run {
+pub(super) struct RunCommand {
     /// The configuration; without it $WEIR_CONFIG, config/config.toml, or the built-in copy of it
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
-impl Run {
+impl RunCommand {
     pub(super) fn main(self) -> u8 {
         let log = match LogSettings::from_env() {
             Ok(log) => log,

@@ -10,40 +10,42 @@ mod calendar;
 mod clients;
 mod cost;
 mod debt;
-mod file;
+mod env_variable;
 mod headers;
 mod host;
 mod identity;
 mod jwt;
 mod key;
 mod limits;
-mod name;
+mod names;
 mod origin;
+mod output_file;
+mod parsed_key;
 mod path;
 mod plans;
 mod policy;
 mod rate;
+mod request_source;
 mod routes;
 mod secret;
 mod server;
-mod source;
 mod store;
 mod strategy;
-mod told;
 mod upstreams;
-mod variable;
+mod value_error;
 mod when;
 
-use super::file::{File, Notes};
+use super::file::{Reporter, TomlFile};
 use super::settings::Settings;
 pub(super) use clients::clients;
-pub(super) use limits::always_there;
-use routes::Defined;
-pub use server::ADMIN;
+use limits::LimitContext;
+pub(super) use limits::is_always_present;
+use routes::Definitions;
+pub use server::DEFAULT_ADMIN_LISTEN;
 pub(super) use server::admin_listen;
 
-pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
-    let mut root = file.root(notes);
+pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
+    let mut root = file.root(reporter);
     let clients = clients(&mut root);
     let (identity, known) = identity::identity(root.section("identity"), clients);
     let access = access::access(root.section("access"), known);
@@ -53,12 +55,13 @@ pub(super) fn settings(file: &File<'_>, notes: &Notes) -> Settings {
     let respond = server::respond(root.section("respond"));
     let telemetry = server::telemetry(root.section("telemetry"));
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
-    let (mut limits, limit_names, asked) = limits::limits(&mut root, home, known);
+    let (mut limits, limit_names, asked) =
+        limits::limits(&mut root, LimitContext { store: home, identities: known });
     let defined =
-        Defined { upstreams: &upstream_names, limit_names: &limit_names, limits: &limits };
+        Definitions { upstreams: &upstream_names, limit_names: &limit_names, limits: &limits };
     let (routes, all) = routes::routes(&mut root, defined);
     when::check_routes(&asked, &routes, all);
-    debt::leave_room(&mut limits, &routes);
+    debt::reserve_debts(&mut limits, &routes);
     Settings {
         server,
         admin,

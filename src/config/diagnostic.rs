@@ -1,6 +1,6 @@
-//! What is wrong with a file, told in the manner of rustc.
+//! What is wrong with a file, shown as rustc shows it.
 //!
-//! A [`Fault`] is one thing that is wrong, with its place and a way out. [`Diagnostics`] are all
+//! A [`Diagnostic`] is one thing that is wrong, with its place and a way out. [`Diagnostics`] are all
 //! faults of one text, in the order of their places.
 
 use std::borrow::Cow;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Level as Heading, Renderer, Snippet};
 
-use super::mask::Mask;
+use super::mask::SecretMask;
 
-/// More would scroll the first one, which often explains the rest, off the screen.
-const MOST_SHOWN: usize = 100;
+/// With more, the first one, which often explains the rest, would scroll off the screen.
+const MAX_SHOWN: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub enum Severity {
     /// The file cannot be used.
     Error,
     /// It can, but says something that was probably not meant.
@@ -25,8 +25,8 @@ pub enum Level {
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    pub level: Level,
+pub struct Diagnostic {
+    pub severity: Severity,
     pub message: String,
     /// What to write instead.
     pub help: Option<String>,
@@ -34,21 +34,21 @@ pub struct Fault {
     pub span: Range<usize>,
     /// Another place that has to do with it, and what that is.
     pub also: Option<(Range<usize>, String)>,
-    /// Said of something that is not there: a syntax error elsewhere may be why.
+    /// About something that is missing: a syntax error elsewhere may be the cause.
     pub(super) absence: bool,
 }
 
-impl Fault {
+impl Diagnostic {
     pub(super) fn error(span: Range<usize>, message: impl Into<String>) -> Self {
-        Self::new(Level::Error, span, message.into())
+        Self::new(Severity::Error, span, message.into())
     }
 
     pub(super) fn warning(span: Range<usize>, message: impl Into<String>) -> Self {
-        Self::new(Level::Warning, span, message.into())
+        Self::new(Severity::Warning, span, message.into())
     }
 
-    fn new(level: Level, span: Range<usize>, message: String) -> Self {
-        Fault { level, message, help: None, span, also: None, absence: false }
+    fn new(severity: Severity, span: Range<usize>, message: String) -> Self {
+        Diagnostic { severity, message, help: None, span, also: None, absence: false }
     }
 
     pub(super) fn help(mut self, text: impl Into<String>) -> Self {
@@ -73,13 +73,13 @@ pub struct Diagnostics {
     name: String,
     /// Without its passwords, and so are the places of the faults.
     text: Arc<str>,
-    faults: Vec<Fault>,
+    faults: Vec<Diagnostic>,
 }
 
 impl Diagnostics {
-    pub(super) fn new(name: &str, text: Arc<str>, mut faults: Vec<Fault>) -> Self {
+    pub(super) fn new(name: &str, text: Arc<str>, mut faults: Vec<Diagnostic>) -> Self {
         faults.sort_by_key(|fault| fault.span.start);
-        let mask = Mask::of(&text);
+        let mask = SecretMask::of(&text);
         let text = match mask.apply(&text) {
             Cow::Borrowed(_) => text,
             Cow::Owned(masked) => Arc::from(masked),
@@ -91,45 +91,41 @@ impl Diagnostics {
         Diagnostics { name: name.to_owned(), text, faults }
     }
 
-    #[must_use]
-    pub fn faults(&self) -> &[Fault] {
+    pub fn all(&self) -> &[Diagnostic] {
         &self.faults
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.faults.is_empty()
     }
 
-    #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.faults.iter().any(|fault| fault.level == Level::Error)
+        self.faults.iter().any(|fault| fault.severity == Severity::Error)
     }
 
     /// For a person to read: each fault with its line; in colour if `styled`.
-    #[must_use]
     pub fn render(&self, styled: bool) -> String {
         let renderer = if styled { Renderer::styled() } else { Renderer::plain() };
-        let lines = Lines::of(&self.text);
+        let lines = LineIndex::of(&self.text);
         let mut shown = String::new();
-        for fault in self.faults.iter().take(MOST_SHOWN) {
+        for fault in self.faults.iter().take(MAX_SHOWN) {
             if !shown.is_empty() {
                 shown.push('\n');
             }
             shown.push_str(&self.render_one(fault, &lines, &renderer));
             shown.push('\n');
         }
-        if self.faults.len() > MOST_SHOWN {
-            let more = self.faults.len() - MOST_SHOWN;
+        if self.faults.len() > MAX_SHOWN {
+            let more = self.faults.len() - MAX_SHOWN;
             shown.push_str(&format!("\n… and {more} more in {}\n", self.name));
         }
         shown
     }
 
-    fn render_one(&self, fault: &Fault, lines: &Lines<'_>, renderer: &Renderer) -> String {
-        let heading = match fault.level {
-            Level::Error => Heading::ERROR,
-            Level::Warning => Heading::WARNING,
+    fn render_one(&self, fault: &Diagnostic, lines: &LineIndex<'_>, renderer: &Renderer) -> String {
+        let heading = match fault.severity {
+            Severity::Error => Heading::ERROR,
+            Severity::Warning => Heading::WARNING,
         };
         // Only the lines in question go to the renderer: it reads all that it is given.
         let here = lines.first_line_of(&fault.span);
@@ -137,7 +133,7 @@ impl Diagnostics {
         let first = there.as_ref().map_or(here.line, |(it, _)| it.line.min(here.line));
         let last = there.as_ref().map_or(here.line, |(it, _)| it.line.max(here.line));
         let window = lines.range(first, last);
-        let within = |place: &Place| {
+        let within = |place: &LineSpan| {
             place.span.start - window.start..place.span.end.max(place.span.start) - window.start
         };
         let mut snippet = Snippet::source(&self.text[window.clone()])
@@ -156,15 +152,14 @@ impl Diagnostics {
     }
 
     /// For a log: `file:line:column: message; help`, one line a fault.
-    #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let lines = Lines::of(&self.text);
+        let lines = LineIndex::of(&self.text);
         self.faults
             .iter()
             .map(|fault| {
                 let (line, column) = lines.position(fault.span.start);
                 let help = fault.help.as_ref().map(|it| format!("; {it}")).unwrap_or_default();
-                let warning = if fault.level == Level::Warning { "warning: " } else { "" };
+                let warning = if fault.severity == Severity::Warning { "warning: " } else { "" };
                 let message = &fault.message;
                 format!("{}:{line}:{column}: {warning}{message}{help}", self.name)
             })
@@ -179,22 +174,22 @@ impl fmt::Display for Diagnostics {
 }
 
 /// Where the lines of a text begin.
-pub(super) struct Lines<'a> {
+pub(super) struct LineIndex<'a> {
     text: &'a str,
     starts: Vec<usize>,
 }
 
 /// A span within one line.
-struct Place {
+struct LineSpan {
     /// From zero.
     line: usize,
     span: Range<usize>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineIndex<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let breaks = memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1);
-        Lines { text, starts: std::iter::once(0).chain(breaks).collect() }
+        LineIndex { text, starts: std::iter::once(0).chain(breaks).collect() }
     }
 
     /// The line that holds a byte, from zero.
@@ -210,11 +205,11 @@ impl<'a> Lines<'a> {
     }
 
     /// The part of a span that lies in its first line.
-    fn first_line_of(&self, span: &Range<usize>) -> Place {
+    fn first_line_of(&self, span: &Range<usize>) -> LineSpan {
         let start = self.boundary(span.start);
         let line = self.line(start);
         let end = self.range(line, line).end.max(start);
-        Place { line, span: start..self.boundary(span.end).clamp(start, end) }
+        LineSpan { line, span: start..self.boundary(span.end).clamp(start, end) }
     }
 
     /// The bytes from the start of one line to the end of another, without its line break.

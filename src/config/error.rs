@@ -25,7 +25,6 @@ impl ConfigError {
     }
 
     /// For a person to read: rustc's manner, in colour if `styled`.
-    #[must_use]
     pub fn render(&self, styled: bool) -> String {
         match self {
             ConfigError::Invalid(faults) => faults.render(styled),
@@ -34,7 +33,6 @@ impl ConfigError {
     }
 
     /// For a log: one line a fault, with its place.
-    #[must_use]
     pub fn lines(&self) -> Vec<String> {
         match self {
             ConfigError::Invalid(faults) => faults.lines(),

@@ -6,40 +6,42 @@
 
 mod section;
 mod syntax;
+mod unique;
 mod value;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::diagnostic::Fault;
+use super::diagnostic::Diagnostic;
 
 pub(super) use section::Section;
-pub(super) use syntax::File;
-pub(super) use value::{Unique, Value};
+pub(super) use syntax::TomlFile;
+pub(super) use unique::{UniqueValues, unique_values};
+pub(super) use value::Value;
 
 /// What reading a file brings to light.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
-    faults: RefCell<Vec<Fault>>,
+pub(super) struct Reporter {
+    faults: RefCell<Vec<Diagnostic>>,
     /// Every key that was asked for, such as `limits.NAME.rate`: these, and no others, are known.
     known: RefCell<BTreeSet<String>>,
 }
 
-impl Notes {
-    pub(super) fn fault(&self, fault: Fault) {
+impl Reporter {
+    pub(super) fn report(&self, fault: Diagnostic) {
         self.faults.borrow_mut().push(fault);
     }
 
-    pub(super) fn into_faults(self) -> Vec<Fault> {
+    pub(super) fn into_diagnostics(self) -> Vec<Diagnostic> {
         self.faults.into_inner()
     }
 
-    fn know(&self, path: String) {
+    fn note_known_key(&self, path: String) {
         self.known.borrow_mut().insert(path);
     }
 
     #[cfg(test)]
-    pub(super) fn known(&self) -> BTreeSet<String> {
+    pub(super) fn known_keys(&self) -> BTreeSet<String> {
         self.known.borrow().clone()
     }
 }

@@ -8,22 +8,24 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::compile::admin_listen;
-use super::file::{File, Notes};
-use super::{ConfigError, DEFAULT, LARGEST, Loaded, load, parse, regular_file};
+use super::file::{Reporter, TomlFile};
+use super::{
+    ConfigError, DEFAULT_CONFIG, LoadedConfig, MAX_CONFIG_BYTES, load, parse, regular_file,
+};
 
 const VARIABLE: &str = "WEIR_CONFIG";
 const USUAL: &str = "config/config.toml";
 
 /// Where a configuration comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum ConfigSource {
     File(PathBuf),
     BuiltIn,
 }
 
-/// What could not be read of a configuration of which one line was wanted.
+/// Why `admin.listen` of a configuration is not known.
 #[derive(Debug, thiserror::Error)]
-pub enum Unread {
+pub enum AdminListenError {
     #[error("the file cannot be read, {0}")]
     File(#[source] io::Error),
     #[error("`admin.listen` cannot be read")]
@@ -31,66 +33,66 @@ pub enum Unread {
 }
 
 /// Finds the configuration; `cli` is what `--config` said. A file that was asked for by name is
-/// not looked for here: that it is missing is [`Source::load`]'s to tell.
-#[must_use]
-pub fn locate(cli: Option<PathBuf>) -> Source {
+/// not looked for here: that it is missing is [`ConfigSource::load`]'s to tell.
+pub fn locate(cli: Option<PathBuf>) -> ConfigSource {
     choose(cli, std::env::var_os(VARIABLE), Path::new(USUAL))
 }
 
-fn choose(cli: Option<PathBuf>, variable: Option<OsString>, usual: &Path) -> Source {
+fn choose(cli: Option<PathBuf>, variable: Option<OsString>, usual: &Path) -> ConfigSource {
     let named = cli.or_else(|| variable.filter(|it| !it.is_empty()).map(PathBuf::from));
     match named {
-        Some(path) => Source::File(path),
-        None if usual.exists() => Source::File(usual.to_owned()),
-        None => Source::BuiltIn,
+        Some(path) => ConfigSource::File(path),
+        None if usual.exists() => ConfigSource::File(usual.to_owned()),
+        None => ConfigSource::BuiltIn,
     }
 }
 
-impl Source {
+impl ConfigSource {
     /// # Errors
     /// As [`load`] and [`parse`].
-    pub fn load(&self) -> Result<Loaded, ConfigError> {
+    pub fn load(&self) -> Result<LoadedConfig, ConfigError> {
         match self {
-            Source::File(path) => load(path),
-            Source::BuiltIn => parse(&self.to_string(), DEFAULT),
+            ConfigSource::File(path) => load(path),
+            ConfigSource::BuiltIn => parse(&self.to_string(), DEFAULT_CONFIG),
         }
     }
 
-    /// Where its admin listener is, if it says so, whatever else is wrong with it: whoever asks a
-    /// gateway how it is must not depend on a file that is being edited, nor on variables that are
-    /// set elsewhere.
+    /// The address of its admin listener, if it has one, whatever else is wrong with the file: a
+    /// health check must not fail because the file is being edited, or because variables are set in
+    /// another environment only.
     ///
     /// # Errors
     /// If the file, or this in it, cannot be read.
-    pub fn admin_listen(&self) -> Result<Option<SocketAddr>, Unread> {
+    pub fn admin_listen(&self) -> Result<Option<SocketAddr>, AdminListenError> {
         let bytes = match self {
-            Source::File(path) => regular_file::read(path, LARGEST).map_err(Unread::File)?,
-            Source::BuiltIn => DEFAULT.into(),
+            ConfigSource::File(path) => {
+                regular_file::read(path, MAX_CONFIG_BYTES).map_err(AdminListenError::File)?
+            }
+            ConfigSource::BuiltIn => DEFAULT_CONFIG.into(),
         };
         let text = String::from_utf8_lossy(&bytes);
-        let (file, notes) = (File::parse(&text), Notes::default());
-        match admin_listen(&mut file.root(&notes)) {
+        let (file, reporter) = (TomlFile::parse(&text), Reporter::default());
+        match admin_listen(&mut file.root(&reporter)) {
             Some(Some(address)) => Ok(Some(address)),
             None if file.is_whole() => Ok(None),
-            _ => Err(Unread::AdminListen),
+            _ => Err(AdminListenError::AdminListen),
         }
     }
 
     /// The file to watch, if there is one.
-    #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Source::File(path) => Some(path),
-            Source::BuiltIn => None,
+            ConfigSource::File(path) => Some(path),
+            ConfigSource::BuiltIn => None,
         }
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ConfigSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::File(path) => path.display().fmt(f),
-            Source::BuiltIn => f.write_str("built-in"),
+            ConfigSource::File(path) => path.display().fmt(f),
+            ConfigSource::BuiltIn => f.write_str("built-in"),
         }
     }
 }
@@ -99,8 +101,8 @@ impl fmt::Display for Source {
 mod tests {
     use super::*;
 
-    fn file(path: &str) -> Source {
-        Source::File(PathBuf::from(path))
+    fn file(path: &str) -> ConfigSource {
+        ConfigSource::File(PathBuf::from(path))
     }
 
     #[test]
@@ -110,14 +112,14 @@ mod tests {
         let variable = || Some(OsString::from("b.toml"));
         assert_eq!(choose(Some("a.toml".into()), variable(), here), file("a.toml"));
         assert_eq!(choose(None, variable(), here), file("b.toml"));
-        assert_eq!(choose(None, Some(OsString::new()), here), Source::File(here.to_owned()));
-        assert_eq!(choose(None, None, here), Source::File(here.to_owned()));
-        assert_eq!(choose(None, None, nowhere), Source::BuiltIn);
+        assert_eq!(choose(None, Some(OsString::new()), here), ConfigSource::File(here.to_owned()));
+        assert_eq!(choose(None, None, here), ConfigSource::File(here.to_owned()));
+        assert_eq!(choose(None, None, nowhere), ConfigSource::BuiltIn);
     }
 
     #[test]
     fn built_in_configuration_is_valid_and_without_warnings() {
-        let loaded = Source::BuiltIn.load().expect("the default is valid");
+        let loaded = ConfigSource::BuiltIn.load().expect("the default is valid");
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
         assert_eq!(loaded.name, "built-in");
     }

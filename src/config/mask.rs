@@ -1,4 +1,4 @@
-//! What is never shown of a file: passwords, and API keys where they can be told.
+//! What is never shown of a file: passwords, and API keys where they can be recognised.
 //!
 //! Messages repeat words of a file and show its lines. This looks at text, not at values: a line
 //! that is no TOML is shown as well, and a password that cannot be parsed is still one. In doubt
@@ -10,14 +10,14 @@ use std::ops::Range;
 use crate::caller::clients::{PREFIX, SHORTEST};
 
 /// What stands in for a password, whatever its length.
-pub(super) const HIDDEN: &str = "***";
+pub(super) const PLACEHOLDER: &str = "***";
 
 /// The passwords of a text.
-pub(super) struct Mask {
-    hidden: Vec<Hidden>,
+pub(super) struct SecretMask {
+    hidden: Vec<MaskedSpan>,
 }
 
-struct Hidden {
+struct MaskedSpan {
     span: Range<usize>,
     /// Where it starts once this one and all before it are hidden.
     start: usize,
@@ -25,15 +25,15 @@ struct Hidden {
 
 /// A text without its passwords.
 pub(super) fn mask(text: &str) -> Cow<'_, str> {
-    Mask::of(text).apply(text)
+    SecretMask::of(text).apply(text)
 }
 
-impl Mask {
+impl SecretMask {
     pub(super) fn of(text: &str) -> Self {
         let mut spans = Vec::new();
         let mut start = 0;
         for line in text.split_inclusive('\n') {
-            in_line(line.trim_end_matches(['\n', '\r']), start, &mut spans);
+            find_in_line(line.trim_end_matches(['\n', '\r']), start, &mut spans);
             start += line.len();
         }
         let mut hidden = Vec::with_capacity(spans.len());
@@ -41,10 +41,10 @@ impl Mask {
         for span in spans {
             written += span.start - read;
             read = span.end;
-            hidden.push(Hidden { span, start: written });
-            written += HIDDEN.len();
+            hidden.push(MaskedSpan { span, start: written });
+            written += PLACEHOLDER.len();
         }
-        Mask { hidden }
+        SecretMask { hidden }
     }
 
     pub(super) fn apply<'t>(&self, text: &'t str) -> Cow<'t, str> {
@@ -53,8 +53,8 @@ impl Mask {
         }
         let mut shown = String::with_capacity(text.len());
         let mut read = 0;
-        for Hidden { span, .. } in &self.hidden {
-            shown.extend([&text[read..span.start], HIDDEN]);
+        for MaskedSpan { span, .. } in &self.hidden {
+            shown.extend([&text[read..span.start], PLACEHOLDER]);
             read = span.end;
         }
         Cow::Owned(shown + &text[read..])
@@ -62,17 +62,17 @@ impl Mask {
 
     /// Where a span of the text is once the passwords are hidden.
     pub(super) fn shift(&self, span: &Range<usize>) -> Range<usize> {
-        let start = self.place(span.start, 0);
-        start..self.place(span.end, HIDDEN.len()).max(start)
+        let start = self.shift_offset(span.start, 0);
+        start..self.shift_offset(span.end, PLACEHOLDER.len()).max(start)
     }
 
     /// `within` is where something in the midst of a password goes.
-    fn place(&self, at: usize, within: usize) -> usize {
+    fn shift_offset(&self, at: usize, within: usize) -> usize {
         let before = self.hidden.partition_point(|it| it.span.start < at);
         match self.hidden[..before].last() {
             None => at,
             Some(it) if at < it.span.end => it.start + within,
-            Some(it) => it.start + HIDDEN.len() + (at - it.span.end),
+            Some(it) => it.start + PLACEHOLDER.len() + (at - it.span.end),
         }
     }
 
@@ -84,8 +84,8 @@ impl Mask {
 }
 
 /// Finds the passwords of a line, which starts at `offset`.
-fn in_line(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
-    // A key of that name is unknown, and whoever writes it means it.
+fn find_in_line(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
+    // No key is called so; what is assigned to it is a secret all the same.
     let value = assigned(line).filter(|value| !value.is_empty());
     let end = value.as_ref().map_or(line.len(), |value| value.start);
     let mut found = Vec::new();
@@ -224,7 +224,7 @@ mod tests {
     fn spans_follow_what_they_point_at() {
         let text =
             "a = 1\nurl = \"redis://me:secret@host\" # ü\nlist = [\"x://u:pw@h\", 5]\nb = 2\n";
-        let mask = Mask::of(text);
+        let mask = SecretMask::of(text);
         let shown = mask.apply(text).into_owned();
         let span = |text: &str, word: &str| {
             let start = text.find(word).expect("it is there");
@@ -235,8 +235,8 @@ mod tests {
             assert!(!mask.touches(&span(text, word)), "{word}");
         }
         // What points into a password points at what stands in for it.
-        let start = shown.find(HIDDEN).expect("one is hidden");
-        assert_eq!(mask.shift(&span(text, "ecre")), start..start + HIDDEN.len());
+        let start = shown.find(PLACEHOLDER).expect("one is hidden");
+        assert_eq!(mask.shift(&span(text, "ecre")), start..start + PLACEHOLDER.len());
         assert!(mask.touches(&span(text, "ecre")) && mask.touches(&span(text, ":s")));
         let end = text.len()..text.len();
         assert_eq!(mask.shift(&end), shown.len()..shown.len());

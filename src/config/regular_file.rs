@@ -1,7 +1,7 @@
 //! Reading the files that a configuration is made of.
 //!
-//! Opening a pipe waits for somebody to write into it, and a device may never end: whatever is no
-//! regular file is a fault, told at once.
+//! Opening a pipe waits for a writer, and a device may never end, so anything that is not a regular
+//! file is an error at once.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -16,7 +16,7 @@ use super::units::show_size;
 ///
 /// # Errors
 /// If it cannot be read, is larger, or is no regular file.
-pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     // Without it, opening a pipe would wait; for a regular file it means nothing.
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;

@@ -54,19 +54,18 @@ pub struct Server {
     pub proxy_protocol: bool,
 }
 
-/// `[admin]`: where metrics and health are served, and what operators decide is heard.
+/// `[admin]`: where metrics, health and the API for operators are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     pub listen: SocketAddr,
-    /// What whoever changes something has to know.
+    /// The bearer token that changes require.
     pub token: Option<Secret>,
-    /// Names that it is asked by besides its address, in lower case.
+    /// Names that it answers to besides its address, in lower case.
     pub hosts: Vec<String>,
 }
 
 impl Admin {
-    /// Whether there is a `/v1`: not where others reach it and nobody has to know anything.
-    #[must_use]
+    /// Whether there is a `/v1`: not on an address that others can reach, unless there is a token.
     pub fn has_api(&self) -> bool {
         self.token.is_some() || self.listen.ip().is_loopback()
     }
@@ -94,6 +93,24 @@ pub struct Snapshot {
 pub enum StoreKind {
     Memory,
     Redis(Box<Redis>),
+}
+
+impl StoreKind {
+    /// The name in metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            StoreKind::Memory => "memory",
+            StoreKind::Redis(_) => "redis",
+        }
+    }
+
+    /// What the keys of all buckets start with, where several gateways share them.
+    pub fn key_prefix(&self) -> Option<&str> {
+        match self {
+            StoreKind::Memory => None,
+            StoreKind::Redis(redis) => Some(&redis.prefix),
+        }
+    }
 }
 
 /// The Redis or Valkey that many gateways share.

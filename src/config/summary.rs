@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use http::Method;
 
-use super::Loaded;
+use super::LoadedConfig;
 use super::settings::{
     Admin, Balance, HostPattern, Origin, PathPattern, Route, Segment, Settings, Target, Upstream,
 };
@@ -16,8 +16,7 @@ use crate::limit::Cost;
 pub use store::store;
 
 /// Routes, upstreams and limits in aligned columns.
-#[must_use]
-pub fn summary(loaded: &Loaded) -> String {
+pub fn summary(loaded: &LoadedConfig) -> String {
     let settings = &loaded.settings;
     let mut text = String::new();
     let listen: Vec<String> = settings.server.listen.iter().map(ToString::to_string).collect();
@@ -48,7 +47,6 @@ pub fn summary(loaded: &Loaded) -> String {
 }
 
 /// What goes behind the address of the admin listener if not everything is there.
-#[must_use]
 pub fn admin(admin: &Admin) -> &'static str {
     if admin.has_api() { "" } else { " (/metrics, /healthz and /readyz only: there is no token)" }
 }
@@ -65,7 +63,7 @@ fn route_row(route: &Route, settings: &Settings) -> Vec<String> {
     };
     let cost = route.cost.as_ref().map(|cost| match cost {
         Cost::Fixed(cost) => format!("cost {cost}"),
-        Cost::Told { from, default, max } => {
+        Cost::Dynamic { from, default, max } => {
             format!("cost by {}, else {default}, up to {max}", limits::source(from))
         }
     });

@@ -7,20 +7,21 @@ mod faults;
 mod identity;
 mod limit_faults;
 mod limits;
-mod meaning;
 mod plans;
 mod reference;
 mod rendering;
 mod robustness;
 mod routes;
 mod secrets;
+mod settings;
 mod store;
+mod syntax;
 mod variables;
 
-use super::{Loaded, parse};
+use super::{LoadedConfig, parse};
 
 /// A configuration that must be fine.
-fn good(text: &str) -> Loaded {
+fn good(text: &str) -> LoadedConfig {
     match parse("config.toml", text) {
         Ok(loaded) => loaded,
         Err(error) => panic!("refused:\n{error}\n{text}"),

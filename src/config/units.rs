@@ -38,7 +38,7 @@ pub(super) fn size(text: &str) -> Option<u64> {
 
 /// Why a rate is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum RateFault {
+pub(super) enum RateParseError {
     #[error("it is not written as a count, a `/` and a period")]
     Form,
     #[error("the part before the `/` is not a count")]
@@ -50,23 +50,23 @@ pub(super) enum RateFault {
 }
 
 /// `N/second`, `N/minute`, `N/hour`, `N/day`, or `N/<duration>` such as `5/10s`.
-pub(super) fn rate(text: &str) -> Result<Rate, RateFault> {
-    let (count, period) = text.split_once('/').ok_or(RateFault::Form)?;
+pub(super) fn rate(text: &str) -> Result<Rate, RateParseError> {
+    let (count, period) = text.split_once('/').ok_or(RateParseError::Form)?;
     let count = match leading_count(count) {
         Some((count, "")) => count,
-        _ => return Err(RateFault::Count),
+        _ => return Err(RateParseError::Count),
     };
     let named = PERIODS.iter().find(|(name, _)| *name == period);
     let period = match named {
         Some((_, seconds)) => Duration::from_secs(*seconds),
-        None => duration(period).ok_or(RateFault::Period)?,
+        None => duration(period).ok_or(RateParseError::Period)?,
     };
-    Rate::new(count, period).map_err(RateFault::Range)
+    Rate::new(count, period).map_err(RateParseError::Range)
 }
 
 /// The count of `N/month`, which is no rate: months differ in length. `None` if it is not written
 /// so.
-pub(super) fn a_month(text: &str) -> Option<u64> {
+pub(super) fn monthly_count(text: &str) -> Option<u64> {
     match leading_count(text)? {
         (count, "/month") => Some(count),
         _ => None,
@@ -151,22 +151,22 @@ mod tests {
             assert_eq!(written(same), Ok(same.to_owned()));
         }
         assert_eq!(written("1_000/60s"), Ok("1000/minute".to_owned()));
-        assert_eq!(written("5"), Err(RateFault::Form));
-        assert_eq!(written("five/second"), Err(RateFault::Count));
-        assert_eq!(written("-5/second"), Err(RateFault::Count));
-        assert_eq!(written("5/fortnight"), Err(RateFault::Period));
-        assert_eq!(written("0/second"), Err(RateFault::Range(RateError::Count)));
-        assert_eq!(written("5/0s"), Err(RateFault::Range(RateError::Period)));
-        assert_eq!(written("1000000000/1ms"), Err(RateFault::Range(RateError::TooFast)));
+        assert_eq!(written("5"), Err(RateParseError::Form));
+        assert_eq!(written("five/second"), Err(RateParseError::Count));
+        assert_eq!(written("-5/second"), Err(RateParseError::Count));
+        assert_eq!(written("5/fortnight"), Err(RateParseError::Period));
+        assert_eq!(written("0/second"), Err(RateParseError::Range(RateError::Count)));
+        assert_eq!(written("5/0s"), Err(RateParseError::Range(RateError::Period)));
+        assert_eq!(written("1000000000/1ms"), Err(RateParseError::Range(RateError::TooFast)));
     }
 
     #[test]
     fn a_month_is_no_rate_and_has_a_count() {
-        assert_eq!(a_month("1_000/month"), Some(1000));
+        assert_eq!(monthly_count("1_000/month"), Some(1000));
         for other in ["", "/month", "x/month", "5/months", "5/30d", "5/month ", "5"] {
-            assert_eq!(a_month(other), None, "{other:?}");
+            assert_eq!(monthly_count(other), None, "{other:?}");
         }
-        assert_eq!(rate("5/month"), Err(RateFault::Period));
+        assert_eq!(rate("5/month"), Err(RateParseError::Period));
     }
 
     #[test]

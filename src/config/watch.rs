@@ -2,8 +2,8 @@
 //!
 //! Editors write a new file and rename it over the old one, and orchestrators swap a symbolic
 //! link further up, so the file's folder is watched and not the file: a watch on the file itself
-//! would stay with the one that was replaced. What an event means is not asked; the file is
-//! simply read again, and a reader that finds the same text does nothing.
+//! would stay with the one that was replaced. Events are not interpreted: the file is read again,
+//! and a reader that finds the same text does nothing.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,32 +14,32 @@ use notify::{ErrorKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
-/// A file is often written in several steps; it is read when they have come to rest.
-const REST: Duration = Duration::from_millis(50);
-/// A folder that never rests does not put off a reload for longer than this.
-const AT_MOST: Duration = Duration::from_secs(1);
+/// A file is often written in several steps; it is read when no event has come for this long.
+const QUIET_PERIOD: Duration = Duration::from_millis(50);
+/// In a folder that never rests, a reload is put off for no longer than this.
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct FileWatcher {
     watcher: RecommendedWatcher,
     file: PathBuf,
     watched: BTreeSet<PathBuf>,
     events: UnboundedReceiver<()>,
-    /// What has changed and was not told yet.
-    untold: Option<Unrest>,
+    /// Events that `changed` has not returned for yet.
+    pending: Option<ChangeBurst>,
 }
 
-/// Events that belong together, by when they were heard.
+/// When the first and the last of some events came that belong together.
 #[derive(Debug, Clone, Copy)]
-struct Unrest {
+struct ChangeBurst {
     first: Instant,
     last: Instant,
 }
 
-impl Watch {
+impl FileWatcher {
     /// # Errors
     /// If the folder cannot be watched.
-    pub fn new(file: &Path) -> notify::Result<Self> {
+    pub(crate) fn new(file: &Path) -> notify::Result<Self> {
         let (sender, events) = unbounded_channel();
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             // Reading the file is an event, too, and must not lead to another reading.
@@ -48,36 +48,38 @@ impl Watch {
             }
         })?;
         let file = file.to_owned();
-        let mut watch = Watch { watcher, file, watched: BTreeSet::new(), events, untold: None };
+        let mut watch =
+            FileWatcher { watcher, file, watched: BTreeSet::new(), events, pending: None };
         watch.follow()?;
         Ok(watch)
     }
 
-    /// Resolves when something has changed and come to rest. If waiting for it is broken off,
-    /// nothing is lost, and what has been waited for is not waited for again.
-    pub async fn changed(&mut self) {
-        let unrest = match &mut self.untold {
-            Some(unrest) => unrest,
+    /// Resolves when something has changed and come to rest. It is cancel safe: no event is lost, and
+    /// the time waited so far counts.
+    pub(crate) async fn changed(&mut self) {
+        let burst = match &mut self.pending {
+            Some(burst) => burst,
             none => {
                 if self.events.recv().await.is_none() {
                     return std::future::pending().await;
                 }
                 let now = Instant::now();
-                none.insert(Unrest { first: now, last: now })
+                none.insert(ChangeBurst { first: now, last: now })
             }
         };
-        let at_last = unrest.first + AT_MOST;
-        let settle = async {
-            while let Ok(Some(())) = timeout_at(unrest.last + REST, self.events.recv()).await {
-                unrest.last = Instant::now();
+        let at_last = burst.first + MAX_DELAY;
+        let quiet = async {
+            while let Ok(Some(())) = timeout_at(burst.last + QUIET_PERIOD, self.events.recv()).await
+            {
+                burst.last = Instant::now();
             }
         };
-        let _ = timeout_at(at_last, settle).await;
-        self.untold = None;
-        self.follow_or_say_so();
+        let _ = timeout_at(at_last, quiet).await;
+        self.pending = None;
+        self.follow_or_warn();
     }
 
-    fn follow_or_say_so(&mut self) {
+    fn follow_or_warn(&mut self) {
         if let Err(error) = self.follow() {
             // A folder may go between being found and being watched, when a link is swapped: its
             // parent tells of that, and the next time it is another folder.
@@ -134,33 +136,33 @@ fn folders(file: &Path) -> BTreeSet<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Waits as somebody does to whom something else keeps happening, who drops the wait each time.
-    async fn is_told(name: &str, mut meanwhile: impl FnMut(&Path)) -> bool {
+    /// Waits in short pieces, as a `select!` does when other branches complete.
+    async fn notices_change(name: &str, mut meanwhile: impl FnMut(&Path)) -> bool {
         let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("c.toml");
-        let mut watch = Watch::new(&file).unwrap();
+        let mut watch = FileWatcher::new(&file).unwrap();
         std::fs::write(&file, "a").unwrap();
-        let mut told = false;
+        let mut noticed = false;
         for _ in 0..1000 {
             meanwhile(&file);
-            told = tokio::time::timeout(REST / 5, watch.changed()).await.is_ok();
-            if told {
+            noticed = tokio::time::timeout(QUIET_PERIOD / 5, watch.changed()).await.is_ok();
+            if noticed {
                 break;
             }
         }
         std::fs::remove_dir_all(&folder).unwrap();
-        told
+        noticed
     }
 
     #[tokio::test]
     async fn a_change_is_told_however_often_waiting_for_it_is_broken_off() {
-        assert!(is_told("broken-off", |_| ()).await);
+        assert!(notices_change("broken-off", |_| ()).await);
     }
 
     #[tokio::test]
     async fn a_folder_that_never_rests_puts_off_nothing_also_if_waiting_is_broken_off() {
-        assert!(is_told("restless", |file| std::fs::write(file, "b").unwrap()).await);
+        assert!(notices_change("restless", |file| std::fs::write(file, "b").unwrap()).await);
     }
 
     #[test]

@@ -7,9 +7,9 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method, Response};
 use serde_json::{Map, Value, json};
 
-use super::headers::Outbound;
+use super::headers::OutboundHeaders;
 use crate::body::Body;
-use crate::respond::Fault;
+use crate::respond::{Content, Fault};
 
 /// How much of a body is shown. All of it is read.
 const SHOWN: usize = 64 * 1024;
@@ -18,13 +18,13 @@ const SHOWN: usize = 64 * 1024;
 ///
 /// # Errors
 /// If the request's body cannot be read.
-pub async fn echo(
+pub(crate) async fn echo(
     method: &Method,
     target: &str,
-    outbound: &Outbound<'_>,
+    outbound: &OutboundHeaders<'_>,
     received: &HeaderMap,
     mut body: Body,
-) -> Result<Response<Body>, Fault> {
+) -> Result<Response<Content>, Fault> {
     let (mut shown, mut length) = (Vec::new(), 0u64);
     while let Some(data) = poll_fn(|cx| body.poll_data(cx)).await {
         let data = data?;
@@ -33,7 +33,7 @@ pub async fn echo(
         shown.extend_from_slice(&data[..room]);
     }
     let mut headers = Map::new();
-    outbound.visit(received, |name, value| {
+    outbound.for_each(received, |name, value| {
         let value = String::from_utf8_lossy(value);
         match headers.get_mut(name.as_str()) {
             Some(Value::String(earlier)) => {
@@ -56,7 +56,7 @@ pub async fn echo(
     });
     let mut text = serde_json::to_vec_pretty(&answer).unwrap_or_default();
     text.push(b'\n');
-    let mut response = Response::new(Body::full(Bytes::from(text)));
+    let mut response = Response::new(Content::Body(Body::full(Bytes::from(text))));
     let mut map = HeaderMap::new();
     map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     *response.headers_mut() = map;

@@ -5,7 +5,9 @@ use smallvec::SmallVec;
 
 use crate::caller::{Caller, Peer};
 use crate::config::settings::HeaderEdits;
-use crate::http1::head::Noted;
+use crate::http1::HeadFlags;
+use crate::protocol::{Protocol, Scheme};
+use crate::respond::Scratch;
 
 const FORWARDED: HeaderName = header::FORWARDED;
 const X_FORWARDED_FOR: HeaderName = crate::caller::address::X_FORWARDED_FOR;
@@ -14,37 +16,42 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 
 /// What is added to and taken from a request's headers on their way out.
 #[derive(Debug)]
-pub struct Outbound<'a> {
+pub(crate) struct OutboundHeaders<'a> {
     pub peer: &'a Peer,
     pub caller: &'a Caller,
-    /// As the client asked for it; empty if it did not.
+    /// As the client named it; empty if it did not.
     pub host: &'a str,
-    /// This process's name on the way: `weir-…`.
+    /// This process's name in `Via`: `weir-…`.
     pub via: &'a str,
-    /// The version in which the request came, as `Via` names it.
-    pub received: &'a str,
-    /// Whether others are named there already.
+    /// By which the request came.
+    pub protocol: Protocol,
+    /// Whether `Via` names other gateways already.
     pub has_via: bool,
     pub edits: &'a HeaderEdits,
-    /// The one header in which trusted proxies name their caller, if one is named.
+    /// The one header in which trusted proxies name their client's address, if one is configured.
     pub address_header: Option<&'a HeaderName>,
-    /// The headers that callers are told apart by: a client must not be able to strip one.
-    pub counted: &'a [HeaderName],
-    /// Those of them that have a `_`, written with `-`: some upstreams cannot tell the two apart.
-    pub doubles: &'a [String],
-    /// Whether routes or limits depend on the method, so that no other header may change it.
+    /// The headers that limits are keyed by: listing one in `Connection` must not strip it.
+    pub key_headers: &'a [HeaderName],
+    /// Those of them that have a `_`, written with `-`: some upstreams do not distinguish the two.
+    pub key_header_aliases: &'a [String],
+    /// Whether routes or limits depend on the method, so that no header may override it.
     pub by_method: bool,
     /// Whether requests may be marked as degraded: then the mark is the gateway's own.
     pub degrades: bool,
     pub upgrade: bool,
 }
 
-impl Outbound<'_> {
-    /// Hands every header that the upstream is to see to `written`, except those that frame the body.
-    pub fn visit(&self, headers: &HeaderMap, mut written: impl FnMut(&HeaderName, &[u8])) {
+impl OutboundHeaders<'_> {
+    /// Calls `written` with every header that the upstream is to see, except those that frame the
+    /// body.
+    pub(crate) fn for_each(
+        &self,
+        headers: &HeaderMap,
+        mut written: impl FnMut(&HeaderName, &[u8]),
+    ) {
         let listed = listed(headers);
         let edited = !(self.edits.set.is_empty() && self.edits.remove.is_empty());
-        // The route has the last word on whatever it names.
+        // The route's own edits win.
         let mut put = |name: &HeaderName, value: &[u8]| {
             if !edited || !self.is_edited(name) {
                 written(name, value);
@@ -97,20 +104,20 @@ impl Outbound<'_> {
             // CGI would make HTTP_PROXY of it, which the program's own requests would obey.
             "proxy" => true,
             "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
-            // What callers were told apart by is not for a client to take away again.
+            // Limits may be keyed by these, so `Connection` cannot strip them.
             "authorization" | "cookie" | "content-type" | "content-encoding" => false,
             "x-weir-degraded" if self.degrades => false,
-            // Only a gateway says so.
+            // Only a gateway may set these.
             "x-weir-degraded" | "x-weir-warning" => true,
-            // CGI and its heirs cannot tell `_` from `-`: what must not come from a client must
-            // not come in disguise either.
+            // CGI does not distinguish `_` from `-`, so a name that is withheld is withheld in that
+            // spelling, too.
             text if text.contains('_') && self.is_disguised(text) => true,
-            // The upstream may believe it as we do.
+            // The upstream may trust it as Weir does, so only trusted proxies may send it.
             _ if self.address_header == Some(name) => !self.caller.via_trusted,
-            text if !self.caller.via_trusted && is_claim(text) => !self.counted.contains(name),
+            text if !self.caller.via_trusted && is_claim(text) => !self.key_headers.contains(name),
             text => {
-                (is_listed(text) && !self.counted.contains(name))
-                    || self.doubles.iter().any(|double| double == text)
+                (is_listed(text) && !self.key_headers.contains(name))
+                    || self.key_header_aliases.iter().any(|double| double == text)
             }
         }
     }
@@ -123,29 +130,29 @@ impl Outbound<'_> {
             "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
             "x-weir-degraded" => self.degrades,
             _ if is_claim(&meant) => true,
-            // What the route sets or removes is not for the client to say.
+            // What the route sets or removes.
             _ if self.edits.remove.iter().any(|name| name.as_str() == meant) => true,
             _ if self.edits.set.iter().any(|(name, _)| name.as_str() == meant) => true,
             // Unless it is the very name that is counted.
             _ => {
                 let same = |name: &&HeaderName| name.as_str().replace('_', "-") == meant;
-                let counted = || self.counted.iter().filter(same);
+                let counted = || self.key_headers.iter().filter(same);
                 counted().next().is_some() && !counted().any(|name| name.as_str() == text)
             }
         }
     }
 
-    /// Whether what the peer says in one of the two lists of addresses is kept. Proxies that are read
-    /// by one of them do not mind the other: a client may have written it.
+    /// Whether the addresses that came in `X-Forwarded-For` or `Forwarded` are kept. If trusted
+    /// proxies use one of the two, a client may have written the other.
     fn is_believed(&self, name: &HeaderName) -> bool {
         let read = self.address_header.filter(|it| **it == X_FORWARDED_FOR || **it == FORWARDED);
         self.caller.via_trusted && read.is_none_or(|read| read == name)
     }
 
-    /// `Via`, `X-Forwarded-*` and `Forwarded`: what was said before us is kept if the peer is
-    /// trusted, and replaced if it is not.
+    /// `Via`, `X-Forwarded-*` and `Forwarded`: earlier values are kept if the peer is trusted, and
+    /// replaced if it is not.
     fn forwarding(&self, headers: &HeaderMap, put: &mut impl FnMut(&HeaderName, &[u8])) {
-        let mut line = SmallVec::<[u8; 256]>::new();
+        let mut line = Scratch::new();
         let mut append = |name: &HeaderName, keep: bool, own: &[&[u8]]| {
             line.clear();
             if keep {
@@ -158,41 +165,40 @@ impl Outbound<'_> {
             put(name, &line);
         };
         let (trusted, host) = (self.caller.via_trusted, self.host.as_bytes());
-        let via = [self.received.as_bytes(), b" ", self.via.as_bytes()];
+        let via = [self.protocol.via_version().as_bytes(), b" ", self.via.as_bytes()];
         append(&header::VIA, self.has_via, &via);
-        // A chain that was told in one of the two headers only cannot be told in the other in part.
-        let told = |name: &HeaderName| self.is_believed(name) && headers.contains_key(name);
-        let (listed, forwarded) = (told(&X_FORWARDED_FOR), told(&FORWARDED));
+        // If a proxy has used one of the two headers only, the other would show part of the chain.
+        let chained = |name: &HeaderName| self.is_believed(name) && headers.contains_key(name);
+        let (listed, forwarded) = (chained(&X_FORWARDED_FOR), chained(&FORWARDED));
         if listed || !forwarded {
             append(&X_FORWARDED_FOR, listed, &[self.peer.text.as_bytes()]);
         }
-        let untold = listed && !forwarded;
         let node = self.peer.node.as_bytes();
-        match (host.is_empty(), is_token(host)) {
-            _ if untold => {}
-            (true, _) => append(&FORWARDED, forwarded, &[b"for=", node, b";proto=http"]),
-            (_, true) => {
-                append(&FORWARDED, forwarded, &[b"for=", node, b";host=", host, b";proto=http"]);
-            }
-            (_, false) => {
-                append(
-                    &FORWARDED,
-                    forwarded,
-                    &[b"for=", node, b";host=\"", host, b"\";proto=http"],
-                );
+        let proto: &[u8] = match self.protocol.scheme {
+            Scheme::Http => b";proto=http",
+            Scheme::Https => b";proto=https",
+        };
+        if forwarded || !listed {
+            let mut append = |own: &[&[u8]]| append(&FORWARDED, forwarded, own);
+            match (host.is_empty(), is_token(host)) {
+                (true, _) => append(&[b"for=", node, proto]),
+                (_, true) => append(&[b"for=", node, b";host=", host, proto]),
+                (_, false) => append(&[b"for=", node, b";host=\"", host, b"\"", proto]),
             }
         }
-        let said = |name: &HeaderName| if trusted { headers.get(name) } else { None };
-        put(&X_FORWARDED_PROTO, said(&X_FORWARDED_PROTO).map_or(b"http", |said| said.as_bytes()));
-        let host = said(&X_FORWARDED_HOST).map_or(host, |said| said.as_bytes());
+        let trusted_value = |name: &HeaderName| if trusted { headers.get(name) } else { None };
+        let scheme = self.protocol.scheme.as_str().as_bytes();
+        let proto = trusted_value(&X_FORWARDED_PROTO).map_or(scheme, |value| value.as_bytes());
+        put(&X_FORWARDED_PROTO, proto);
+        let host = trusted_value(&X_FORWARDED_HOST).map_or(host, |value| value.as_bytes());
         if !host.is_empty() {
             put(&X_FORWARDED_HOST, host);
         }
     }
 }
 
-/// Whether a header tells upstreams what a proxy knows of its client: address, scheme, host, or the
-/// path it asked for, which would dodge its route. Only trusted proxies may.
+/// Whether a header is one by which proxies tell upstreams of their client: address, scheme, host, or
+/// the path it asked for, which would bypass its route. Only trusted proxies may send these.
 fn is_claim(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("x-") else {
         return matches!(
@@ -231,9 +237,9 @@ fn listed(headers: &HeaderMap) -> SmallVec<[&[u8]; 4]> {
     names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty()).collect()
 }
 
-/// Takes what concerns only the upstream's connection out of a response.
-pub fn clean_response(headers: &mut HeaderMap, noted: Noted, upgrade: bool) {
-    if noted.listed > 0 {
+/// Removes the hop-by-hop fields of a response: RFC 9110 section 7.6.1.
+pub(crate) fn clean_response(headers: &mut HeaderMap, flags: HeadFlags, upgrade: bool) {
+    if flags.listed > 0 {
         let names: SmallVec<[HeaderName; 4]> = listed(headers)
             .iter()
             .filter_map(|name| HeaderName::from_bytes(name).ok())
@@ -244,7 +250,7 @@ pub fn clean_response(headers: &mut HeaderMap, noted: Noted, upgrade: bool) {
         }
         headers.remove(header::CONNECTION);
     }
-    if noted.hop {
+    if flags.hop {
         for name in ["keep-alive", "proxy-connection", "te", "trailer"] {
             headers.remove(name);
         }
@@ -256,8 +262,7 @@ pub fn clean_response(headers: &mut HeaderMap, noted: Noted, upgrade: bool) {
 
 /// Whether the request asks to switch to a protocol that a gateway may carry. HTTP itself is not
 /// one: requests inside such a tunnel would pass every limit unseen.
-#[must_use]
-pub fn wants_upgrade(headers: &HeaderMap) -> bool {
+pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
     let Some(protocol) = headers.get(header::UPGRADE) else { return false };
     let asked = listed(headers).iter().any(|option| option.eq_ignore_ascii_case(b"upgrade"));
     let mut protocols = protocol.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
@@ -271,8 +276,7 @@ pub fn wants_upgrade(headers: &HeaderMap) -> bool {
 }
 
 /// Whether the request has passed through this process before.
-#[must_use]
-pub fn has_passed(headers: &HeaderMap, via: &str) -> bool {
+pub(crate) fn has_passed(headers: &HeaderMap, via: &str) -> bool {
     let values = headers.get_all(header::VIA);
     values.iter().any(|value| memchr::memmem::find(value.as_bytes(), via.as_bytes()).is_some())
 }

@@ -1,45 +1,60 @@
 //! A configuration, made ready to be served: names resolved, texts written, metrics looked up.
+//!
+//! Made once for each reload and shared by all workers. Requests are planned from it alone
+//! ([`plan`](super::plan)).
+
+mod limit;
+mod needs;
+mod variant;
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use http::{HeaderName, header};
 
-use super::live::NO_ROUTE;
-use super::rule::{Naming, Rule};
-use crate::caller::identity::Wanted;
-use crate::caller::jwt::Verifier;
-use crate::caller::{Access, Addresses, Identity};
-use crate::config::Settings;
-use crate::config::settings::{Route, StoreKind};
-use crate::limit::{Cost, Limit, Mode, Source, Strategy, What};
-use crate::route::Table;
-use crate::rulings::Rulings;
-use crate::store::BucketHasher;
-use crate::telemetry::{CallerNames, Lines, Metrics, Series};
+pub(super) use limit::CompiledLimit;
+pub(super) use needs::RouteNeeds;
+pub(super) use variant::{LimitVariant, Numbers};
 
-/// What all workers share of one configuration.
-#[derive(Debug)]
+use super::worker_config::NO_ROUTE;
+use crate::caller::jwt::Verifier;
+use crate::caller::{AccessLists, Addresses, Identity};
+use crate::config::Settings;
+use crate::config::settings::Route;
+use crate::limit::{Cost, Limit, Mode, Source, Strategy, What};
+use crate::overrides::ActiveOverrides;
+use crate::route::RouteTable;
+use crate::store::BucketHasher;
+use crate::telemetry::{CallerNames, LineWriter, Metrics, SeriesNames};
+use needs::condition_sources;
+use variant::BucketNaming;
+
+/// What all workers share of one configuration. What can be large and follows from the settings
+/// alone is shared further, between configurations that differ in overrides.
+#[derive(Debug, Clone)]
 pub struct Compiled {
     pub settings: Arc<Settings>,
-    pub table: Table,
+    pub table: Arc<RouteTable>,
     pub addresses: Addresses,
-    /// Those of the configuration, in its order, and then their candidates.
-    pub limits: Vec<Rule>,
-    /// For each route what applies to it, and what has to be known of its callers.
-    pub applied: Vec<Vec<RouteLimit>>,
-    pub needs: Vec<Needs>,
-    pub identity: Identity,
-    /// Who can tell which tokens are to be believed.
+    /// The limits of the configuration, in its order, and then their candidates.
+    pub limits: Vec<Arc<CompiledLimit>>,
+    /// The same without overrides.
+    plain_limits: Arc<[Arc<CompiledLimit>]>,
+    /// One for each route of the settings.
+    pub routes: Arc<[CompiledRoute]>,
+    /// What each route has to know of a request.
+    pub needs: Vec<RouteNeeds>,
+    pub identity: Arc<Identity>,
+    /// Verifies tokens, where the configuration says how.
     pub verifier: Option<Arc<Verifier>>,
-    /// Whether a request without such a token gets no further.
+    /// Whether a request without a valid token is refused.
     pub token_required: bool,
-    /// Who is never limited, and who never gets in: as the configuration says, and as operators have
-    /// decided. Empty if that is nobody.
-    pub access: Vec<Arc<Access>>,
-    /// Whether requests may be marked as degraded, which is not for a client to do.
+    /// The allow and deny lists of the configuration, and those of the overrides. Empty if neither
+    /// names anybody.
+    pub access: Vec<Arc<AccessLists>>,
+    /// Whether requests may be marked as degraded: then a client's own mark is removed.
     pub degrades: bool,
-    /// Whether a route or a limit asks for the method, which no header may override then.
+    /// Whether a route or a limit depends on the method, which no header may override then.
     pub by_method: bool,
     /// The headers that callers are told apart by.
     pub counted: Vec<HeaderName>,
@@ -50,143 +65,78 @@ pub struct Compiled {
     /// How logs name callers.
     pub names: CallerNames,
     pub metrics: Metrics,
-    pub access_log: Option<Lines>,
+    pub access_log: Option<LineWriter>,
 }
 
-/// What has to be found out about a request before its limits are asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Needs {
-    pub who: Wanted,
-    /// A token, if it has one.
-    pub token: bool,
-    /// The beginning of its body, if that is a form.
-    pub form: bool,
-}
-
-impl Needs {
-    fn add(&mut self, source: &Source, identity: &Identity) {
-        match source {
-            Source::User => self.who.user = true,
-            Source::Client => self.who.client = true,
-            Source::Tenant => self.who.tenant = true,
-            Source::Plan => self.who.plan = true,
-            _ => {}
-        }
-        for source in identity.sources(source) {
-            self.token |= matches!(source, Source::Jwt(_));
-            self.form |= matches!(source, Source::Form(_));
-        }
-    }
-
-    /// A plan or tenant may be that of a client.
-    fn add_plan(&mut self, identity: &Identity) {
-        for source in [Source::Plan, Source::Client] {
-            self.add(&source, identity);
-        }
-    }
-}
-
-/// What a configuration is served with besides its settings.
-#[derive(Debug, Clone, Default)]
-pub struct Outside {
-    pub verifier: Option<Arc<Verifier>>,
-    pub access: Option<Arc<Access>>,
-    pub rulings: Rulings,
+/// A route, as planning needs it.
+#[derive(Debug)]
+pub struct CompiledRoute {
+    pub limits: Vec<RouteLimit>,
+    /// How many leading segments of the path the upstream does not see.
+    pub stripped_segments: usize,
 }
 
 /// A limit on a route.
 #[derive(Debug)]
 pub struct RouteLimit {
     /// An index into [`Compiled::limits`].
-    pub rule: usize,
+    pub limit: usize,
     pub cost: Cost,
-    /// What it costs is charged when the response is known.
-    pub later: bool,
+    /// Its cost is charged when the response is known.
+    pub deferred: bool,
+}
+
+/// What a configuration is served with besides its settings.
+#[derive(Debug, Clone, Default)]
+pub struct ExternalSnapshot {
+    pub verifier: Option<Arc<Verifier>>,
+    pub access: Option<Arc<AccessLists>>,
+    pub overrides: ActiveOverrides,
 }
 
 impl Compiled {
-    /// The same while others serve another: see [`Rule::know`].
-    #[must_use]
-    pub fn knowing(mut self, other: &Compiled) -> Self {
-        let others: HashMap<u64, &Rule> =
-            other.limits.iter().map(|rule| (rule.own.prefix, rule)).collect();
-        for rule in &mut self.limits {
-            if let Some(same) = others.get(&rule.own.prefix) {
-                rule.know(same);
-            }
-        }
-        self
-    }
-
-    #[must_use]
     pub fn new(
         settings: Arc<Settings>,
         hasher: &BucketHasher,
         metrics: &Metrics,
-        access_log: Option<Lines>,
-        outside: Outside,
+        access_log: Option<LineWriter>,
+        external: ExternalSnapshot,
     ) -> Self {
         let identity = Identity::new(&settings.identity);
         let addresses = Addresses::new(&settings.identity);
-        let decided = outside.rulings.access().map(Arc::new);
-        let access: Vec<Arc<Access>> = outside.access.into_iter().chain(decided).collect();
-        let shared = match &settings.store.kind {
-            StoreKind::Memory => None,
-            StoreKind::Redis(redis) => Some(redis.prefix.as_str()),
-        };
         let candidates: Vec<(usize, Limit)> =
             settings.limits.iter().enumerate().filter_map(candidate).collect();
         let limits = settings.limits.iter().chain(candidates.iter().map(|(_, limit)| limit));
-        let naming = Naming { hasher, shared, addresses: &addresses };
-        let limits: Vec<Rule> = limits
+        let naming = naming(&settings, hasher, &addresses);
+        let limits: Arc<[Arc<CompiledLimit>]> = limits
             .enumerate()
-            .map(|(index, limit)| Rule::new(index, limit, naming, &outside.rulings, metrics))
+            .map(|(index, it)| Arc::new(CompiledLimit::new(index, it, naming, &[], metrics)))
             .collect();
-        let rules_of = |index: usize| {
-            let beside = candidates.iter().position(|(of, _)| *of == index);
-            [Some(index), beside.map(|place| settings.limits.len() + place)].into_iter().flatten()
+        let with_candidate = |index: usize| {
+            let candidate = candidates.iter().position(|(of, _)| *of == index);
+            [Some(index), candidate.map(|it| settings.limits.len() + it)].into_iter().flatten()
         };
-        let applied = |route: &Route| {
+        let route = |route: &Route| {
             let enabled = route.limits.iter().filter(|index| settings.limits[**index].enabled);
-            enabled.flat_map(|index| rules_of(*index)).map(|rule| limits[rule].on(route)).collect()
+            let applied = enabled.flat_map(|index| with_candidate(*index));
+            CompiledRoute::new(route, applied.map(|it| &*limits[it]))
         };
-        let applied: Vec<Vec<RouteLimit>> = settings.routes.iter().map(applied).collect();
-        let needs = applied.iter().map(|applied| {
-            let rules = applied.iter().map(|it| &limits[it.rule].limit);
-            needs_of(rules, &identity, &access)
-        });
-        let needs: Vec<Needs> = needs.collect();
-        let keys = settings.limits.iter().flat_map(|limit| &limit.key.0);
-        let keys = keys.chain(settings.limits.iter().flat_map(asked));
-        let keys = keys.flat_map(|source| identity.sources(source));
-        // Whoever the caller is said to be, nobody but it says so: be it for a plan or a list.
-        let named = [&identity.user, &identity.client, &identity.tenant, &identity.plan];
-        let keys = keys.chain(named.into_iter().flatten());
-        let keys = keys.filter_map(|source| match source {
-            Source::Header(name) => Some(name.clone()),
-            _ => None,
-        });
-        let costs = applied.iter().flatten().filter_map(|limit| limit.cost.header().cloned());
-        let mut counted: Vec<HeaderName> = Vec::new();
-        let address = settings.identity.address_header.clone();
-        for name in keys.chain(costs).chain(address) {
-            if !counted.contains(&name) {
-                counted.push(name);
-            }
-        }
-        let table = Table::new(&settings.routes);
+        let routes: Arc<[CompiledRoute]> = settings.routes.iter().map(route).collect();
+        let counted = counted_headers(&settings, &identity, &routes);
+        let table = RouteTable::new(&settings.routes);
         let by_method = |limit: &Limit| limit.when.iter().any(|it| it.what == What::Method);
-        Compiled {
+        let compiled = Compiled {
             by_method: table.by_method() || settings.limits.iter().any(by_method),
-            table,
+            table: Arc::new(table),
             addresses,
-            degrades: limits.iter().any(Rule::degrades),
-            limits,
-            applied,
-            needs,
-            verifier: outside.verifier,
+            degrades: limits.iter().any(|limit| limit.degrades()),
+            limits: Vec::new(),
+            plain_limits: limits,
+            routes,
+            needs: Vec::new(),
+            verifier: None,
             token_required: settings.identity.jwt.as_ref().is_some_and(|jwt| jwt.required),
-            access,
+            access: Vec::new(),
             doubles: counted
                 .iter()
                 .filter(|name| name.as_str().contains('_'))
@@ -194,67 +144,119 @@ impl Compiled {
                 .collect(),
             counts_host: counted.contains(&header::HOST),
             counted,
-            identity,
+            identity: Arc::new(identity),
             names: CallerNames { hashed: settings.telemetry.hash_keys },
             metrics: metrics.clone(),
             access_log,
             settings,
-        }
+        };
+        compiled.with(hasher, external)
     }
-}
 
-impl Compiled {
+    /// The same settings with other overrides, lists or keys: only limits that have an override are
+    /// made anew.
+    pub fn with(&self, hasher: &BucketHasher, external: ExternalSnapshot) -> Self {
+        let overridden = external.overrides.access().map(Arc::new);
+        let access: Vec<Arc<AccessLists>> = external.access.into_iter().chain(overridden).collect();
+        let needs = self.routes.iter().map(|route| {
+            let limits = route.limits.iter().map(|it| &self.plain_limits[it.limit].limit);
+            RouteNeeds::of(limits, &self.identity, &access)
+        });
+        let needs = needs.collect();
+        let (overrides, mut limits) = (external.overrides.overrides(), self.plain_limits.to_vec());
+        let naming = naming(&self.settings, hasher, &self.addresses);
+        for compiled in limits.iter_mut().filter(|_| !overrides.is_empty()) {
+            let limit = &compiled.limit;
+            if let Some(numbers) = overrides.get(limit.name.as_str()) {
+                let index = compiled.index;
+                let overridden = CompiledLimit::new(index, limit, naming, numbers, &self.metrics);
+                *compiled = Arc::new(overridden);
+            }
+        }
+        Compiled { limits, needs, access, verifier: external.verifier, ..self.clone() }
+    }
+
+    /// The same while other workers or gateways serve another: see [`CompiledLimit::coexist_with`].
+    pub fn coexisting_with(mut self, other: &Compiled) -> Self {
+        if Arc::ptr_eq(&self.settings, &other.settings) {
+            for (limit, same) in self.limits.iter_mut().zip(&other.limits) {
+                // Most have no override in either.
+                if !Arc::ptr_eq(limit, same) {
+                    Arc::make_mut(limit).coexist_with(same);
+                }
+            }
+            return self;
+        }
+        let others: HashMap<u64, &CompiledLimit> =
+            other.limits.iter().map(|limit| (limit.default_variant.prefix, &**limit)).collect();
+        for limit in &mut self.limits {
+            if let Some(same) = others.get(&limit.default_variant.prefix) {
+                Arc::make_mut(limit).coexist_with(same);
+            }
+        }
+        self
+    }
+
     /// The names that its metrics carry.
-    #[must_use]
-    pub fn series(&self) -> Series<'_> {
+    pub fn series(&self) -> SeriesNames<'_> {
         let routes = self.settings.routes.iter().map(|route| route.name.as_str());
-        Series {
+        SeriesNames {
             routes: routes.chain([NO_ROUTE]).collect(),
-            limits: self.limits.iter().map(|rule| rule.limit.name.as_str()).collect(),
+            limits: self.limits.iter().map(|it| it.limit.name.as_str()).collect(),
             upstreams: self.settings.upstreams.iter().map(|it| it.name.as_str()).collect(),
         }
     }
 }
 
-/// What a limit asks for besides its key.
-fn asked(limit: &Limit) -> impl Iterator<Item = &Source> {
-    limit.when.iter().filter_map(|condition| match &condition.what {
-        What::Source(source) => Some(source),
-        What::Method => None,
-    })
+impl CompiledRoute {
+    fn new<'a>(route: &Route, limits: impl Iterator<Item = &'a CompiledLimit>) -> Self {
+        let stripped = route.strip_prefix.as_ref();
+        CompiledRoute {
+            limits: limits.map(|it| it.on(route)).collect(),
+            stripped_segments: stripped.map_or(0, |prefix| prefix.matches('/').count()),
+        }
+    }
 }
 
-fn needs_of<'a>(
-    limits: impl Iterator<Item = &'a Limit>,
+/// How the buckets of a configuration are named.
+fn naming<'a>(
+    settings: &'a Settings,
+    hasher: &'a BucketHasher,
+    addresses: &'a Addresses,
+) -> BucketNaming<'a> {
+    BucketNaming { hasher, shared: settings.store.kind.key_prefix(), addresses }
+}
+
+/// The headers that callers are told apart by: those of keys, conditions, identities and costs, and
+/// the one that carries the caller's address. A client must not be able to have one removed.
+fn counted_headers(
+    settings: &Settings,
     identity: &Identity,
-    access: &[Arc<Access>],
-) -> Needs {
-    let mut needs = Needs::default();
-    for limit in limits {
-        let sources = limit.key.0.iter().chain(asked(limit));
-        for source in sources {
-            needs.add(source, identity);
-            if matches!(source, Source::Tenant | Source::Plan) {
-                needs.add_plan(identity);
-            }
-        }
-        if !limit.plans.is_empty() {
-            needs.add_plan(identity);
-        }
-    }
-    for access in access {
-        if access.names_users() {
-            needs.add(&Source::User, identity);
-        }
-        if access.names_clients() {
-            needs.add(&Source::Client, identity);
+    routes: &[CompiledRoute],
+) -> Vec<HeaderName> {
+    let keys = settings.limits.iter().flat_map(|limit| &limit.key.0);
+    let keys = keys.chain(settings.limits.iter().flat_map(condition_sources));
+    let keys = keys.flat_map(|source| identity.sources(source));
+    // Also where only a plan or an access list asks for the identity.
+    let named = [&identity.user, &identity.client, &identity.tenant, &identity.plan];
+    let keys = keys.chain(named.into_iter().flatten());
+    let keys = keys.filter_map(|source| match source {
+        Source::Header(name) => Some(name.clone()),
+        _ => None,
+    });
+    let limits = routes.iter().flat_map(|route| &route.limits);
+    let costs = limits.filter_map(|limit| limit.cost.header().cloned());
+    let mut counted: Vec<HeaderName> = Vec::new();
+    for name in keys.chain(costs).chain(settings.identity.address_header.clone()) {
+        if !counted.contains(&name) {
+            counted.push(name);
         }
     }
-    needs
+    counted
 }
 
-/// What a limit's candidate is: a limit beside it that only watches. No limit of the configuration
-/// can be called so.
+/// A limit's candidate, as a limit beside it that only watches. No limit of the configuration can
+/// have such a name.
 fn candidate((index, limit): (usize, &Limit)) -> Option<(usize, Limit)> {
     let policy = limit.candidate?;
     let candidate = Limit {

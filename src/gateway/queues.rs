@@ -1,19 +1,21 @@
-//! Requests that wait for a limit to let them pass, where its strategy is `queue`.
+//! Requests that wait until a limit admits them, where its strategy is `queue`.
 //!
-//! There is a line for each bucket that somebody waits for. Only the first in a line asks the store
-//! again, and whoever comes while there is a line joins its end: first come, first served, and one
-//! key's line holds up no other's. The lines are this process's; gateways that share a store have
-//! each their own.
+//! There is a queue for each bucket that a request waits for. Only the first in a queue asks the
+//! store again, and new requests join the end of a queue that is not empty: FIFO for each key, and
+//! one key's queue holds up no other's. The queues are this process's; gateways that share a store
+//! have each their own.
 //!
-//! Nothing is charged before it passes. So whoever leaves frees a place, and those behind move up.
+//! Nothing is charged before a request passes. So one that leaves gives up nothing but its position,
+//! and those behind it move up.
 //!
-//! Whoever could not pass in time does not wait: neither from the start, nor once that shows, be it
+//! A request that could not pass in time does not wait: neither from the start, nor once that shows,
 //! because the process stood still or because other gateways spend from the same bucket.
 
+mod ticket;
+
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -21,37 +23,38 @@ use parking_lot::Mutex;
 use prometheus::IntGauge;
 use tokio::time::Instant;
 
-use super::turns::Turns;
-use crate::clock::Micros;
-use crate::limit::{Policy, Retry, State, Verdict};
+pub(super) use ticket::{QueueEvent, QueueTicket};
+
+use super::pacing::PacedQueues;
+use crate::limit::Policy;
 use crate::store::BucketId;
 
 /// One for the process.
 #[derive(Debug, Default)]
-pub struct Queues {
-    lines: Mutex<HashMap<BucketId, Line>>,
-    /// Requests in all lines, so that those that need none need no lock.
+pub struct WaitQueues {
+    queues: Mutex<HashMap<BucketId, WaitQueue>>,
+    /// Requests in all queues, so that those that need none take no lock.
     waiting: AtomicUsize,
-    /// How often places have become free while somebody waited.
+    /// How often slots have become free while a request waited.
     freed: AtomicU64,
     draining: AtomicBool,
     /// Requests that are admitted, and wait their turn.
-    pub turns: Turns,
+    pub pacing: PacedQueues,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct WaitQueue {
     waiters: VecDeque<Waiter>,
     next_id: u64,
     /// What all of them cost.
     costs: u64,
     /// When the first may pass at the earliest, as far as it knows.
-    promise: Option<Instant>,
-    /// When the first is to ask, if the one before it has told.
-    asks: Option<Instant>,
-    /// When it was last looked for those who cannot pass in time.
-    looked: Option<Instant>,
-    /// The last time that places of this bucket became free, by [`Queues::freed`].
+    earliest: Option<Instant>,
+    /// When the first is to ask the store, if the one before it has found that out.
+    next_check: Option<Instant>,
+    /// When requests that cannot pass in time were last looked for.
+    swept: Option<Instant>,
+    /// The last time that slots of this bucket became free, by [`WaitQueues::freed`].
     freed: u64,
 }
 
@@ -61,183 +64,172 @@ struct Waiter {
     cost: u64,
     deadline: Instant,
     /// It cannot pass before this, which is too late for it.
-    too_long: Option<Instant>,
+    too_late: Option<Instant>,
     waker: Option<Waker>,
 }
 
-/// What a promise may be off by: replies of a store take time, and timers wake up late. Whoever was
-/// to pass in time is not sent away for that.
-pub(super) const LATENESS: Duration = Duration::from_millis(5);
+/// By how much a request may pass after its deadline: replies of a store take time, and timers fire
+/// late. A request that was to pass in time is not refused for that.
+pub(super) const TIMER_SLACK: Duration = Duration::from_millis(5);
 
-/// How often a line is looked through for those who cannot pass in time, at the most.
-const LOOK_THROUGH: Duration = Duration::from_millis(50);
+/// How often a queue is swept for requests that cannot pass in time, at the most.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Who wants to wait, and for how long.
+/// A request that is to wait, and for how long.
 #[derive(Debug)]
-pub struct Wish<'a> {
+pub(super) struct QueueRequest<'a> {
     pub bucket: BucketId,
     pub policy: &'a Policy,
     pub cost: u64,
-    /// When it would pass at the earliest if nobody were before it, if that is known.
-    pub promise: Option<Instant>,
+    /// When it would pass at the earliest if the queue were empty, if that is known.
+    pub earliest: Option<Instant>,
     pub deadline: Instant,
     pub max_queue: usize,
-    /// Counts those who wait.
-    pub gauge: &'a IntGauge,
+    /// Counts requests that wait.
+    pub depth: &'a IntGauge,
 }
 
-/// Why there is no place in a line.
+/// Why a request does not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoPlace {
-    /// As many wait as may.
+pub(super) enum QueueRejection {
+    /// `max_queue` requests wait already.
     Full,
-    /// It could not pass in time.
-    TooLong(Instant),
+    /// It could not pass before this, which is after its deadline.
+    TooLate(Instant),
     Draining,
 }
 
-impl NoPlace {
+impl QueueRejection {
     /// For how long it would have had to wait, as far as that is known.
-    #[must_use]
-    pub fn wait(self, now: Instant) -> Duration {
+    pub(super) fn wait(self, now: Instant) -> Duration {
         match self {
-            NoPlace::TooLong(passes) => passes.saturating_duration_since(now),
-            NoPlace::Full | NoPlace::Draining => Duration::ZERO,
+            QueueRejection::TooLate(passes) => passes.saturating_duration_since(now),
+            QueueRejection::Full | QueueRejection::Draining => Duration::ZERO,
         }
     }
 }
 
-/// A place in a line, given up when it is dropped.
+/// Counts a request as waiting while it lives.
 #[derive(Debug)]
-pub struct Place<'a> {
-    queues: &'a Queues,
-    bucket: BucketId,
-    policy: &'a Policy,
-    id: u64,
-    _counted: Counted,
-}
+#[must_use = "the request is counted only while this lives"]
+pub(super) struct DepthCount(IntGauge);
 
-/// Counts as waiting while it lives.
-#[derive(Debug)]
-pub struct Counted(IntGauge);
-
-impl Counted {
-    #[must_use]
-    pub fn new(gauge: &IntGauge) -> Self {
-        gauge.inc();
-        Counted(gauge.clone())
+impl DepthCount {
+    pub(super) fn new(depth: &IntGauge) -> Self {
+        depth.inc();
+        DepthCount(depth.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for DepthCount {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-impl Queues {
-    /// Whether anybody waits for a bucket.
-    pub fn has(&self, bucket: BucketId) -> bool {
-        self.is_used() && self.lines.lock().contains_key(&bucket)
+impl WaitQueues {
+    /// Whether a request waits for a bucket.
+    pub(super) fn is_occupied(&self, bucket: BucketId) -> bool {
+        self.is_used() && self.queues.lock().contains_key(&bucket)
     }
 
-    #[must_use]
     #[inline]
-    pub fn is_used(&self) -> bool {
+    pub(super) fn is_used(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Joins the end of a bucket's line.
+    /// Joins the end of a bucket's queue.
     ///
     /// # Errors
-    /// If there is no place, or no point in waiting.
-    pub fn join<'a>(&'a self, wish: &Wish<'a>) -> Result<Place<'a>, NoPlace> {
+    /// If the queue is full, or waiting is of no use.
+    pub(super) fn join<'a>(
+        &'a self,
+        request: &QueueRequest<'a>,
+    ) -> Result<QueueTicket<'a>, QueueRejection> {
         let joined = Instant::now();
-        let mut lines = self.lines.lock();
+        let mut queues = self.queues.lock();
         if self.draining.load(Ordering::Acquire) {
-            return Err(NoPlace::Draining);
+            return Err(QueueRejection::Draining);
         }
-        let line = lines.get(&wish.bucket);
-        if line.is_some_and(|line| line.waiters.len() >= wish.max_queue) {
-            return Err(NoPlace::Full);
+        let queue = queues.get(&request.bucket);
+        if queue.is_some_and(|queue| queue.waiters.len() >= request.max_queue) {
+            return Err(QueueRejection::Full);
         }
-        let passes = line.map_or(wish.promise, |line| {
-            let first = line.waiters.front().map_or(0, |first| first.cost);
-            let costs = (line.costs - first).saturating_add(wish.cost);
-            Some(line.passes(wish.policy, costs, joined))
+        let passes = queue.map_or(request.earliest, |queue| {
+            let first = queue.waiters.front().map_or(0, |first| first.cost);
+            let costs = (queue.costs - first).saturating_add(request.cost);
+            Some(queue.passes(request.policy, costs, joined))
         });
-        if let Some(passes) = passes.filter(|passes| *passes > wish.deadline) {
-            return Err(NoPlace::TooLong(passes));
+        if let Some(passes) = passes.filter(|passes| *passes > request.deadline) {
+            return Err(QueueRejection::TooLate(passes));
         }
-        let line = lines.entry(wish.bucket).or_default();
-        if line.waiters.is_empty() {
-            line.promise = wish.promise;
+        let queue = queues.entry(request.bucket).or_default();
+        if queue.waiters.is_empty() {
+            queue.earliest = request.earliest;
         }
-        line.next_id += 1;
-        let id = line.next_id;
+        queue.next_id += 1;
+        let id = queue.next_id;
         // A cost is at most 10^9 here, or it is refused and does not wait.
-        line.costs += wish.cost;
-        let Wish { bucket, policy, cost, deadline, .. } = *wish;
-        line.waiters.push_back(Waiter { id, cost, deadline, too_long: None, waker: None });
+        queue.costs += request.cost;
+        let QueueRequest { bucket, policy, cost, deadline, .. } = *request;
+        queue.waiters.push_back(Waiter { id, cost, deadline, too_late: None, waker: None });
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        let _counted = Counted::new(wish.gauge);
-        Ok(Place { queues: self, bucket, policy, id, _counted })
+        Ok(QueueTicket { queues: self, bucket, policy, id, _depth: DepthCount::new(request.depth) })
     }
 
-    /// Tells the first in line of each of these buckets that places have become free.
-    pub fn freed(&self, buckets: impl Iterator<Item = BucketId>) {
+    /// Wakes the first in the queue of each of these buckets, whose slots have become free.
+    pub(super) fn slots_freed(&self, buckets: impl Iterator<Item = BucketId>) {
         if !self.is_used() {
             return;
         }
-        let mut lines = self.lines.lock();
+        let mut queues = self.queues.lock();
         let freed = self.freed.fetch_add(1, Ordering::AcqRel) + 1;
         for bucket in buckets {
-            if let Some(line) = lines.get_mut(&bucket) {
-                line.freed = freed;
-                line.wake_first();
+            if let Some(queue) = queues.get_mut(&bucket) {
+                queue.freed = freed;
+                queue.wake_first();
             }
         }
     }
 
-    /// A mark of this moment: places that become free after it are told from those before.
-    #[must_use]
-    pub fn freed_so_far(&self) -> u64 {
+    /// A mark of this moment: slots that become free after it are told from those before.
+    pub(super) fn freed_count(&self) -> u64 {
         self.freed.load(Ordering::Acquire)
     }
 
-    /// Nobody waits from now on.
-    pub fn drain(&self) {
+    /// No request waits from now on.
+    pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
-        let mut lines = self.lines.lock();
-        let waiters = lines.values_mut().flat_map(|line| &mut line.waiters);
+        let mut queues = self.queues.lock();
+        let waiters = queues.values_mut().flat_map(|queue| &mut queue.waiters);
         waiters.filter_map(|waiter| waiter.waker.take()).for_each(Waker::wake);
     }
 }
 
-impl Line {
+impl WaitQueue {
     /// When a request passes at the earliest, by what it and those between it and the first cost.
-    /// The first passes at its promise, and everybody behind it needs time of their own. If the
-    /// process stood still, the first has one unit of what refilled meanwhile, and no more.
+    /// The first passes at `earliest`, and each behind it needs time of its own. After a stall the
+    /// first has one unit of what refilled meanwhile, and no more.
     fn passes(&self, policy: &Policy, costs: u64, now: Instant) -> Instant {
         let grace = now.checked_sub(policy.span(1)).unwrap_or(now);
-        self.promise.unwrap_or(now).max(grace) + policy.span(costs)
+        self.earliest.unwrap_or(now).max(grace) + policy.span(costs)
     }
 
-    /// Tells those who cannot pass in time, and do not count for those behind them.
-    fn look_through(&mut self, policy: &Policy, now: Instant) {
-        if policy.is_held() || self.looked.is_some_and(|looked| now < looked + LOOK_THROUGH) {
+    /// Wakes requests that cannot pass in time. They do not count for those behind them.
+    fn sweep(&mut self, policy: &Policy, now: Instant) {
+        if policy.is_held() || self.swept.is_some_and(|swept| now < swept + SWEEP_INTERVAL) {
             return;
         }
-        self.looked = Some(now);
+        self.swept = Some(now);
         let first = self.passes(policy, 0, now);
         let mut costs = 0_u64;
         for waiter in self.waiters.iter_mut().skip(1) {
             let passes = first + policy.span(costs.saturating_add(waiter.cost));
-            if passes <= waiter.deadline + LATENESS {
+            if passes <= waiter.deadline + TIMER_SLACK {
                 costs += waiter.cost;
                 continue;
             }
-            waiter.too_long = Some(passes);
+            waiter.too_late = Some(passes);
             if let Some(waker) = waiter.waker.take() {
                 waker.wake();
             }
@@ -249,111 +241,10 @@ impl Line {
             waker.wake();
         }
     }
-}
 
-/// What a place in a line is waiting for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
-    /// It is the first.
-    First,
-    /// It cannot pass in time.
-    TooLong(Instant),
-    Draining,
-}
-
-impl Place<'_> {
-    /// When it passes at the earliest, if it is not the first.
-    #[must_use]
-    pub fn passes(&self) -> Instant {
-        let now = Instant::now();
-        let lines = self.queues.lines.lock();
-        let Some(line) = lines.get(&self.bucket) else { return now };
-        let before = line.waiters.iter().take_while(|waiter| waiter.id < self.id);
-        let own = line.waiters.iter().find(|waiter| waiter.id == self.id);
-        let costs = before.skip(1).chain(own).map(|waiter| waiter.cost);
-        line.passes(self.policy, costs.fold(0, u64::saturating_add), now)
-    }
-
-    /// It has passed, and this is its bucket with its charge, as it was when that was known. The
-    /// next may do so as soon as what it costs has come back, and need not ask before.
-    pub fn pass(self, (charged, now): (State, Micros), known: Instant) {
-        // The lock is let go of before the place is.
-        if let Some(line) = self.queues.lines.lock().get_mut(&self.bucket)
-            && let Some(cost) = line.waiters.get(1).map(|next| next.cost)
-        {
-            let wait = match self.policy.evaluate(charged, now, cost) {
-                _ if !self.policy.is_foretold() => None,
-                Verdict::Refuse(Retry::At(at)) => Some(at.since(now)),
-                Verdict::Admit(_) | Verdict::Refuse(Retry::Never) => None,
-            };
-            line.asks = wait.map(|wait| known + wait);
-            line.promise = Some(line.asks.unwrap_or(line.passes(self.policy, cost, known)));
-        }
-    }
-
-    /// When it is to ask for the first time, now that it is the first.
-    #[must_use]
-    pub fn asks(&self) -> Option<Instant> {
-        self.queues.lines.lock().get_mut(&self.bucket)?.asks.take()
-    }
-
-    /// Resolves when everybody before it has passed or left.
-    pub async fn first(&self) -> Turn {
-        self.watch(|line| line.waiters.front().is_some_and(|first| first.id == self.id)).await
-    }
-
-    /// Says when the first may pass at the earliest, and resolves if places have become free since a
-    /// [mark](Queues::freed_so_far).
-    pub async fn freed(&self, promise: Instant, since: u64) -> Turn {
-        self.watch(|line| {
-            line.promise = Some(promise);
-            line.look_through(self.policy, Instant::now());
-            line.freed > since
-        })
-        .await
-    }
-
-    /// Resolves when something can be said of its line, or nobody may wait any more.
-    async fn watch(&self, mut holds: impl FnMut(&mut Line) -> bool) -> Turn {
-        poll_fn(|cx| {
-            let mut lines = self.queues.lines.lock();
-            if self.queues.draining.load(Ordering::Acquire) {
-                return Poll::Ready(Turn::Draining);
-            }
-            let Some(line) = lines.get_mut(&self.bucket) else { return Poll::Ready(Turn::First) };
-            if holds(line) {
-                return Poll::Ready(Turn::First);
-            }
-            // Ids only grow along a line.
-            if let Ok(place) = line.waiters.binary_search_by_key(&self.id, |waiter| waiter.id) {
-                if let Some(passes) = line.waiters[place].too_long {
-                    return Poll::Ready(Turn::TooLong(passes));
-                }
-                match &mut line.waiters[place].waker {
-                    Some(waker) => waker.clone_from(cx.waker()),
-                    none => *none = Some(cx.waker().clone()),
-                }
-            }
-            Poll::Pending
-        })
-        .await
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.queues.waiting.fetch_sub(1, Ordering::AcqRel);
-        let mut lines = self.queues.lines.lock();
-        let Some(line) = lines.get_mut(&self.bucket) else { return };
-        if let Ok(place) = line.waiters.binary_search_by_key(&self.id, |waiter| waiter.id) {
-            let left = line.waiters.remove(place);
-            line.costs -= left.map_or(0, |waiter| waiter.cost);
-        }
-        if line.waiters.is_empty() {
-            lines.remove(&self.bucket);
-        } else {
-            line.wake_first();
-        }
+    /// Ids only grow along a queue.
+    fn position(&self, id: u64) -> Option<usize> {
+        self.waiters.binary_search_by_key(&id, |waiter| waiter.id).ok()
     }
 }
 

@@ -5,8 +5,8 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::HeadSearch;
 use super::framing::MAX_LENGTH;
-use super::head::Head;
 
 /// One size line with its extensions.
 const MAX_LINE: usize = 1024;
@@ -17,11 +17,11 @@ const MAX_TRAILER_FIELDS: usize = 64;
 
 /// Where the decoder stands.
 #[derive(Debug)]
-pub struct Chunked {
+pub(crate) struct Chunked {
     state: State,
     extensions: usize,
     /// The search for the end of the trailers, which are shaped like a head.
-    trailers: Head,
+    trailers: HeadSearch,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ enum State {
 
 /// What a call to [`Chunked::decode`] found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     Data(Bytes),
     /// The buffer holds no more than part of the next element.
     More,
@@ -58,7 +58,7 @@ pub enum ChunkError {
 
 impl Default for Chunked {
     fn default() -> Self {
-        Chunked { state: State::Size, extensions: 0, trailers: Head::at_once() }
+        Chunked { state: State::Size, extensions: 0, trailers: HeadSearch::immediate() }
     }
 }
 
@@ -67,7 +67,7 @@ impl Chunked {
     ///
     /// # Errors
     /// If the bytes are not a strictly formed chunked body. The connection is unusable then.
-    pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Step, ChunkError> {
+    pub(crate) fn decode(&mut self, buffer: &mut BytesMut) -> Result<Step, ChunkError> {
         loop {
             match self.state {
                 State::Size => {
@@ -184,9 +184,9 @@ mod tests {
 
     #[test]
     fn a_body_is_the_same_however_it_is_cut() {
-        let wire: &[u8] = b"5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nA: b\r\n\r\nGET";
-        for cut in 0..wire.len() {
-            let (body, ended, left) = decode(&[&wire[..cut], &wire[cut..]]).unwrap();
+        let io: &[u8] = b"5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nA: b\r\n\r\nGET";
+        for cut in 0..io.len() {
+            let (body, ended, left) = decode(&[&io[..cut], &io[cut..]]).unwrap();
             assert_eq!((body.as_slice(), ended, left), (&b"hello world"[..], true, 3), "at {cut}");
         }
     }
@@ -217,8 +217,8 @@ mod tests {
         let trailers = format!("0\r\n{}", "A: b\r\n".repeat(10_000));
         assert_eq!(decode(&[trailers.as_bytes()]), Err(ChunkError::Trailers));
         for bad in ["no colon\r\n\r\n", "\n", "A: b\nC: d\r\n\r\n", " A: b\r\n\r\n"] {
-            let wire = format!("0\r\n{bad}");
-            assert_eq!(decode(&[wire.as_bytes()]), Err(ChunkError::Trailers), "{bad:?}");
+            let io = format!("0\r\n{bad}");
+            assert_eq!(decode(&[io.as_bytes()]), Err(ChunkError::Trailers), "{bad:?}");
         }
     }
 }

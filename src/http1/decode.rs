@@ -1,4 +1,4 @@
-//! A body as it comes off the wire, whatever its framing.
+//! Reading a body from a connection, whatever its framing.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -6,14 +6,14 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use super::chunked::{ChunkError, Chunked, Step};
-use super::{Framing, Wire};
+use super::{BufferedStream, Framing};
 
 /// Reads one body and knows when it is over.
 #[derive(Debug)]
-pub struct Decoder(Left);
+pub(crate) struct Decoder(Remaining);
 
 #[derive(Debug)]
-enum Left {
+enum Remaining {
     Nothing,
     Length(u64),
     Chunked(Chunked),
@@ -45,58 +45,54 @@ impl From<io::Error> for BodyError {
 }
 
 impl Decoder {
-    pub const DONE: Decoder = Decoder(Left::Nothing);
+    pub(crate) const DONE: Decoder = Decoder(Remaining::Nothing);
 
-    #[must_use]
-    pub fn new(framing: Framing) -> Self {
+    pub(crate) fn new(framing: Framing) -> Self {
         Decoder(match framing {
-            Framing::Empty | Framing::Length(0) => Left::Nothing,
-            Framing::Length(length) => Left::Length(length),
-            Framing::Chunked => Left::Chunked(Chunked::default()),
-            Framing::UntilClose => Left::UntilClose,
+            Framing::Empty | Framing::Length(0) => Remaining::Nothing,
+            Framing::Length(length) => Remaining::Length(length),
+            Framing::Chunked => Remaining::Chunked(Chunked::default()),
+            Framing::UntilClose => Remaining::UntilClose,
         })
     }
 
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        matches!(self.0, Left::Nothing)
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.0, Remaining::Nothing)
     }
 
-    /// What is left, where the framing says so.
-    #[must_use]
-    pub fn remaining(&self) -> Option<u64> {
+    /// How many bytes are left, if the framing says so.
+    pub(crate) fn remaining(&self) -> Option<u64> {
         match self.0 {
-            Left::Nothing => Some(0),
-            Left::Length(left) => Some(left),
-            Left::Chunked(_) | Left::UntilClose => None,
+            Remaining::Nothing => Some(0),
+            Remaining::Length(left) => Some(left),
+            Remaining::Chunked(_) | Remaining::UntilClose => None,
         }
     }
 
-    /// Whether the next piece can be had without asking the socket.
-    #[must_use]
-    pub fn is_ready(&self, wire: &Wire) -> bool {
-        self.is_done() || !wire.inbox.is_empty()
+    /// Whether the next piece may be there without a read from the socket.
+    pub(crate) fn is_ready(&self, io: &BufferedStream) -> bool {
+        self.is_done() || !io.read_buf.is_empty()
     }
 
     /// The next piece of the body; `None` at its end.
-    pub fn poll(
+    pub(crate) fn poll(
         &mut self,
-        wire: &mut Wire,
+        io: &mut BufferedStream,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
-            match self.take(wire) {
+            match self.take(io) {
                 Ok(Step::Data(data)) => return Poll::Ready(Some(Ok(data))),
                 Ok(Step::End) => {
-                    self.0 = Left::Nothing;
+                    self.0 = Remaining::Nothing;
                     return Poll::Ready(None);
                 }
                 Ok(Step::More) => {}
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
             let large = self.remaining().is_none_or(|left| left > 4096);
-            match ready!(wire.poll_fill(cx, large)) {
-                Ok(0) if matches!(self.0, Left::UntilClose) => self.0 = Left::Nothing,
+            match ready!(io.poll_fill(cx, large)) {
+                Ok(0) if matches!(self.0, Remaining::UntilClose) => self.0 = Remaining::Nothing,
                 Ok(0) => return Poll::Ready(Some(Err(BodyError::Truncated))),
                 Ok(_) => {}
                 Err(error) => return Poll::Ready(Some(Err(error.into()))),
@@ -104,20 +100,20 @@ impl Decoder {
         }
     }
 
-    fn take(&mut self, wire: &mut Wire) -> Result<Step, BodyError> {
+    fn take(&mut self, io: &mut BufferedStream) -> Result<Step, BodyError> {
         match &mut self.0 {
-            Left::Nothing => Ok(Step::End),
-            Left::Chunked(chunked) => Ok(chunked.decode(&mut wire.inbox)?),
-            _ if wire.inbox.is_empty() => Ok(Step::More),
-            Left::UntilClose => Ok(Step::Data(wire.inbox.split().freeze())),
-            Left::Length(left) => {
-                let held = wire.inbox.len();
+            Remaining::Nothing => Ok(Step::End),
+            Remaining::Chunked(chunked) => Ok(chunked.decode(&mut io.read_buf)?),
+            _ if io.read_buf.is_empty() => Ok(Step::More),
+            Remaining::UntilClose => Ok(Step::Data(io.read_buf.split().freeze())),
+            Remaining::Length(left) => {
+                let held = io.read_buf.len();
                 let take = usize::try_from(*left).map_or(held, |left| left.min(held));
                 *left -= take as u64;
                 if *left == 0 {
-                    self.0 = Left::Nothing;
+                    self.0 = Remaining::Nothing;
                 }
-                Ok(Step::Data(wire.inbox.split_to(take).freeze()))
+                Ok(Step::Data(io.read_buf.split_to(take).freeze()))
             }
         }
     }

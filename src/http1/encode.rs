@@ -2,7 +2,7 @@
 
 use http::{HeaderName, Method, StatusCode};
 
-pub fn request_line(out: &mut Vec<u8>, method: &Method, target: &[u8]) {
+pub(crate) fn request_line(out: &mut Vec<u8>, method: &Method, target: &[u8]) {
     out.reserve(256);
     out.extend_from_slice(method.as_str().as_bytes());
     out.push(b' ');
@@ -10,11 +10,14 @@ pub fn request_line(out: &mut Vec<u8>, method: &Method, target: &[u8]) {
     out.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
-pub fn status_line(out: &mut Vec<u8>, status: StatusCode) {
+pub(crate) fn status_line(out: &mut Vec<u8>, status: StatusCode) {
     out.reserve(512);
-    if status == StatusCode::OK {
-        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-        return;
+    match status {
+        StatusCode::OK => return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
+        StatusCode::TOO_MANY_REQUESTS => {
+            return out.extend_from_slice(b"HTTP/1.1 429 Too Many Requests\r\n");
+        }
+        _ => {}
     }
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
@@ -23,7 +26,7 @@ pub fn status_line(out: &mut Vec<u8>, status: StatusCode) {
     out.extend_from_slice(b"\r\n");
 }
 
-pub fn field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
+pub(crate) fn field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
     let name = name.as_str();
     out.reserve(name.len() + value.len() + 4);
     field_name(out, name);
@@ -32,18 +35,48 @@ pub fn field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-pub fn content_length(out: &mut Vec<u8>, length: u64) {
+/// The name of a field that is written often: `Name: ` in a buffer of fixed size, so that writing it
+/// is one copy of a length that the compiler knows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Label {
+    text: [u8; Label::SIZE],
+    length: usize,
+}
+
+impl Label {
+    const SIZE: usize = 32;
+
+    /// # Panics
+    /// If the name is longer than 30 bytes. Labels are constants, so this fails at compile time.
+    pub(crate) const fn new(name: &str) -> Self {
+        let mut text = [0; Label::SIZE];
+        text.split_at_mut(name.len()).0.copy_from_slice(name.as_bytes());
+        text[name.len()] = b':';
+        text[name.len() + 1] = b' ';
+        Label { text, length: name.len() + 2 }
+    }
+}
+
+pub(crate) fn labelled_field(out: &mut Vec<u8>, label: &Label, value: &[u8]) {
+    let start = out.len();
+    out.extend_from_slice(&label.text);
+    out.truncate(start + label.length);
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+pub(crate) fn content_length(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"Content-Length: ");
     out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
-pub fn end_of_head(out: &mut Vec<u8>) {
+pub(crate) fn end_of_head(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
 /// The line before a chunk of `length` bytes.
-pub fn chunk_size(out: &mut Vec<u8>, length: usize) {
+pub(crate) fn chunk_size(out: &mut Vec<u8>, length: usize) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let width = (usize::BITS - length.leading_zeros()).div_ceil(4).max(1);
     for place in (0..width).rev() {
@@ -52,8 +85,8 @@ pub fn chunk_size(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-pub const CHUNK_END: &[u8] = b"\r\n";
-pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+pub(crate) const CHUNK_END: &[u8] = b"\r\n";
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// Names are kept in lower case and written in the case people know them by: some peers and
 /// many eyes expect `Content-Type`.
@@ -72,29 +105,35 @@ fn field_name(out: &mut Vec<u8>, name: &str) {
     }
 }
 
-/// Capitalises each word between dashes, looking at eight bytes at a time: names are written
-/// twenty times a request.
+/// Capitalises each word between dashes, eight bytes at a time: names are written twenty times a
+/// request.
 fn capitalize(name: &mut [u8]) {
     const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES << 7;
     const DASHES: u64 = ONES * b'-' as u64;
+    // Added to a byte of a name, which is below 128, these set its highest bit from `a` on, and
+    // behind `z`.
+    const FROM_A: u64 = ONES * (128 - b'a' as u64);
+    const BEHIND_Z: u64 = ONES * (127 - b'z' as u64);
     let mut starts = 1;
-    for at in (0..name.len()).step_by(8) {
-        let mut word = [0; 8];
-        let end = name.len().min(at + 8);
-        word[..end - at].copy_from_slice(&name[at..end]);
+    let (words, rest) = name.as_chunks_mut();
+    for word in words {
+        let bytes = u64::from_le_bytes(*word);
         // A byte of `zeroed` is zero where the name has a dash; the sum below finds zero bytes
         // and is exact for the bytes that names can have.
-        let zeroed = u64::from_le_bytes(word) ^ DASHES;
-        let dashes = (zeroed.wrapping_sub(ONES) & !zeroed & (ONES << 7)) >> 7;
-        let mut first_letters = dashes << 8 | starts;
+        let zeroed = bytes ^ DASHES;
+        let dashes = (zeroed.wrapping_sub(ONES) & !zeroed & HIGH) >> 7;
+        let small = ((bytes + FROM_A) & !(bytes + BEHIND_Z) & HIGH) >> 7;
+        let first_letters = dashes << 8 | starts;
+        *word = (bytes ^ (small & first_letters) << 5).to_le_bytes();
         starts = dashes >> 56;
-        while first_letters != 0 {
-            let letter = at + first_letters.trailing_zeros() as usize / 8;
-            if let Some(letter) = name.get_mut(letter) {
-                letter.make_ascii_uppercase();
-            }
-            first_letters &= first_letters - 1;
+    }
+    let mut starts = starts != 0;
+    for byte in rest {
+        if starts {
+            byte.make_ascii_uppercase();
         }
+        starts = *byte == b'-';
     }
 }
 
@@ -117,6 +156,47 @@ mod tests {
             let mut out = Vec::new();
             field_name(&mut out, &name.to_ascii_lowercase());
             assert_eq!(std::str::from_utf8(&out).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn a_labelled_field_is_written_whole() {
+        let mut out = b"a".to_vec();
+        labelled_field(&mut out, &const { Label::new("X-RateLimit-Remaining") }, b"12");
+        assert_eq!(out, b"aX-RateLimit-Remaining: 12\r\n");
+    }
+
+    #[test]
+    fn common_status_lines_are_those_of_the_registry() {
+        for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::NOT_FOUND] {
+            let mut out = Vec::new();
+            status_line(&mut out, status);
+            let reason = status.canonical_reason().unwrap();
+            assert_eq!(out, format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).as_bytes());
+        }
+    }
+
+    #[test]
+    fn every_word_is_capitalised_wherever_it_begins() {
+        // All that may be in a name: RFC 9110 section 5.6.2.
+        let bytes: Vec<u8> =
+            (b'!'..=b'~').filter(|byte| !b"\"(),/:;<=>?@[\\]{}".contains(byte)).collect();
+        let small: Vec<u8> = bytes.iter().map(u8::to_ascii_lowercase).collect();
+        for length in 1..30 {
+            for (first, dash) in (0..small.len()).flat_map(|it| (0..length).map(move |at| (it, at)))
+            {
+                let mut name: Vec<u8> =
+                    small.iter().cycle().skip(first).take(length).copied().collect();
+                name[dash] = b'-';
+                let mut expected = name.clone();
+                for at in 0..length {
+                    if at == 0 || name[at - 1] == b'-' {
+                        expected[at].make_ascii_uppercase();
+                    }
+                }
+                capitalize(&mut name);
+                assert_eq!(name, expected);
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 
-/// No body is longer: a length beyond this would be negative to many a reader.
-pub const MAX_LENGTH: u64 = i64::MAX as u64;
+/// The largest length: beyond it, a reader with signed numbers would see a negative one.
+pub(super) const MAX_LENGTH: u64 = i64::MAX as u64;
 
 /// How the end of a body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

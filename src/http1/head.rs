@@ -1,34 +1,25 @@
-//! The head of a message: noted once, parsed once, into a header map that is used again.
+//! The head of a message, parsed once, into a header map that is used again.
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use std::mem::MaybeUninit;
 
 /// More fields than this are refused, whatever their size.
 const MAX_FIELDS: usize = 100;
-/// As are more names in `Connection`.
+/// More names than this in `Connection` are refused.
 const MAX_LISTED: u8 = 64;
 
-/// The search for the end of a head, which may arrive in any number of pieces.
-#[derive(Debug, Default)]
-pub struct Head {
-    searched: usize,
-    line: usize,
-    /// Nothing may come before the first line.
-    at_once: bool,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StatusLine {
+pub(crate) struct StatusLine {
     pub status: StatusCode,
     pub http10: bool,
-    pub noted: Noted,
+    pub flags: HeadFlags,
 }
 
-/// What a head says to the codec, noted while its fields pass by, so that the map is asked only
-/// for what is there.
+/// What a head says to the codec. Recorded while the fields are read, so that the map is searched only
+/// for fields that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Noted {
+pub(crate) struct HeadFlags {
     /// `Content-Length` or `Transfer-Encoding`.
     pub framing: bool,
     /// The options of `Connection`.
@@ -41,18 +32,17 @@ pub struct Noted {
     pub hop: bool,
 }
 
-impl Noted {
+impl HeadFlags {
     /// Whether the connection stays open after this message: RFC 9112 section 9.3.
-    #[must_use]
-    pub fn persists(self, http10: bool) -> bool {
+    pub(crate) fn persists(self, http10: bool) -> bool {
         !self.close && (self.keep_alive || !http10)
     }
 
-    /// Notes a field, and says whether there is more to it than was noted.
-    fn note(&mut self, name: &HeaderName, value: &[u8]) -> bool {
+    /// Records a field, and says whether it has to be kept as well.
+    fn record(&mut self, name: &HeaderName, value: &[u8]) -> bool {
         match *name {
             header::CONTENT_LENGTH | header::TRANSFER_ENCODING => self.framing = true,
-            header::CONNECTION => return self.note_connection(value),
+            header::CONNECTION => return self.record_connection(value),
             header::EXPECT => self.expect = true,
             header::TE | header::TRAILER | header::UPGRADE => self.hop = true,
             _ => match name.as_str() {
@@ -63,7 +53,7 @@ impl Noted {
         true
     }
 
-    fn note_connection(&mut self, value: &[u8]) -> bool {
+    fn record_connection(&mut self, value: &[u8]) -> bool {
         let mut more = false;
         for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
             if option.eq_ignore_ascii_case(b"keep-alive") {
@@ -80,12 +70,12 @@ impl Noted {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestLine {
+pub(crate) struct RequestLine {
     pub method: Method,
     /// As sent: origin form, absolute form or an asterisk.
     pub target: Bytes,
     pub http10: bool,
-    pub noted: Noted,
+    pub flags: HeadFlags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -104,58 +94,14 @@ pub enum HeadError {
     Field,
 }
 
-impl Head {
-    /// A search for a head that starts with the next byte: a response's, or a trailer section.
-    #[must_use]
-    pub fn at_once() -> Self {
-        Head { at_once: true, ..Head::default() }
-    }
-
-    /// Takes a whole head off the front of `inbox`, or says that more is needed.
-    ///
-    /// # Errors
-    /// If a line ends in a bare line feed or carriage return, or the head is larger than `max`.
-    pub fn take(&mut self, inbox: &mut BytesMut, max: usize) -> Result<Option<Bytes>, HeadError> {
-        // RFC 9112 section 2.2: empty lines before a request are ignored.
-        while !self.at_once && self.line == 0 && inbox.starts_with(b"\r\n") {
-            inbox.advance(2);
-            self.searched = 0;
-        }
-        while let Some(at) = memchr::memchr(b'\n', &inbox[self.searched..]) {
-            let feed = self.searched + at;
-            if feed == 0 || inbox[feed - 1] != b'\r' {
-                return Err(HeadError::LineEnd);
-            }
-            let empty = feed - 1 == self.line;
-            self.searched = feed + 1;
-            self.line = feed + 1;
-            if self.searched > max {
-                return Err(HeadError::TooLarge);
-            }
-            if empty {
-                let head = inbox.split_to(self.searched).freeze();
-                *self = Head { at_once: self.at_once, ..Head::default() };
-                return Ok(Some(head));
-            }
-        }
-        // A line that is not whole yet. Whoever ends lines with a bare CR would never send the LF that
-        // is being waited for.
-        if inbox.len() > self.line + 1 {
-            let begun = self.line.max(self.searched.saturating_sub(1));
-            if memchr::memchr(b'\r', &inbox[begun..inbox.len() - 1]).is_some() {
-                return Err(HeadError::LineEnd);
-            }
-        }
-        self.searched = inbox.len();
-        if self.searched > max { Err(HeadError::TooLarge) } else { Ok(None) }
-    }
-}
-
 /// Parses a request's head, filling `headers`.
 ///
 /// # Errors
 /// If it is not exactly what RFC 9112 allows.
-pub fn parse_request(head: &Bytes, headers: &mut HeaderMap) -> Result<RequestLine, HeadError> {
+pub(crate) fn parse_request(
+    head: &Bytes,
+    headers: &mut HeaderMap,
+) -> Result<RequestLine, HeadError> {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut []);
     match whole(request.parse_with_uninit_headers(head, &mut fields)) {
@@ -167,9 +113,9 @@ pub fn parse_request(head: &Bytes, headers: &mut HeaderMap) -> Result<RequestLin
     else {
         return Err(HeadError::FirstLine);
     };
-    let noted = fill(head, request.headers, headers)?;
+    let flags = fill(head, request.headers, headers)?;
     Ok(RequestLine {
-        noted,
+        flags,
         method: Method::from_bytes(method.as_bytes()).map_err(|_| HeadError::FirstLine)?,
         target: head.slice_ref(target.as_bytes()),
         http10: version == 0,
@@ -180,7 +126,10 @@ pub fn parse_request(head: &Bytes, headers: &mut HeaderMap) -> Result<RequestLin
 ///
 /// # Errors
 /// If it is not exactly what RFC 9112 allows.
-pub fn parse_response(head: &Bytes, headers: &mut HeaderMap) -> Result<StatusLine, HeadError> {
+pub(crate) fn parse_response(
+    head: &Bytes,
+    headers: &mut HeaderMap,
+) -> Result<StatusLine, HeadError> {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut response = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
@@ -191,12 +140,12 @@ pub fn parse_response(head: &Bytes, headers: &mut HeaderMap) -> Result<StatusLin
     if !(100..=599).contains(&code) {
         return Err(HeadError::FirstLine);
     }
-    let noted = fill(head, response.headers, headers)?;
+    let flags = fill(head, response.headers, headers)?;
     let status = StatusCode::from_u16(code).map_err(|_| HeadError::FirstLine)?;
-    Ok(StatusLine { status, http10: version == 0, noted })
+    Ok(StatusLine { status, http10: version == 0, flags })
 }
 
-/// Whether the first line is well formed up to a version that is merely not ours.
+/// Whether the first line is well formed, with a version that is not supported.
 fn names_a_version(head: &[u8]) -> bool {
     let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|&byte| byte == b' ');
@@ -220,43 +169,33 @@ fn fill(
     head: &Bytes,
     fields: &[httparse::Header<'_>],
     headers: &mut HeaderMap,
-) -> Result<Noted, HeadError> {
+) -> Result<HeadFlags, HeadError> {
     headers.clear();
-    let mut noted = Noted::default();
+    let mut flags = HeadFlags::default();
     for field in fields {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::Field)?;
         let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value))
             .map_err(|_| HeadError::Field)?;
-        if noted.note(&name, field.value) {
+        if flags.record(&name, field.value) {
             headers.append(name, value);
         }
     }
     // Every field is compared with every name that is listed.
-    if noted.listed > MAX_LISTED { Err(HeadError::TooManyFields) } else { Ok(noted) }
+    if flags.listed > MAX_LISTED { Err(HeadError::TooManyFields) } else { Ok(flags) }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::*;
+    use crate::http1::HeadSearch;
 
     fn request(text: &str) -> Result<Option<(RequestLine, HeaderMap)>, HeadError> {
-        let mut inbox = BytesMut::from(text);
-        let Some(head) = Head::default().take(&mut inbox, 1024)? else { return Ok(None) };
+        let mut read_buf = BytesMut::from(text);
+        let Some(head) = HeadSearch::default().take(&mut read_buf, 1024)? else { return Ok(None) };
         let mut headers = HeaderMap::new();
         parse_request(&head, &mut headers).map(|line| Some((line, headers)))
-    }
-
-    #[test]
-    fn a_head_is_found_however_it_is_cut() {
-        let wire = b"\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\nrest";
-        for cut in 0..wire.len() {
-            let (mut search, mut inbox) = (Head::default(), BytesMut::from(&wire[..cut]));
-            let early = search.take(&mut inbox, 1024).unwrap();
-            inbox.extend_from_slice(&wire[cut..]);
-            let head = early.or_else(|| search.take(&mut inbox, 1024).unwrap()).unwrap();
-            assert_eq!(&head[..], &wire[2..wire.len() - 4], "at {cut}");
-            assert_eq!(&inbox[..], b"rest", "at {cut}");
-        }
     }
 
     #[test]

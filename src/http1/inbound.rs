@@ -1,4 +1,4 @@
-//! The client's side of a connection: its wire, and how far the current body has been read.
+//! The client's side of a connection: its stream, and how far the current body has been read.
 //!
 //! The connection's own loop and the body that travels through the gateway share this. Both run
 //! in one task and borrow it only within a single poll.
@@ -8,42 +8,46 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{BodyError, Decoder, Wire};
+use super::{BodyError, BufferedStream, Decoder};
 
 #[derive(Debug)]
-pub struct Inbound {
-    pub wire: Wire,
+pub(crate) struct Inbound {
+    pub io: BufferedStream,
     pub(crate) decoder: Decoder,
     /// The client waits for `100 Continue` before it sends its body.
     pub(crate) awaits_continue: bool,
-    /// The body could not be read: nothing behind it can be understood.
+    /// The body could not be read, so where the next request starts is unknown.
     pub(crate) broken: bool,
     received: u64,
     max_body: Option<u64>,
-    stall: Duration,
+    stall_timeout: Duration,
 }
 
 impl Inbound {
-    #[must_use]
-    pub fn new(wire: Wire) -> Self {
+    pub(crate) fn new(io: BufferedStream) -> Self {
         Inbound {
-            wire,
+            io,
             decoder: Decoder::DONE,
             awaits_continue: false,
             broken: false,
             received: 0,
             max_body: None,
-            stall: Duration::MAX,
+            stall_timeout: Duration::MAX,
         }
     }
 
     /// Starts on the body of the next request.
-    pub(crate) fn expect_body(&mut self, decoder: Decoder, max: Option<u64>, stall: Duration) {
+    pub(crate) fn expect_body(
+        &mut self,
+        decoder: Decoder,
+        max: Option<u64>,
+        stall_timeout: Duration,
+    ) {
         self.decoder = decoder;
         self.received = 0;
         self.max_body = max;
-        self.stall = stall;
-        self.wire.clear_deadline();
+        self.stall_timeout = stall_timeout;
+        self.io.clear_deadline();
     }
 
     /// Refuses a body whose length is known to be too large, before any of it is read.
@@ -57,36 +61,38 @@ impl Inbound {
         }
     }
 
-    #[must_use]
-    pub fn remaining(&self) -> Option<u64> {
+    pub(crate) fn remaining(&self) -> Option<u64> {
         self.decoder.remaining()
     }
 
-    /// The next piece of the body; asks the client to go on if it waits for that.
-    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+    /// The next piece of the body. Sends `100 Continue` first if the client waits for that.
+    pub(crate) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, BodyError>>> {
         if self.decoder.is_done() {
             return Poll::Ready(None);
         }
         if self.awaits_continue {
             self.awaits_continue = false;
-            if self.wire.inbox.is_empty() {
-                self.wire.outbox().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            if self.io.read_buf.is_empty() {
+                self.io.write_buf().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
             }
         }
-        if !self.decoder.is_ready(&self.wire) {
-            self.wire.set_patience(self.stall);
-            let _ = self.wire.poll_flush(cx)?;
+        if !self.decoder.is_ready(&self.io) {
+            self.io.set_stall_timeout(self.stall_timeout);
+            let _ = self.io.poll_flush(cx)?;
         }
-        let next = ready!(self.decoder.poll(&mut self.wire, cx));
-        let next = next.map(|data| data.and_then(|data| self.weigh(data)));
+        let next = ready!(self.decoder.poll(&mut self.io, cx));
+        let next = next.map(|data| data.and_then(|data| self.check_size(data)));
         self.broken |= matches!(next, Some(Err(_)));
         if self.decoder.is_done() {
-            self.wire.clear_deadline();
+            self.io.clear_deadline();
         }
         Poll::Ready(next)
     }
 
-    fn weigh(&mut self, data: Bytes) -> Result<Bytes, BodyError> {
+    fn check_size(&mut self, data: Bytes) -> Result<Bytes, BodyError> {
         self.received += data.len() as u64;
         match self.max_body {
             Some(max) if self.received > max => Err(BodyError::TooLarge),

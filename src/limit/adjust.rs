@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::concurrency::Concurrency;
 use super::fixed_window::{FixedWindow, Windows};
-use super::refill::RefillBucket;
+use super::refill_bucket::RefillBucket;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::token_bucket::{MAX_BURST, TokenBucket};
@@ -53,9 +53,9 @@ impl Policy {
         self.numbered(rate, burst, boost).map(|policy| policy.with_debt(debt))
     }
 
-    /// The same numbers on a bucket that others hold for by turns: an override that comes and goes,
-    /// or numbers that one gateway knows of before another. What one of them still counts, none of
-    /// them clamps. Those of another kind have other buckets anyway.
+    /// The same numbers on a bucket on which others alternate with them: an override that comes and
+    /// goes, or numbers that one gateway knows of before another. What one of them still counts,
+    /// none of them clamps. Those of another kind have other buckets anyway.
     #[must_use]
     pub fn beside(self, other: &Policy) -> Policy {
         match (self, other) {
@@ -80,7 +80,6 @@ impl Policy {
 
     /// The length of its windows in microseconds, if it counts in windows and theirs is another:
     /// then the two cannot share a bucket, since neither's count says anything to the other.
-    #[must_use]
     pub fn other_window(&self, than: &Policy) -> Option<u64> {
         let window = |policy: &Policy| match policy {
             Policy::SlidingWindow(it) => Some(it.rate().period_us()),
@@ -115,7 +114,7 @@ impl Policy {
         };
         Ok(match self {
             Policy::TokenBucket(it) => Policy::TokenBucket(bucket(it)?),
-            Policy::LeakyBucket(it) => Policy::LeakyBucket(bucket(it)?),
+            Policy::LeakyBucket(it) => Policy::LeakyBucket(bucket(it.bucket())?.into()),
             Policy::RefillBucket(it) => {
                 if rate.is_some() {
                     return Err(AdjustError::Other("rate"));
@@ -187,9 +186,9 @@ mod tests {
             window.adjusted(&numbers(None, None, Some(1.5))),
             Ok(Policy::FixedWindow(FixedWindow::new(rate(15))))
         );
-        let places = Policy::Concurrency(Concurrency::new(3).expect("a limit"));
+        let slots = Policy::Concurrency(Concurrency::new(3).expect("a limit"));
         let more = Policy::Concurrency(Concurrency::new(30).expect("a limit"));
-        assert_eq!(places.adjusted(&numbers(None, Some(30), None)), Ok(more));
+        assert_eq!(slots.adjusted(&numbers(None, Some(30), None)), Ok(more));
     }
 
     #[test]

@@ -44,29 +44,24 @@ thread_local! {
 }
 
 impl Calendar {
-    #[must_use]
     pub fn new(unit: Unit, tz: Tz) -> Self {
         Self { unit, tz }
     }
 
-    #[must_use]
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    #[must_use]
     pub fn tz(&self) -> Tz {
         self.tz
     }
 
     /// The first instant after `now` at which a local day or month begins.
-    #[must_use]
     pub fn end(&self, now: Micros) -> Micros {
         self.bounds(now)[1]
     }
 
     /// The start of the window that an instant lies in, and the ends of that one and the next two.
-    #[must_use]
     pub fn bounds(&self, around: Micros) -> [Micros; 4] {
         RECENT.with_borrow_mut(|recent| {
             let known = recent.iter().position(|it| it.is_some_and(|(of, _)| of == *self));
@@ -85,7 +80,6 @@ impl Calendar {
 
     /// How long a window lasts, as answers tell it: the longest month, and a day without a change
     /// of clocks.
-    #[must_use]
     pub fn seconds(&self) -> u64 {
         match self.unit {
             Unit::Day => 86_400,

@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::key::KeyError;
-use super::source::{Source, Subject};
+use super::source::{KeyInput, Source};
 
 /// One thing that has to be so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum What {
 impl Condition {
     /// # Errors
     /// If the request says several things where it is asked for one.
-    pub fn holds(&self, subject: &Subject<'_>, method: &Method) -> Result<bool, KeyError> {
+    pub fn holds(&self, subject: &KeyInput<'_>, method: &Method) -> Result<bool, KeyError> {
         let is = |found: &[u8]| self.values.iter().any(|value| value.as_bytes() == found);
         match &self.what {
             // HEAD has the upstream do what GET does: a limit on the one is a limit on the other.

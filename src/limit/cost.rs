@@ -1,7 +1,7 @@
 //! What a request costs, and which outcomes are charged at all.
 //!
 //! A cost that a caller writes is never trusted: what is no plain whole number, or is zero, counts
-//! as the default, what is above the maximum counts as the maximum, and one that is told twice is
+//! as the default, what is above the maximum counts as the maximum, and one that is given twice is
 //! refused, as a key is. No cost gives tokens back.
 
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -13,16 +13,16 @@ use super::source::{Parameter, Source, parameter};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cost {
     Fixed(u64),
-    Told {
+    Dynamic {
         from: CostSource,
-        /// When nothing, or nothing sensible, is told.
+        /// When the cost is absent or not sensible.
         default: u64,
         /// What counts for anything above it.
         max: u64,
     },
 }
 
-/// Where a cost is told.
+/// Where a cost comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CostSource {
     Header(HeaderName),
@@ -33,68 +33,64 @@ pub enum CostSource {
 }
 
 impl Cost {
-    #[must_use]
     pub fn is_of_response(&self) -> bool {
-        matches!(self, Cost::Told { from: CostSource::Response(_), .. })
+        matches!(self, Cost::Dynamic { from: CostSource::Response(_), .. })
     }
 
     /// The header of the request that tells it.
-    #[must_use]
     pub fn header(&self) -> Option<&HeaderName> {
         match self {
-            Cost::Told { from: CostSource::Header(name), .. } => Some(name),
+            Cost::Dynamic { from: CostSource::Header(name), .. } => Some(name),
             _ => None,
         }
     }
 
-    /// What a request is told to cost, before anything is known of its response.
+    /// What a request says that it costs, before anything is known of its response.
     ///
     /// # Errors
-    /// If it is told twice: gateway and upstream might each believe another one.
+    /// If it is given twice: gateway and upstream might each take another one.
     pub fn of_request(&self, headers: &HeaderMap, query: Option<&str>) -> Result<u64, KeyError> {
         Ok(match self {
             Cost::Fixed(cost) => *cost,
-            Cost::Told { from: CostSource::Header(name), default, max } => {
+            Cost::Dynamic { from: CostSource::Header(name), default, max } => {
                 let mut values = headers.get_all(name).iter().map(|value| value.as_bytes());
                 match (values.next(), values.next()) {
                     (None, _) => *default,
-                    (Some(value), None) if !is_list(value) => told(value, 1, *default, *max),
+                    (Some(value), None) if !is_list(value) => parse_cost(value, 1, *default, *max),
                     _ => return Err(KeyError::Ambiguous(Source::Header(name.clone()))),
                 }
             }
-            Cost::Told { from: CostSource::Query(name), default, max } => {
+            Cost::Dynamic { from: CostSource::Query(name), default, max } => {
                 match parameter(query, name) {
                     Parameter::Absent => *default,
-                    Parameter::Value(value) => told(&value, 1, *default, *max),
+                    Parameter::Value(value) => parse_cost(&value, 1, *default, *max),
                     Parameter::Ambiguous => {
                         return Err(KeyError::Ambiguous(Source::Query(name.clone())));
                     }
                 }
             }
-            Cost::Told { from: CostSource::Response(_), default, .. } => *default,
+            Cost::Dynamic { from: CostSource::Response(_), default, .. } => *default,
         })
     }
 
-    /// What a response says that its request has cost, if that is where it is told. The upstream
+    /// What a response says that its request has cost, if that is where the cost comes from. The upstream
     /// may say that it was nothing.
-    #[must_use]
     pub fn of_response(&self, headers: &HeaderMap) -> Option<u64> {
-        let Cost::Told { from: CostSource::Response(name), default, max } = self else {
+        let Cost::Dynamic { from: CostSource::Response(name), default, max } = self else {
             return None;
         };
         let mut values = headers.get_all(name).iter();
         Some(match (values.next(), values.next()) {
-            (Some(value), None) => told(value.as_bytes(), 0, *default, *max),
+            (Some(value), None) => parse_cost(value.as_bytes(), 0, *default, *max),
             _ => *default,
         })
     }
 
     /// The most that a request can cost.
-    #[must_use]
     pub fn most(&self) -> u64 {
         match self {
             Cost::Fixed(cost) => *cost,
-            Cost::Told { default, max, .. } => *max.max(default),
+            Cost::Dynamic { default, max, .. } => *max.max(default),
         }
     }
 }
@@ -107,7 +103,7 @@ fn is_list(value: &[u8]) -> bool {
 }
 
 /// The number that some digits spell, if it is at least `least`.
-fn told(text: &[u8], least: u64, default: u64, max: u64) -> u64 {
+fn parse_cost(text: &[u8], least: u64, default: u64, max: u64) -> u64 {
     let text = text.trim_ascii();
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return default;
@@ -124,7 +120,6 @@ fn told(text: &[u8], least: u64, default: u64, max: u64) -> u64 {
 pub struct Outcomes(pub Vec<(u16, u16)>);
 
 impl Outcomes {
-    #[must_use]
     pub fn has(&self, status: StatusCode) -> bool {
         let status = status.as_u16();
         self.0.iter().any(|(first, last)| (*first..=*last).contains(&status))
@@ -137,7 +132,7 @@ mod tests {
     use http::HeaderValue;
 
     fn by(from: CostSource) -> Cost {
-        Cost::Told { from, default: 2, max: 100 }
+        Cost::Dynamic { from, default: 2, max: 100 }
     }
 
     fn headers(values: &[&str]) -> HeaderMap {
@@ -176,8 +171,8 @@ mod tests {
     #[test]
     fn more_than_the_most_counts_as_the_most() {
         let cost = by(CostSource::Header(HeaderName::from_static("x-cost")));
-        for (told, counts) in [("1", 1), ("007", 7), (" 99 ", 99), ("101", 100)] {
-            assert_eq!(cost.of_request(&headers(&[told]), None), Ok(counts), "{told}");
+        for (text, counts) in [("1", 1), ("007", 7), (" 99 ", 99), ("101", 100)] {
+            assert_eq!(cost.of_request(&headers(&[text]), None), Ok(counts), "{text}");
         }
         for huge in ["999999999999", "99999999999999999999999999999999"] {
             assert_eq!(cost.of_request(&headers(&[huge]), None), Ok(100), "{huge}");
@@ -194,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_that_is_told_twice_is_refused() {
+    fn a_cost_that_is_given_twice_is_refused() {
         let name = HeaderName::from_static("x-cost");
         let header = by(CostSource::Header(name.clone()));
         for values in [&["3", "4"][..], &["3", "3"], &["3", ""], &["3, 3"], &["5,6"]] {

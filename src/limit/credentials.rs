@@ -3,7 +3,7 @@
 //! Upstreams differ in what they take for credentials: some cut off a prefix, some split at any
 //! blank, some look through a list. So one spelling is read, a scheme's name, one space and a
 //! token68, and whatever else looks like credentials of the scheme that is asked for is refused. If
-//! it were nobody's, whoever is limited or denied would only have to write it so.
+//! it were nobody's, a caller that is limited or denied could escape by writing it so.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

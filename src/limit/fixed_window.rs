@@ -1,14 +1,17 @@
 //! `fixed_window`: `N` in each window of length `W`, the windows aligned to the epoch; or in each
 //! day or month of a time zone.
 //!
-//! The state is the end of the window (`until`) and the count in it (`rest`). A live state counts
+//! The state is the end of the window (`ends_at`) and the count in it (`rest`). A live state counts
 //! in the window that `now` lies in, whatever window it was written for: after a step back of the
 //! clock, or under a period that was changed, what was used stays used until the end of this
 //! window, and no longer.
 
+use std::time::Duration;
+
+use super::algorithm::{Algorithm, Report, Retry, State, Verdict};
 use super::calendar::Calendar;
-use super::policy::{Report, Retry, State, Verdict};
 use super::rate::{MAX_COUNT, MOST_COUNTED, Rate, RateError};
+use super::wire::{COUNTS, EXACT, WireArgs, WireCheck, WireState};
 use crate::clock::Micros;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,7 +31,6 @@ pub enum Windows {
 }
 
 impl FixedWindow {
-    #[must_use]
     pub fn new(rate: Rate) -> Self {
         Self { count: rate.count(), windows: Windows::Every(rate), debt: 0 }
     }
@@ -51,23 +53,19 @@ impl FixedWindow {
     }
 
     /// What may be counted at most.
-    #[must_use]
     pub fn deepest(&self) -> u64 {
         self.count + self.debt
     }
 
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    #[must_use]
     pub fn windows(&self) -> Windows {
         self.windows
     }
 
     /// Whole seconds, rounded up, that a window lasts.
-    #[must_use]
     pub fn seconds(&self) -> u64 {
         match self.windows {
             Windows::Every(rate) => rate.period_us().div_ceil(1_000_000),
@@ -75,58 +73,30 @@ impl FixedWindow {
         }
     }
 
-    #[must_use]
-    pub fn settle(&self, state: State, now: Micros) -> State {
-        if state.until <= now { state } else { State::new(self.end(now), state.rest) }
+    pub fn window_seconds(&self) -> Option<u64> {
+        Some(self.seconds())
     }
 
-    #[must_use]
-    pub fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
-        if cost > self.count {
-            return Verdict::Refuse(Retry::Never);
-        }
-        let count = used(state, now).min(self.deepest()) + cost;
-        let end = self.end(now);
-        if count > self.count {
-            Verdict::Refuse(Retry::At(end))
-        } else if cost == 0 {
-            Verdict::Admit(self.settle(state, now))
-        } else {
-            Verdict::Admit(State::new(end, count))
+    /// The windows that so many units need, at the least.
+    pub fn span(&self, units: u64) -> Duration {
+        match self.windows {
+            Windows::Every(rate) => rate.span(units),
+            // No month is shorter than 28 days, and no day than 23 hours by much.
+            Windows::Calendar(calendar) => {
+                let shortest_us = calendar.seconds() * 900_000;
+                Duration::from_micros((units / self.count).saturating_mul(shortest_us))
+            }
         }
     }
 
-    #[must_use]
     pub fn report(&self, state: State, now: Micros) -> Report {
         let used = used(state, now);
-        let end = if used == 0 { now } else { self.end(now) };
+        let end = if used == 0 { now } else { self.window_end(now) };
         let remaining = self.count.saturating_sub(used);
         Report { remaining, grows_at: end, full_at: end }
     }
 
-    /// The settled state once the cost is charged, asked or not: at most as deep as may be, unless
-    /// other numbers have made it deeper.
-    #[must_use]
-    pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
-        let used = used(state, now);
-        let count = used.saturating_add(cost).min(self.deepest()).max(used);
-        State::new(self.end(now), count)
-    }
-
-    /// A live state without a cost that was charged some time ago. A window that has passed has
-    /// given back by itself.
-    #[must_use]
-    pub(super) fn give_back(&self, state: State, cost: u64, charged_at: Micros) -> State {
-        if self.end(charged_at) != state.until {
-            return state;
-        }
-        match state.rest.saturating_sub(cost) {
-            0 => State::default(),
-            rest => State { rest, ..state },
-        }
-    }
-
-    fn end(&self, now: Micros) -> Micros {
+    fn window_end(&self, now: Micros) -> Micros {
         match self.windows {
             Windows::Every(rate) => {
                 let period = rate.period_us();
@@ -137,8 +107,69 @@ impl FixedWindow {
     }
 }
 
+impl Algorithm for FixedWindow {
+    const WIRE_ID: u64 = 3;
+    const REPLY_NUMBERS: usize = 2;
+
+    fn clamp(&self, state: State, now: Micros) -> State {
+        if state.ends_at <= now { state } else { State::new(self.window_end(now), state.rest) }
+    }
+
+    fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
+        if cost > self.count {
+            return Verdict::Refuse(Retry::Never);
+        }
+        let count = used(state, now).min(self.deepest()) + cost;
+        let end = self.window_end(now);
+        if count > self.count {
+            Verdict::Refuse(Retry::At(end))
+        } else if cost == 0 {
+            Verdict::Admit(self.clamp(state, now))
+        } else {
+            Verdict::Admit(State::new(end, count))
+        }
+    }
+
+    fn charge_after(&self, state: State, now: Micros, cost: u64) -> State {
+        let used = used(state, now);
+        let count = used.saturating_add(cost).min(self.deepest()).max(used);
+        State::new(self.window_end(now), count)
+    }
+
+    /// A window that has passed takes its charges with it.
+    fn refund(&self, state: State, _now: Micros, cost: u64, charged_at: Micros) -> State {
+        if self.window_end(charged_at) != state.ends_at {
+            return state;
+        }
+        match state.rest.saturating_sub(cost) {
+            0 => State::default(),
+            rest => State { rest, ..state },
+        }
+    }
+
+    /// cost, count, deepest, period_us. For the windows of a calendar period_us is 0, and bound_1,
+    /// bound_2, bound_3, bound_4 follow: the window around the caller's time, and the ends of the
+    /// next two.
+    fn wire_args(&self, check: &WireCheck) -> WireArgs {
+        let (cost, count, deepest) = (check.cost, self.count, self.deepest());
+        match self.windows {
+            Windows::Every(rate) => WireArgs::new([cost, count, deepest, rate.period_us()]),
+            Windows::Calendar(calendar) => {
+                let [b1, b2, b3, b4] = calendar.bounds(check.around).map(|bound| bound.0);
+                WireArgs::new([cost, count, deepest, 0, b1, b2, b3, b4])
+            }
+        }
+    }
+
+    /// ends_at, rest
+    fn wire_state(&self, next: &mut impl FnMut(u64) -> Option<u64>) -> Option<WireState> {
+        let (ends_at, rest) = (Micros(next(EXACT)?), next(COUNTS)?);
+        Some(State::new(ends_at, rest).into())
+    }
+}
+
 fn used(state: State, now: Micros) -> u64 {
-    if state.until <= now { 0 } else { state.rest }
+    if state.ends_at <= now { 0 } else { state.rest }
 }
 
 #[cfg(test)]

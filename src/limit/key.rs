@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::credentials::CredentialsError;
-use super::source::{Source, Subject, UnreadForm, cut};
+use super::source::{KeyInput, Source, UnreadForm, cut};
 
 /// The sources of a key, in the order written. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,10 +70,10 @@ impl Key {
     /// value has to be decoded.
     ///
     /// # Errors
-    /// If a part is absent and `missing` does not name a stand-in, or if it is ambiguous.
+    /// If a part is absent and `missing` does not name a fallback value, or if it is ambiguous.
     pub fn parts(
         &self,
-        subject: &Subject<'_>,
+        subject: &KeyInput<'_>,
         missing: Missing,
         mut sink: impl FnMut(Part, &[u8]),
     ) -> Result<(), KeyError> {
@@ -123,7 +123,7 @@ impl Source {
     /// Whether the subject has this part.
     fn feed(
         &self,
-        subject: &Subject<'_>,
+        subject: &KeyInput<'_>,
         sink: &mut impl FnMut(Part, &[u8]),
     ) -> Result<bool, KeyError> {
         match self {
@@ -137,7 +137,7 @@ impl Source {
 
     fn feed_text(
         &self,
-        subject: &Subject<'_>,
+        subject: &KeyInput<'_>,
         sink: &mut impl FnMut(Part, &[u8]),
     ) -> Result<bool, KeyError> {
         let value = self.value(subject)?;
@@ -167,7 +167,7 @@ impl fmt::Display for Key {
 
 #[cfg(test)]
 mod tests {
-    use super::super::source::{Evidence, Form, Identities};
+    use super::super::source::{Form, Identities, RequestFacts};
     use super::*;
     use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -181,8 +181,8 @@ mod tests {
         }
         let ip = IpAddr::from([1, 2, 3, 4]);
         let (headers, query, who) = (&map, Some(query), &Identities::default());
-        let evidence = Evidence { headers, host: "a", query, form: Form::None, claims: None };
-        let subject = Subject { ip, whole_ip: ip, route: "r", evidence, who };
+        let facts = RequestFacts { headers, host: "a", query, form: Form::None, claims: None };
+        let subject = KeyInput { ip, whole_ip: ip, route: "r", facts, who };
         let mut parts = Vec::new();
         Key(vec![source])
             .parts(&subject, missing, |part, bytes| parts.push((part as u8, bytes.to_vec())))
@@ -206,8 +206,8 @@ mod tests {
     fn a_prefix_cuts_the_whole_address() {
         let whole_ip: IpAddr = "2001:db8:1:2::3".parse().unwrap();
         let (ip, headers) = (cut(whole_ip, 64), &HeaderMap::new());
-        let evidence = Evidence { headers, host: "", query: None, form: Form::None, claims: None };
-        let subject = Subject { ip, whole_ip, route: "r", evidence, who: &Identities::default() };
+        let facts = RequestFacts { headers, host: "", query: None, form: Form::None, claims: None };
+        let subject = KeyInput { ip, whole_ip, route: "r", facts, who: &Identities::default() };
         let fed = |source| {
             let mut fed = Vec::new();
             let sink = |_, bytes: &[u8]| fed = bytes.to_vec();

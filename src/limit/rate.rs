@@ -45,14 +45,17 @@ impl Rate {
         Ok(Rate { count, period_us })
     }
 
-    #[must_use]
     pub fn count(self) -> u64 {
         self.count
     }
 
-    #[must_use]
     pub fn period_us(self) -> u64 {
         self.period_us
+    }
+
+    /// The whole periods that so many units need, at the least.
+    pub fn span(self, units: u64) -> Duration {
+        Duration::from_micros((units / self.count).saturating_mul(self.period_us))
     }
 }
 

@@ -1,8 +1,8 @@
 //! `sliding_log`: every request of the last `W`, with its cost; at most `N` in any of them.
 //!
-//! The log itself is a [`Log`]; what is told of it, and what stores hand around, is a [`State`]:
-//! `until` is when the last entry is `W` old, `rest` the sum of those younger than that, and `next`
-//! when enough of the oldest have aged out for more to be left: one, unless the log is in debt.
+//! The log itself is a [`Log`]; its summary, which stores hand around, is a [`State`]: `ends_at` is
+//! when the last entry is `W` old, `rest` the sum of those younger than that, and `grows_at` when
+//! enough of the oldest have aged out for more to be left: one, unless the log is in debt.
 //!
 //! Entries carry the running total, so the sum of any stretch is a difference and everything is
 //! found by bisection, however long the log is. Requests of the same microsecond are one entry
@@ -10,9 +10,11 @@
 //! made now: it stays used for `W` and no longer.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use super::policy::{Report, Retry, State, Verdict};
+use super::algorithm::{Algorithm, Report, Retry, State, Verdict};
 use super::rate::Rate;
+use super::wire::{COUNTS, EXACT, WireArgs, WireCheck, WireState};
 use crate::clock::Micros;
 
 /// The most a log counts. It takes 16 bytes for each, and up to as much again for room to grow.
@@ -23,7 +25,7 @@ pub struct SlidingLog {
     rate: Rate,
     /// How far beyond `N` charges after the fact may push it.
     debt: u64,
-    /// Other numbers may hold for the same log by turns: for how long the longest of them counts an
+    /// Other numbers may alternate on the same log: for how long the longest of them counts an
     /// entry, and what any of them counts at most.
     kept_us: u64,
     most: u64,
@@ -50,9 +52,8 @@ struct Entry {
 
 impl Log {
     /// The log that is sure to count as much, for as long, as a state tells: one entry.
-    #[must_use]
     pub fn of(state: State, policy: &SlidingLog) -> Self {
-        let at = state.until.0.saturating_sub(policy.kept_us);
+        let at = state.ends_at.0.saturating_sub(policy.kept_us);
         Self { entries: VecDeque::from([Entry { at, total: state.rest }]), base: 0 }
     }
 
@@ -108,34 +109,35 @@ impl SlidingLog {
         Self { debt, most: self.rate.count() + debt, ..self }
     }
 
-    /// The same on a log that other numbers hold for by turns.
+    /// The same on a log on which other numbers alternate with these.
     #[must_use]
     pub fn beside(self, other: &Self) -> Self {
         let (kept_us, most) = (self.kept_us.max(other.kept_us), self.most.max(other.most));
         Self { kept_us, most, ..self }
     }
 
-    /// For how long entries are kept, in µs, and what any numbers of this log count at most.
-    #[must_use]
-    pub fn kept(&self) -> (u64, u64) {
-        (self.kept_us, self.most)
-    }
-
-    #[must_use]
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
+    pub fn window_seconds(&self) -> Option<u64> {
+        Some(self.rate.period_us().div_ceil(1_000_000))
+    }
+
+    /// The windows that so many units need, at the least.
+    pub fn span(&self, units: u64) -> Duration {
+        self.rate.span(units)
+    }
+
     /// What may be counted at most.
-    #[must_use]
     pub fn deepest(&self) -> u64 {
         self.rate.count() + self.debt
     }
 
-    /// Draws in entries that lie ahead of `now`. If that makes a live log end at another instant
-    /// than `until`, or another period does, what has aged out is gone for good. False if nothing
+    /// Moves entries that lie ahead of `now` to `now`. If that, or another period, makes a live log
+    /// end at another instant than `ends_at`, what has aged out is gone for good. False if nothing
     /// has changed.
-    pub fn settle_log(&self, log: &mut Log, until: Micros, now: Micros) -> bool {
+    pub fn clamp_log(&self, log: &mut Log, ends_at: Micros, now: Micros) -> bool {
         let ahead = log.last() > now.0;
         if ahead {
             let total = log.total();
@@ -144,35 +146,34 @@ impl SlidingLog {
             }
             log.entries.push_back(Entry { at: now.0, total });
         }
-        let ends = self.gone(log.last());
-        let changed = ahead || (ends > now && ends != until);
+        let clamped_end = self.gone(log.last());
+        let changed = ahead || (clamped_end > now && clamped_end != ends_at);
         if changed {
             self.forget(log, now);
         }
         changed
     }
 
-    /// What a settled log comes to.
-    #[must_use]
+    /// What a clamped log comes to.
     pub fn sum_up(&self, log: &Log, now: Micros) -> State {
         let (out, gone) = self.uncounted(log, now);
-        let until = self.gone(log.last());
+        let ends_at = self.gone(log.last());
         match log.entries.get(out) {
-            None if until <= now => State::default(),
-            None => State::new(until, 0),
+            None if ends_at <= now => State::default(),
+            None => State::new(ends_at, 0),
             Some(oldest) => {
                 let rest = log.total() - gone;
                 // In debt, nothing is left before more than that has aged out.
-                let next = match rest.checked_sub(self.rate.count()) {
+                let grows_at = match rest.checked_sub(self.rate.count()) {
                     Some(debt) if debt > 0 => self.aged_out(log, gone + debt + 1),
                     _ => self.out(oldest.at),
                 };
-                State { until, rest, next }
+                State { ends_at, rest, grows_at }
             }
         }
     }
 
-    /// Decides one cost against a settled log. The log stays as it is.
+    /// Decides one cost against a clamped log. The log stays as it is.
     #[must_use]
     pub fn evaluate_log(&self, log: &Log, now: Micros, cost: u64) -> Verdict {
         if cost > self.rate.count() {
@@ -190,7 +191,7 @@ impl SlidingLog {
         }
     }
 
-    /// Charges a settled log, and forgets what has aged out. Never beyond what it may hold.
+    /// Charges a clamped log, and forgets what has aged out. Never beyond what it may hold.
     pub fn charge_log(&self, log: &mut Log, now: Micros, cost: u64) {
         let (_, gone) = self.uncounted(log, now);
         let room = self.deepest().saturating_sub(log.total() - gone);
@@ -207,73 +208,42 @@ impl SlidingLog {
     }
 
     /// Takes a cost out again that was charged at that instant, if it has not aged out.
-    pub fn give_back_log(&self, log: &mut Log, now: Micros, cost: u64, charged_at: Micros) {
+    pub fn refund_log(&self, log: &mut Log, now: Micros, cost: u64, charged_at: Micros) {
         let (aged, _) = self.aged(log, now);
-        let Ok(place) = log.entries.binary_search_by_key(&charged_at.0, |entry| entry.at) else {
+        let Ok(index) = log.entries.binary_search_by_key(&charged_at.0, |entry| entry.at) else {
             return;
         };
-        if place < aged {
+        if index < aged {
             return;
         }
-        let before = place.checked_sub(1).map_or(log.base, |it| log.entries[it].total);
-        let given = cost.min(self.deepest() + 1).min(log.entries[place].total - before);
-        log.entries.iter_mut().skip(place).for_each(|entry| entry.total -= given);
-        if log.entries[place].total == before {
-            log.entries.remove(place);
+        let before = index.checked_sub(1).map_or(log.base, |it| log.entries[it].total);
+        let refund = cost.min(self.deepest() + 1).min(log.entries[index].total - before);
+        log.entries.iter_mut().skip(index).for_each(|entry| entry.total -= refund);
+        if log.entries[index].total == before {
+            log.entries.remove(index);
         }
         self.forget(log, now);
     }
 
-    /// From a state alone: by the log that is sure to count as much.
-    #[must_use]
-    pub fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
-        self.evaluate_log(&self.known(state, now), now, cost)
-    }
-
-    #[must_use]
-    pub fn settle(&self, state: State, now: Micros) -> State {
-        if state.until.0 <= now.0 + self.kept_us {
-            return state;
-        }
-        State { until: self.gone(now.0), next: state.next.min(self.out(now.0)), ..state }
-    }
-
-    #[must_use]
     pub fn report(&self, state: State, now: Micros) -> Report {
-        let (count, used) = (self.rate.count(), if state.until <= now { 0 } else { state.rest });
+        let (count, used) = (self.rate.count(), if state.ends_at <= now { 0 } else { state.rest });
         if used == 0 {
             return Report { remaining: count, grows_at: now, full_at: now };
         }
         let remaining = count.saturating_sub(used);
-        let last_out = state.until.0.saturating_sub(self.kept_us - self.rate.period_us());
+        let last_out = state.ends_at.0.saturating_sub(self.kept_us - self.rate.period_us());
         let full_at = Micros(last_out).max(now);
-        let grows_at = if state.next > now { state.next } else { full_at };
+        let grows_at = if state.grows_at > now { state.grows_at } else { full_at };
         Report { remaining, grows_at, full_at }
     }
 
-    #[must_use]
-    pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
-        let state = if state.until <= now { State::default() } else { state };
-        let room = self.deepest().saturating_sub(state.rest);
-        if cost.min(room) == 0 { state } else { self.with_cost(state, now, cost.min(room)) }
-    }
-
-    /// As far as a state alone can tell.
-    #[must_use]
-    pub(super) fn give_back(&self, state: State, cost: u64) -> State {
-        match state.rest.saturating_sub(cost) {
-            0 => State::default(),
-            rest => State { rest, ..state },
-        }
-    }
-
     fn known(&self, state: State, now: Micros) -> Log {
-        if state.until <= now { Log::default() } else { Log::of(state, self) }
+        if state.ends_at <= now { Log::default() } else { Log::of(state, self) }
     }
 
     fn with_cost(&self, state: State, now: Micros, cost: u64) -> State {
-        let next = if state.rest == 0 { self.out(now.0) } else { state.next };
-        State { until: self.gone(now.0), rest: state.rest + cost, next }
+        let grows_at = if state.rest == 0 { self.out(now.0) } else { state.grows_at };
+        State { ends_at: self.gone(now.0), rest: state.rest + cost, grows_at }
     }
 
     /// What has aged out counts no more, whatever the period becomes.
@@ -328,6 +298,52 @@ impl SlidingLog {
     /// When no numbers count it any more.
     fn gone(&self, at: u64) -> Micros {
         Micros(at + self.kept_us)
+    }
+}
+
+impl Algorithm for SlidingLog {
+    const WIRE_ID: u64 = 5;
+    const REPLY_NUMBERS: usize = 4;
+
+    /// From a state alone: by the log that is sure to count as much.
+    fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
+        self.evaluate_log(&self.known(state, now), now, cost)
+    }
+
+    fn clamp(&self, state: State, now: Micros) -> State {
+        if state.ends_at.0 <= now.0 + self.kept_us {
+            return state;
+        }
+        let grows_at = state.grows_at.min(self.out(now.0));
+        State { ends_at: self.gone(now.0), grows_at, ..state }
+    }
+
+    fn charge_after(&self, state: State, now: Micros, cost: u64) -> State {
+        let state = if state.ends_at <= now { State::default() } else { state };
+        let room = self.deepest().saturating_sub(state.rest);
+        if cost.min(room) == 0 { state } else { self.with_cost(state, now, cost.min(room)) }
+    }
+
+    /// As far as a state alone can tell: see [`SlidingLog::refund_log`].
+    fn refund(&self, state: State, _now: Micros, cost: u64, _charged_at: Micros) -> State {
+        match state.rest.saturating_sub(cost) {
+            0 => State::default(),
+            rest => State { rest, ..state },
+        }
+    }
+
+    /// cost, count, deepest, period_us, kept_us, most
+    fn wire_args(&self, check: &WireCheck) -> WireArgs {
+        let (count, period_us) = (self.rate.count(), self.rate.period_us());
+        WireArgs::new([check.cost, count, self.deepest(), period_us, self.kept_us, self.most])
+    }
+
+    /// ends_at, rest, grows_at, passes_at
+    fn wire_state(&self, next: &mut impl FnMut(u64) -> Option<u64>) -> Option<WireState> {
+        let (ends_at, rest) = (Micros(next(EXACT)?), next(COUNTS)?);
+        let (grows_at, passes_at) = (Micros(next(EXACT)?), Micros(next(EXACT)?));
+        let state = State { ends_at, rest, grows_at };
+        Some(WireState { state, passes_at: Some(passes_at).filter(|at| at.0 > 0) })
     }
 }
 

@@ -3,16 +3,19 @@
 //! Windows of length `W` are aligned to the epoch. At `elapsed` into a window the level is
 //! `previous·(W − elapsed)/W + current`, and comparisons are made on products, so they are exact.
 //!
-//! The state speaks of the window of the last charge: `until` is the end of the window *after*
-//! it, when nothing of it shows any more, and `rest` packs the count of the window before, its
-//! own count, and a mark of the period. So a state of this period has one of two ends: this
+//! The state is that of the window of the last charge: `ends_at` is the end of the window *after*
+//! it, when nothing of it shows any more, and `rest` packs the count of the window before (`older`),
+//! its own count (`last`), and a `mark` of the period. So a state of this period has one of two ends: this
 //! window's, if the last charge was made in the previous one, or the next window's. Any other
-//! live state comes from another period or a clock that stepped back; its age cannot be told, so
+//! live state comes from another period or a clock that stepped back; its age is not known, so
 //! all it counted is taken as used in this window, as far as that may go: never fresh, never
 //! emptier than empty.
 
-use super::policy::{Report, Retry, State, Verdict};
+use std::time::Duration;
+
+use super::algorithm::{Algorithm, Report, Retry, State, Verdict};
 use super::rate::{MOST_COUNTED, Rate};
+use super::wire::{COUNTS, EXACT, WireArgs, WireCheck, WireState};
 use crate::clock::Micros;
 
 /// A count is at most 10^9, below 2^30: two of them leave four bits for the mark.
@@ -24,7 +27,7 @@ pub struct SlidingWindow {
     rate: Rate,
     /// How far beyond `N` charges after the fact may push it.
     debt: u64,
-    /// What any of the numbers that hold for the bucket by turns lets one window count at most.
+    /// What any of the numbers that alternate on this bucket lets one window count at most.
     reach: u64,
 }
 
@@ -38,7 +41,6 @@ struct View {
 }
 
 impl SlidingWindow {
-    #[must_use]
     pub fn new(rate: Rate) -> Self {
         Self { rate, debt: 0, reach: rate.count() }
     }
@@ -50,53 +52,30 @@ impl SlidingWindow {
         Self { debt, reach: self.rate.count() + debt, ..self }
     }
 
-    /// The same on a bucket that other numbers hold for by turns, whose windows are as long.
+    /// The same on a bucket on which other numbers alternate with these, whose windows are as long.
     #[must_use]
     pub fn beside(self, other: &Self) -> Self {
         Self { reach: self.reach.max(other.reach), ..self }
     }
 
-    /// What other numbers may count in a window of this bucket.
-    #[must_use]
-    pub fn reach(&self) -> u64 {
-        self.reach
-    }
-
     /// What may be counted in one window at most.
-    #[must_use]
     pub fn deepest(&self) -> u64 {
         self.rate.count() + self.debt
     }
 
-    #[must_use]
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    #[must_use]
-    pub fn settle(&self, state: State, now: Micros) -> State {
-        if state.until <= now || self.knows(state, self.end(now)) {
-            return state;
-        }
-        self.pack(self.view(state, now))
+    pub fn window_seconds(&self) -> Option<u64> {
+        Some(self.rate.period_us().div_ceil(1_000_000))
     }
 
-    #[must_use]
-    pub fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
-        if cost > self.rate.count() {
-            return Verdict::Refuse(Retry::Never);
-        }
-        let view = self.view(state, now);
-        if !self.passes(view, now, cost) {
-            Verdict::Refuse(Retry::At(self.first_pass(view, cost)))
-        } else if cost == 0 {
-            Verdict::Admit(self.settle(state, now))
-        } else {
-            Verdict::Admit(self.pack(View { current: view.current + cost, ..view }))
-        }
+    /// The windows that so many units need, at the least.
+    pub fn span(&self, units: u64) -> Duration {
+        self.rate.span(units)
     }
 
-    #[must_use]
     pub fn report(&self, state: State, now: Micros) -> Report {
         let view = self.view(state, now);
         let fading = product(view.previous, view.end - now.0);
@@ -110,49 +89,14 @@ impl SlidingWindow {
         Report { remaining, grows_at, full_at: Micros(full_at) }
     }
 
-    /// The settled state once the cost is charged, asked or not: at most as deep as may be, unless
-    /// other numbers have made it deeper.
-    #[must_use]
-    pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
-        let view = self.view(state, now);
-        let current = view.current.saturating_add(cost).min(self.deepest()).max(view.current);
-        self.pack(View { current, ..view })
-    }
-
-    /// A live state without a cost that was charged some time ago, in the state's last window or
-    /// the one before. What was charged earlier shows no more.
-    #[must_use]
-    pub(super) fn give_back(
-        &self,
-        state: State,
-        now: Micros,
-        cost: u64,
-        charged_at: Micros,
-    ) -> State {
-        let (mut older, mut last) = (older(state), last(state));
-        let shows_until = self.end(charged_at) + self.rate.period_us();
-        if shows_until == state.until.0 {
-            last = last.saturating_sub(cost);
-        } else if shows_until + self.rate.period_us() == state.until.0 && shows_until > now.0 {
-            older = older.saturating_sub(cost);
-        } else {
-            return state;
-        }
-        if (older, last) == (0, 0) {
-            return State::default();
-        }
-        self.state(state.until, older, last)
-    }
-
     /// A state of this period, from its two counts.
-    #[must_use]
-    pub fn state(&self, until: Micros, older: u64, last: u64) -> State {
-        State::new(until, self.mark() << (2 * COUNT_BITS) | older << COUNT_BITS | last)
+    pub fn state(&self, ends_at: Micros, older: u64, last: u64) -> State {
+        State::new(ends_at, self.mark() << (2 * COUNT_BITS) | older << COUNT_BITS | last)
     }
 
     fn view(&self, state: State, now: Micros) -> View {
-        let end = self.end(now);
-        if state.until <= now {
+        let end = self.window_end(now);
+        if state.ends_at <= now {
             return View { previous: 0, current: 0, end };
         }
         // Counts above that are from before it was lowered: the bucket is as deep as may be.
@@ -160,7 +104,7 @@ impl SlidingWindow {
         let (older, last) = (older(state), last(state));
         if !self.knows(state, end) {
             View { previous: 0, current: (older + last).min(most), end }
-        } else if state.until.0 == end {
+        } else if state.ends_at.0 == end {
             View { previous: last.min(most), current: 0, end }
         } else {
             View { previous: older.min(most), current: last.min(most), end }
@@ -168,26 +112,25 @@ impl SlidingWindow {
     }
 
     fn pack(&self, view: View) -> State {
-        let until = Micros(view.end + self.rate.period_us());
-        self.state(until, view.previous, view.current)
+        let ends_at = Micros(view.end + self.rate.period_us());
+        self.state(ends_at, view.previous, view.current)
     }
 
     /// Whether the state is of this period, and of the window that ends at `end` or the previous.
     fn knows(&self, state: State, end: u64) -> bool {
         let ours = state.rest >> (2 * COUNT_BITS) == self.mark();
-        ours && (state.until.0 == end || state.until.0 == end + self.rate.period_us())
+        ours && (state.ends_at.0 == end || state.ends_at.0 == end + self.rate.period_us())
     }
 
     /// Four bits of the period, mixed. Without them a state of a shorter period whose end happens
     /// to be this window's would pass for one that has almost faded. Four bits cannot tell all
     /// periods apart; the factor was searched for so that no two of the everyday ones that are
     /// within a factor of sixty of each other are alike.
-    #[must_use]
     pub fn mark(&self) -> u64 {
         self.rate.period_us().wrapping_mul(0x52b8_adee_c0cb_651f) >> (2 * COUNT_BITS)
     }
 
-    fn end(&self, now: Micros) -> u64 {
+    fn window_end(&self, now: Micros) -> u64 {
         let period = self.rate.period_us();
         (now.0 / period + 1) * period
     }
@@ -209,6 +152,69 @@ impl SlidingWindow {
         // fading·(end − t)/W ≤ room, solved for the largest whole end − t.
         let before_end = product(room, self.rate.period_us()) / u128::from(fading);
         Micros(end - before_end as u64)
+    }
+}
+
+impl Algorithm for SlidingWindow {
+    const WIRE_ID: u64 = 2;
+    const REPLY_NUMBERS: usize = 3;
+
+    fn clamp(&self, state: State, now: Micros) -> State {
+        if state.ends_at <= now || self.knows(state, self.window_end(now)) {
+            return state;
+        }
+        self.pack(self.view(state, now))
+    }
+
+    fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
+        if cost > self.rate.count() {
+            return Verdict::Refuse(Retry::Never);
+        }
+        let view = self.view(state, now);
+        if !self.passes(view, now, cost) {
+            Verdict::Refuse(Retry::At(self.first_pass(view, cost)))
+        } else if cost == 0 {
+            Verdict::Admit(self.clamp(state, now))
+        } else {
+            Verdict::Admit(self.pack(View { current: view.current + cost, ..view }))
+        }
+    }
+
+    fn charge_after(&self, state: State, now: Micros, cost: u64) -> State {
+        let view = self.view(state, now);
+        let current = view.current.saturating_add(cost).min(self.deepest()).max(view.current);
+        self.pack(View { current, ..view })
+    }
+
+    /// From the window in which it was charged: the state's last, or the one before. What was
+    /// charged earlier shows no more.
+    fn refund(&self, state: State, now: Micros, cost: u64, charged_at: Micros) -> State {
+        let (mut older, mut last) = (older(state), last(state));
+        let shows_until = self.window_end(charged_at) + self.rate.period_us();
+        if shows_until == state.ends_at.0 {
+            last = last.saturating_sub(cost);
+        } else if shows_until + self.rate.period_us() == state.ends_at.0 && shows_until > now.0 {
+            older = older.saturating_sub(cost);
+        } else {
+            return state;
+        }
+        if (older, last) == (0, 0) {
+            return State::default();
+        }
+        self.state(state.ends_at, older, last)
+    }
+
+    /// cost, count, deepest, period_us, mark, reach
+    fn wire_args(&self, check: &WireCheck) -> WireArgs {
+        let (count, period_us) = (self.rate.count(), self.rate.period_us());
+        let (deepest, mark, reach) = (self.deepest(), self.mark(), self.reach);
+        WireArgs::new([check.cost, count, deepest, period_us, mark, reach])
+    }
+
+    /// ends_at, older, last: the mark is this period's.
+    fn wire_state(&self, next: &mut impl FnMut(u64) -> Option<u64>) -> Option<WireState> {
+        let (ends_at, older, last) = (Micros(next(EXACT)?), next(COUNTS)?, next(COUNTS)?);
+        Some(self.state(ends_at, older, last).into())
     }
 }
 

@@ -40,7 +40,7 @@ pub enum Source {
 
 /// What a request says of itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Evidence<'a> {
+pub struct RequestFacts<'a> {
     pub headers: &'a HeaderMap,
     /// The host in one spelling. Only needed where a limit counts by it.
     pub host: &'a str,
@@ -56,7 +56,7 @@ pub enum Form<'a> {
     /// There is none.
     None,
     Whole(&'a [u8]),
-    /// One that goes on where nobody has looked: what follows might name somebody else, and the
+    /// One that goes on beyond what was read: what follows might name somebody else, and the
     /// upstream believe that.
     Long,
     /// Not looked at, though some upstream might find one there.
@@ -78,28 +78,28 @@ pub trait Claims: fmt::Debug {
 }
 
 /// Something that a request says of itself, if it does.
-pub type Said<'a> = Option<Cow<'a, [u8]>>;
+pub type SourceValue<'a> = Option<Cow<'a, [u8]>>;
 
 /// Who the caller is, as far as that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Identities<'a> {
-    pub user: Said<'a>,
-    pub client: Said<'a>,
-    pub tenant: Said<'a>,
-    pub plan: Said<'a>,
+    pub user: SourceValue<'a>,
+    pub client: SourceValue<'a>,
+    pub tenant: SourceValue<'a>,
+    pub plan: SourceValue<'a>,
     /// Whether the request has brought a key, and one that no client has.
     pub unknown_key: bool,
 }
 
 /// A request and its caller.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct KeyInput<'a> {
     /// Already cut to the prefix that counts.
     pub ip: IpAddr,
     /// The same address as a whole.
     pub whole_ip: IpAddr,
     pub route: &'a str,
-    pub evidence: Evidence<'a>,
+    pub facts: RequestFacts<'a>,
     pub who: &'a Identities<'a>,
 }
 
@@ -108,8 +108,8 @@ impl Source {
     ///
     /// # Errors
     /// If it has several.
-    pub fn value<'a>(&'a self, subject: &Subject<'a>) -> Result<Said<'a>, KeyError> {
-        let borrowed = |value: &'a Said<'a>| value.as_deref().map(Cow::Borrowed);
+    pub fn value<'a>(&'a self, subject: &KeyInput<'a>) -> Result<SourceValue<'a>, KeyError> {
+        let borrowed = |value: &'a SourceValue<'a>| value.as_deref().map(Cow::Borrowed);
         Ok(match self {
             Source::Ip | Source::IpPrefix(_) | Source::Global => None,
             Source::Route => Some(Cow::Borrowed(subject.route.as_bytes())),
@@ -117,7 +117,7 @@ impl Source {
             Source::Client => borrowed(&subject.who.client),
             Source::Tenant => borrowed(&subject.who.tenant),
             Source::Plan => borrowed(&subject.who.plan),
-            _ => return self.said(&subject.evidence),
+            _ => return self.said(&subject.facts),
         })
     }
 
@@ -125,25 +125,25 @@ impl Source {
     ///
     /// # Errors
     /// If it says several things: gateway and upstream might each believe another one.
-    pub fn said<'a>(&'a self, evidence: &Evidence<'a>) -> Result<Said<'a>, KeyError> {
+    pub fn said<'a>(&'a self, facts: &RequestFacts<'a>) -> Result<SourceValue<'a>, KeyError> {
         match self {
             // One host has many spellings, and a route takes them all.
             Source::Header(name) if *name == header::HOST => {
-                Ok(Some(evidence.host).filter(|host| !host.is_empty()).map(borrow_text))
+                Ok(Some(facts.host).filter(|host| !host.is_empty()).map(borrow_text))
             }
-            Source::Header(name) => self.header(evidence.headers, name),
-            Source::Query(name) => self.parameter(evidence.query, name),
-            Source::Cookie(name) => self.only(cookies(evidence.headers, name)),
+            Source::Header(name) => self.header(facts.headers, name),
+            Source::Query(name) => self.parameter(facts.query, name),
+            Source::Cookie(name) => self.only(cookies(facts.headers, name)),
             Source::Jwt(name) => {
-                let claim = evidence.claims.and_then(|claims| claims.claim(name));
+                let claim = facts.claims.and_then(|claims| claims.claim(name));
                 let claim = claim.filter(|claim| !claim.is_empty());
                 Ok(claim.map(|claim| match claim {
                     Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
                     Cow::Owned(text) => Cow::Owned(text.into_bytes()),
                 }))
             }
-            Source::BasicUser => Ok(credentials::basic_user(evidence.headers)?.map(Cow::Owned)),
-            Source::Form(name) => match evidence.form {
+            Source::BasicUser => Ok(credentials::basic_user(facts.headers)?.map(Cow::Owned)),
+            Source::Form(name) => match facts.form {
                 Form::None => Ok(None),
                 Form::Whole(form) => self.parameter(Some(form), name),
                 Form::Long => Err(KeyError::Unseen(self.clone())),
@@ -153,7 +153,11 @@ impl Source {
         }
     }
 
-    fn header<'a>(&self, headers: &'a HeaderMap, name: &HeaderName) -> Result<Said<'a>, KeyError> {
+    fn header<'a>(
+        &self,
+        headers: &'a HeaderMap,
+        name: &HeaderName,
+    ) -> Result<SourceValue<'a>, KeyError> {
         let mut values = headers.get_all(name).iter();
         let (first, second) = (values.next(), values.next());
         if second.is_some() {
@@ -168,7 +172,7 @@ impl Source {
         &self,
         text: Option<&'a (impl AsRef<[u8]> + ?Sized)>,
         name: &'a str,
-    ) -> Result<Said<'a>, KeyError> {
+    ) -> Result<SourceValue<'a>, KeyError> {
         match parameter(text, name) {
             Parameter::Value(value) if !value.is_empty() => Ok(Some(Cow::Owned(value.to_vec()))),
             Parameter::Absent | Parameter::Value(_) => Ok(None),
@@ -177,7 +181,10 @@ impl Source {
     }
 
     /// The one value there is.
-    fn only<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>) -> Result<Said<'a>, KeyError> {
+    fn only<'a>(
+        &self,
+        mut values: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<SourceValue<'a>, KeyError> {
         let first = values.next();
         if values.next().is_some() {
             return Err(KeyError::Ambiguous(self.clone()));
@@ -204,7 +211,6 @@ fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'
 
 /// The part of an address that counts: of IPv6 so many leading bits, of IPv4 all, since an IPv4
 /// address is all that most callers have.
-#[must_use]
 pub fn cut(ip: IpAddr, bits: u8) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
@@ -220,8 +226,8 @@ pub fn cut(ip: IpAddr, bits: u8) -> IpAddr {
 pub(super) enum Parameter {
     Absent,
     Value(SmallVec<[u8; 64]>),
-    /// Said twice, be it the same, or in a pair that some readers take for two: they split at `;`,
-    /// too.
+    /// Given twice, even with the same value, or in a pair that some readers take for two because
+    /// they also split at `;`.
     Ambiguous,
 }
 
@@ -257,7 +263,6 @@ fn unescape(text: &[u8]) -> SmallVec<[u8; 64]> {
 }
 
 /// Undoes percent-escapes alone, as in a path.
-#[must_use]
 pub fn unpercent(text: &str) -> SmallVec<[u8; 64]> {
     decoded(text.as_bytes(), false)
 }

@@ -8,9 +8,9 @@ use http::header;
 use super::key::{Key, Part, feed_ip};
 use super::source::{Source, cut, unpercent};
 
-/// A key that somebody has written down.
+/// A key as somebody wrote it, brought into the form that requests have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spelled {
+pub struct NormalizedKey {
     /// What its bucket is named by: the parts that a request of this key has.
     pub parts: Vec<(Part, Vec<u8>)>,
     /// The one text for it: addresses as they count, and nothing escaped that need not be.
@@ -18,7 +18,7 @@ pub struct Spelled {
 }
 
 /// How a request's address and host are brought into the form that counts.
-pub trait Forms {
+pub trait KeyNormalizer {
     fn ip(&self, ip: IpAddr) -> IpAddr;
     fn host(&self, host: &str) -> String;
 }
@@ -27,33 +27,39 @@ impl Key {
     /// Reads the values of a key's sources, with commas between them; `%2c` is a comma in one of
     /// them. `None` if there are not as many as the key has sources, or one is empty, or is no address
     /// that has to be: no request has such a key.
-    #[must_use]
-    pub fn spelled(&self, text: &str, forms: &impl Forms) -> Option<Spelled> {
+    pub fn spelled(&self, text: &str, normalizer: &impl KeyNormalizer) -> Option<NormalizedKey> {
         if self.0.contains(&Source::Global) {
-            let global = Spelled { parts: Vec::new(), text: text.to_owned() };
+            let global = NormalizedKey { parts: Vec::new(), text: text.to_owned() };
             return Some(global).filter(|it| it.text == "global");
         }
         let texts: Vec<&str> = text.split(',').collect();
         if texts.len() != self.0.len() {
             return None;
         }
-        let mut spelled = Spelled { parts: Vec::new(), text: String::new() };
+        let mut spelled = NormalizedKey { parts: Vec::new(), text: String::new() };
         for (index, (source, text)) in self.0.iter().zip(texts).enumerate() {
             if index > 0 {
                 spelled.text.push(',');
             }
-            spelled.read(source, &unpercent(text), forms)?;
+            spelled.read(source, &unpercent(text), normalizer)?;
         }
         Some(spelled)
     }
 }
 
-impl Spelled {
-    fn read(&mut self, source: &Source, value: &[u8], forms: &impl Forms) -> Option<()> {
+impl NormalizedKey {
+    fn read(
+        &mut self,
+        source: &Source,
+        value: &[u8],
+        normalizer: &impl KeyNormalizer,
+    ) -> Option<()> {
         let part = source.part()?;
         let plain = std::str::from_utf8(value);
         let host = match source {
-            Source::Header(name) if *name == header::HOST => plain.ok().map(|it| forms.host(it)),
+            Source::Header(name) if *name == header::HOST => {
+                plain.ok().map(|it| normalizer.host(it))
+            }
             _ => None,
         };
         let value = host.as_ref().map_or(value, |host| host.as_bytes());
@@ -68,7 +74,7 @@ impl Spelled {
         let ip = plain.ok()?.parse::<IpAddr>().ok()?.to_canonical();
         let ip = match source {
             Source::IpPrefix(bits) => cut(ip, *bits),
-            _ => forms.ip(ip),
+            _ => normalizer.ip(ip),
         };
         feed_ip(ip, &mut |part, bytes: &[u8]| self.parts.push((part, bytes.to_vec())));
         // Writing into a string does not fail.
@@ -102,7 +108,7 @@ mod tests {
 
     struct Plain;
 
-    impl Forms for Plain {
+    impl KeyNormalizer for Plain {
         fn ip(&self, ip: IpAddr) -> IpAddr {
             cut(ip, 64)
         }

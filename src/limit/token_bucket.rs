@@ -1,14 +1,16 @@
 //! `token_bucket`: a bucket of `burst` tokens that refills continuously.
 //!
 //! The state is one instant, the *theoretical arrival time*: when the bucket will be full again.
-//! How far it lies ahead is what the bucket owes, and a cost passes if the bucket would owe no
-//! more than all its tokens. No division is needed to decide.
+//! How far it lies ahead is the bucket's *deficit*, and a cost passes if the deficit would be no
+//! more than all its tokens. No division is needed to decide. `ends_at` is the instant rounded up
+//! to whole microseconds, and `rest` what the rounding added.
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use super::policy::{Report, Retry, State, Verdict};
+use super::algorithm::{Algorithm, Report, Retry, State, Verdict};
 use super::rate::Rate;
+use super::wire::{EXACT, WireArgs, WireCheck, WireState};
 use crate::clock::Micros;
 
 pub const MAX_BURST: u64 = 1_000_000_000;
@@ -27,17 +29,17 @@ pub struct TokenBucket {
     burst: u64,
     /// In which time one token refills.
     token: u128,
-    /// In which time all do: what an empty bucket owes.
+    /// In which time all do: the deficit of an empty bucket.
     empty: u128,
-    /// What it may owe at most: more than that if charges after the fact may push it below zero.
+    /// The largest deficit: more than `empty` if charges after the fact may push it below zero.
     deepest: u128,
-    /// The most that any of the numbers lets it owe that hold for the bucket by turns: what lies
-    /// beyond is of no use to anybody, and is clamped to this.
+    /// The largest deficit under any of the numbers that alternate on this bucket. A state beyond
+    /// it is clamped to it.
     reach: u128,
 }
 
 impl Hash for TokenBucket {
-    /// What tells buckets apart, and not all that follows from it.
+    /// Only what tells buckets apart: the other fields follow from these.
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.token as u64);
         state.write_u64(self.burst);
@@ -77,24 +79,21 @@ impl TokenBucket {
         Self { deepest, reach: deepest, ..self }
     }
 
-    /// The same on a bucket that other numbers hold for by turns.
+    /// The same on a bucket on which other numbers alternate with these.
     #[must_use]
     pub fn beside(self, other: &Self) -> Self {
         Self { reach: self.reach.max(other.reach), ..self }
     }
 
-    #[must_use]
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    #[must_use]
     pub fn burst(&self) -> u64 {
         self.burst
     }
 
-    /// What may be owed at most, in whole tokens, rounded up.
-    #[must_use]
+    /// The largest deficit in whole tokens, rounded up.
     pub fn deepest(&self) -> u64 {
         if self.deepest == self.empty {
             return self.burst;
@@ -104,8 +103,8 @@ impl TokenBucket {
 
     /// One node's part of this bucket while `nodes` of them cannot agree: it refills that many
     /// times more slowly and holds as much less, but a `cost` that fits into the whole fits into
-    /// the part. What a state owes is counted in time, so it means the same share of both. Parts
-    /// for different costs share a bucket, and the largest cost takes all tokens at the slow pace.
+    /// the part. A deficit is counted in time, so it means the same share of both. Parts for
+    /// different costs share a bucket, and the largest cost takes all tokens at the slow pace.
     #[must_use]
     pub fn share(&self, nodes: u64, cost: u64) -> Self {
         let whole = if cost <= self.burst { cost } else { 0 };
@@ -117,171 +116,174 @@ impl TokenBucket {
     }
 
     /// In which time so many tokens refill, rounded up.
-    #[must_use]
     pub fn span(&self, tokens: u64) -> Duration {
         let span = u128::from(tokens.min(MAX_BURST)) * self.token;
         Duration::from_micros(after(Micros(0), span).0)
     }
 
-    /// How far apart requests of this cost leave a queue that lets `rate` of them go, rounded up:
-    /// to nanoseconds, so that it does not slow down fast limits.
-    #[must_use]
-    pub fn pace(&self, tokens: u64) -> Duration {
+    /// See [`LeakyBucket::pace`](super::leaky_bucket::LeakyBucket::pace).
+    pub(super) fn pace(&self, tokens: u64) -> Duration {
         let nanos = (u128::from(tokens) * self.token * 1000) >> FRACTION_BITS;
         Duration::from_nanos(u64::try_from(nanos + 1).unwrap_or(u64::MAX))
     }
 
-    /// How long a request waits its turn in a queue that lets `rate` of them go, and stands as the
-    /// state says once this one has joined it.
-    #[must_use]
-    pub fn turn(&self, joined: State, now: Micros, cost: u64) -> Duration {
-        let ahead = owed(joined, now).saturating_sub(u128::from(cost) * self.token);
+    /// See [`LeakyBucket::turn`](super::leaky_bucket::LeakyBucket::turn).
+    pub(super) fn turn(&self, charged: State, now: Micros, cost: u64) -> Duration {
+        let ahead = deficit(charged, now).saturating_sub(u128::from(cost) * self.token);
         Duration::from_micros(after(Micros(0), ahead).0)
     }
 
     /// Whole tokens that refill in a span of time.
-    #[must_use]
     pub fn refilled(&self, span: Duration) -> u64 {
         let tokens = (span.as_micros() << FRACTION_BITS) / self.token;
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
     /// From the rate as written: the rounding of one token must not show as a second more.
-    #[must_use]
-    pub fn refill_seconds(&self) -> u64 {
+    pub fn window_seconds(&self) -> Option<u64> {
         let period = u128::from(self.rate.period_us()) * u128::from(self.burst);
-        period.div_ceil(u128::from(self.rate.count()) * 1_000_000) as u64
+        Some(period.div_ceil(u128::from(self.rate.count()) * 1_000_000) as u64)
     }
 
-    #[must_use]
-    pub fn settle(&self, state: State, now: Micros) -> State {
-        if owed(state, now) > self.reach { owing(self.reach, now) } else { state }
-    }
-
-    #[must_use]
-    pub fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
-        self.evaluate_late(state, now, cost, 0)
-    }
-
-    /// How much of a caller's lateness counts, in microseconds: at most what one token takes to
-    /// refill, however long it says it has waited.
+    /// How much of the time that a queued request has been due counts, in microseconds: at most
+    /// what one token takes to refill.
     ///
     /// A charge counts from an instant that lies at most this much before the one at which it is
     /// made, and the arrival time only grows. So from the first charge of an interval of length `t`
     /// to its last, the arrival time grows by no more than `empty + t` and one token: no interval
-    /// holds more than `burst + rate × t + 1`, whoever asks and whatever stood still.
-    #[must_use]
-    pub fn grace(&self, late: u64) -> u64 {
-        late.min(u64::try_from(self.token >> FRACTION_BITS).unwrap_or(u64::MAX))
+    /// holds more than `burst + rate × t + 1`, whichever callers spend and whatever stood still.
+    pub fn grace(&self, waited: u64) -> u64 {
+        waited.min(u64::try_from(self.token >> FRACTION_BITS).unwrap_or(u64::MAX))
     }
 
-    /// Decides a cost that could have passed as early as `late` microseconds ago, had it been asked
-    /// for then: what has refilled since is not lost to a bucket that ran full, as far as there is
-    /// [grace](Self::grace). Its state may then end before `now`, and says since when it is full. Of
-    /// a bucket that is absent nobody knows that: nothing is counted for it.
+    /// Decides a cost that could have passed as early as `waited` microseconds ago: what has
+    /// refilled since is not lost to a bucket that ran full, as far as there is
+    /// [grace](Self::grace). Its state may then end before `now`, and says since when it is full.
+    /// For an absent bucket that is not known, and nothing is counted.
     #[must_use]
     #[inline]
-    pub fn evaluate_late(&self, state: State, now: Micros, cost: u64, late: u64) -> Verdict {
+    pub fn evaluate_waited(&self, state: State, now: Micros, cost: u64, waited: u64) -> Verdict {
         if cost > self.burst {
             return Verdict::Refuse(Retry::Never);
         }
         let cost = u128::from(cost) * self.token;
-        let owed = owed(state, now).min(self.reach) + cost;
-        // A full bucket is not to forget since when it is.
-        if owed == 0 {
+        let deficit = deficit(state, now).min(self.reach) + cost;
+        // A full bucket keeps the instant since when it is full.
+        if deficit == 0 {
             return Verdict::Admit(state);
         }
-        if late > 0 && owed == cost && state != State::default() {
-            let grace = self.grace(late);
+        if waited > 0 && deficit == cost && state != State::default() {
+            let grace = self.grace(waited);
             if grace > 0 {
-                return Verdict::Admit(charged_late(state, now, cost, grace));
+                return Verdict::Admit(charged_with_grace(state, now, cost, grace));
             }
         }
-        if owed <= self.empty {
-            Verdict::Admit(owing(owed, now))
+        if deficit <= self.empty {
+            Verdict::Admit(state_in_deficit(deficit, now))
         } else {
-            Verdict::Refuse(Retry::At(after(now, owed - self.empty)))
+            Verdict::Refuse(Retry::At(after(now, deficit - self.empty)))
         }
     }
 
-    #[must_use]
     pub fn report(&self, state: State, now: Micros) -> Report {
-        let owed = owed(state, now).min(self.reach);
-        if owed == 0 {
+        let deficit = deficit(state, now).min(self.reach);
+        if deficit == 0 {
             return Report { remaining: self.burst, grows_at: now, full_at: now };
         }
-        let remaining = quotient(self.empty.saturating_sub(owed), self.token);
+        let remaining = quotient(self.empty.saturating_sub(deficit), self.token);
         let next = u128::from(remaining + 1) * self.token;
         Report {
             remaining,
-            grows_at: after(now, owed + next - self.empty),
-            full_at: after(now, owed),
+            grows_at: after(now, deficit + next - self.empty),
+            full_at: after(now, deficit),
         }
-    }
-
-    /// The settled state once the cost is charged, asked or not: at most as deep as may be, unless
-    /// other numbers have made it deeper.
-    #[must_use]
-    pub(super) fn owe(&self, state: State, now: Micros, cost: u64) -> State {
-        let owed = owed(state, now);
-        owing((owed + u128::from(cost) * self.token).min(self.deepest).max(owed), now)
-    }
-
-    /// A live state without a cost that was charged some time ago. What has refilled since would
-    /// have refilled without the charge too, if the bucket was full or became so: giving it back
-    /// could leave more than there would have been.
-    #[must_use]
-    pub(super) fn give_back(
-        &self,
-        state: State,
-        now: Micros,
-        cost: u64,
-        charged_at: Micros,
-    ) -> State {
-        let refilled = u128::from(now.0 - charged_at.0) << FRACTION_BITS;
-        let given = (u128::from(cost) * self.token).saturating_sub(refilled);
-        match owed(state, now).saturating_sub(given) {
-            0 => State::default(),
-            owed => owing(owed, now),
-        }
-    }
-
-    /// In which times a cost, all tokens, the deepest debt of these numbers and that of any refill:
-    /// spans as a state counts them, whole microseconds and what rounding up to them added.
-    #[must_use]
-    pub fn spans(&self, cost: u64) -> [(u64, u64); 4] {
-        [u128::from(cost) * self.token, self.empty, self.deepest, self.reach].map(|span| {
-            let State { until, rest, .. } = owing(span, Micros(0));
-            (until.0, rest)
-        })
     }
 }
 
-/// How far ahead of `now` the theoretical arrival time `until - rest` lies.
-fn owed(state: State, now: Micros) -> u128 {
-    match state.until.0.checked_sub(now.0) {
+impl Algorithm for TokenBucket {
+    const WIRE_ID: u64 = 1;
+    const REPLY_NUMBERS: usize = 2;
+
+    fn clamp(&self, state: State, now: Micros) -> State {
+        if deficit(state, now) > self.reach { state_in_deficit(self.reach, now) } else { state }
+    }
+
+    fn evaluate(&self, state: State, now: Micros, cost: u64) -> Verdict {
+        self.evaluate_waited(state, now, cost, 0)
+    }
+
+    fn charge_after(&self, state: State, now: Micros, cost: u64) -> State {
+        let before = deficit(state, now);
+        let after = (before + u128::from(cost) * self.token).min(self.deepest).max(before);
+        state_in_deficit(after, now)
+    }
+
+    /// What has refilled since would have refilled without the charge too, if the bucket was full
+    /// or became so: giving it back could leave more than there would have been.
+    fn refund(&self, state: State, now: Micros, cost: u64, charged_at: Micros) -> State {
+        let refilled = u128::from(now.0 - charged_at.0) << FRACTION_BITS;
+        let refund = (u128::from(cost) * self.token).saturating_sub(refilled);
+        match deficit(state, now).saturating_sub(refund) {
+            0 => State::default(),
+            deficit => state_in_deficit(deficit, now),
+        }
+    }
+
+    /// Spans of time, each as whole microseconds and the rest that rounding up to them added: cost,
+    /// cost_rest, empty, empty_rest, deepest, deepest_rest; then grace; and reach, reach_rest if
+    /// they are not those of deepest, which most buckets have.
+    fn wire_args(&self, check: &WireCheck) -> WireArgs {
+        let wire = |span| state_in_deficit(span, Micros(0));
+        let (cost, empty) = (wire(u128::from(check.cost) * self.token), wire(self.empty));
+        let (deepest, reach) = (wire(self.deepest), wire(self.reach));
+        let args = [
+            cost.ends_at.0,
+            cost.rest,
+            empty.ends_at.0,
+            empty.rest,
+            deepest.ends_at.0,
+            deepest.rest,
+            check.grace,
+        ];
+        if reach == deepest {
+            return WireArgs::new(args);
+        }
+        let [a, b, c, d, e, f, g] = args;
+        WireArgs::new([a, b, c, d, e, f, g, reach.ends_at.0, reach.rest])
+    }
+
+    /// ends_at, rest
+    fn wire_state(&self, next: &mut impl FnMut(u64) -> Option<u64>) -> Option<WireState> {
+        let (ends_at, rest) = (Micros(next(EXACT)?), next(1 << FRACTION_BITS)?);
+        Some(State::new(ends_at, rest).into())
+    }
+}
+
+/// How far ahead of `now` the theoretical arrival time `ends_at - rest` lies.
+fn deficit(state: State, now: Micros) -> u128 {
+    match state.ends_at.0.checked_sub(now.0) {
         None | Some(0) => 0,
         Some(ahead) => (u128::from(ahead) << FRACTION_BITS).saturating_sub(u128::from(state.rest)),
     }
 }
 
 /// A full bucket once a cost is charged, full since `grace` microseconds ago at the most.
-fn charged_late(state: State, now: Micros, cost: u128, grace: u64) -> State {
+fn charged_with_grace(state: State, now: Micros, cost: u128, grace: u64) -> State {
     let earliest = Micros(now.0.saturating_sub(grace));
-    if state.until <= earliest {
-        return owing(cost, earliest);
+    if state.ends_at <= earliest {
+        return state_in_deficit(cost, earliest);
     }
     // One microsecond back, so that the part that is taken off leaves something.
     let part = (1 << FRACTION_BITS) - u128::from(state.rest);
-    owing(cost + part, Micros(state.until.0 - 1))
+    state_in_deficit(cost + part, Micros(state.ends_at.0 - 1))
 }
 
-/// The state that owes this much: `until` is rounded up and `rest` is what that added, so that a
-/// bucket is live exactly while it owes anything.
-fn owing(owed: u128, now: Micros) -> State {
-    let until = after(now, owed);
-    let ahead = u128::from(until.0 - now.0) << FRACTION_BITS;
-    State::new(until, (ahead - owed) as u64)
+/// `ends_at` is rounded up and `rest` is what that added, so that a bucket is live exactly while it
+/// has a deficit.
+fn state_in_deficit(deficit: u128, now: Micros) -> State {
+    let ends_at = after(now, deficit);
+    let ahead = u128::from(ends_at.0 - now.0) << FRACTION_BITS;
+    State::new(ends_at, (ahead - deficit) as u64)
 }
 
 /// The first whole microsecond that lies a span after `now`.

@@ -1,4 +1,4 @@
-//! Listening sockets, and the deal of their connections to the workers.
+//! Listening sockets, and the assignment of their connections to workers.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,17 +11,17 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::worker::Worker;
-use crate::http1::wire::keep_alive;
+use crate::stream::enable_keepalive;
 
-/// How long to leave the listener alone when connections cannot be had, for want of file
-/// descriptors for instance. Trying at once would spin.
-const PAUSE: Duration = Duration::from_millis(50);
-/// What the kernel may hold for us; it cuts this to its own limit.
+/// How long to wait after a failed accept, for instance without a free file descriptor: trying at once
+/// would spin.
+const ERROR_PAUSE: Duration = Duration::from_millis(50);
+/// How many connections the kernel may queue; it cuts this to its own limit.
 const BACKLOG: i32 = 4096;
-/// Complaints about the same trouble are this far apart.
-const COMPLAIN: Duration = Duration::from_secs(5);
+/// The same trouble is logged no more often than this.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n\
+const OVERLOADED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n\
 Cache-Control: no-store\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 151\r\n\r\n\
 {\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":503,\"error\":\"overloaded\",\
 \"error_description\":\"The gateway has no room for a connection.\"}\n";
@@ -29,8 +29,8 @@ Cache-Control: no-store\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length
 /// Opens a listening socket.
 ///
 /// # Errors
-/// If the address is in use, not ours, or not allowed.
-pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+/// If the address is in use, not of this machine, or not allowed.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     // A restart must not wait for the last connections of the process before it.
@@ -45,25 +45,25 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// How many connections there may be, and the count of those for which there was no room.
+/// How many connections there may be, and the counter of those rejected beyond that.
 #[derive(Debug)]
-pub struct Room {
+pub(crate) struct ConnectionLimit {
     pub max_connections: usize,
-    pub turned_away: IntCounter,
+    pub rejected: IntCounter,
 }
 
-/// Deals one listener's connections until told to stop, each to the worker that has the fewest.
+/// Assigns one listener's connections until told to stop, each to the worker that has the fewest.
 ///
 /// # Errors
 /// If the listener cannot be watched.
-pub async fn accept(
+pub(crate) async fn accept(
     listener: TcpListener,
     workers: Arc<Vec<Worker>>,
-    room: Room,
+    limit: ConnectionLimit,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let mut trouble = Trouble::default();
+    let mut errors = AcceptErrors::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -71,35 +71,35 @@ pub async fn accept(
         };
         // Taken off this runtime, to be put on its worker's.
         match accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
-            Ok((stream, peer)) => deal(stream, peer, &workers, &room),
+            Ok((stream, peer)) => assign(stream, peer, &workers, &limit),
             Err(error) if is_passing(&error) => {}
             Err(error) => {
-                trouble.complain(&error);
-                tokio::time::sleep(PAUSE).await;
+                errors.log(&error);
+                tokio::time::sleep(ERROR_PAUSE).await;
             }
         }
     }
-    // What the kernel has accepted for us is ours to answer.
+    // Connections in the backlog are established as far as their clients know: serve them.
     let listener = listener.into_std()?;
     while let Ok((stream, peer)) = listener.accept() {
-        deal(stream, peer, &workers, &room);
+        assign(stream, peer, &workers, &limit);
     }
     Ok(())
 }
 
-fn deal(mut stream: TcpStream, peer: SocketAddr, workers: &[Worker], room: &Room) {
+fn assign(mut stream: TcpStream, peer: SocketAddr, workers: &[Worker], limit: &ConnectionLimit) {
     if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
         return;
     }
-    keep_alive(&stream);
-    if workers.iter().map(Worker::load).sum::<usize>() >= room.max_connections {
-        room.turned_away.inc();
-        // One attempt: whoever cannot take it at once was not going to be served either.
-        let _ = stream.write(NO_ROOM);
+    enable_keepalive(&stream);
+    if workers.iter().map(Worker::load).sum::<usize>() >= limit.max_connections {
+        limit.rejected.inc();
+        // One attempt: a client that cannot take this at once is closed all the same.
+        let _ = stream.write(OVERLOADED);
         return;
     }
     if let Some(worker) = workers.iter().min_by_key(|worker| worker.load()) {
-        worker.deal(stream, peer);
+        worker.assign(stream, peer);
     }
 }
 
@@ -110,12 +110,12 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 #[derive(Default)]
-struct Trouble(Option<Instant>);
+struct AcceptErrors(Option<Instant>);
 
-impl Trouble {
-    fn complain(&mut self, error: &io::Error) {
+impl AcceptErrors {
+    fn log(&mut self, error: &io::Error) {
         let now = Instant::now();
-        if self.0.is_none_or(|last| now - last > COMPLAIN) {
+        if self.0.is_none_or(|last| now - last > LOG_INTERVAL) {
             self.0 = Some(now);
             tracing::error!(%error, "cannot accept connections; raise the file descriptor limit if it is reached");
         }
@@ -126,7 +126,7 @@ impl Trouble {
 mod tests {
     #[test]
     fn the_answer_for_want_of_room_is_well_formed() {
-        let text = std::str::from_utf8(super::NO_ROOM).unwrap();
+        let text = std::str::from_utf8(super::OVERLOADED).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())), "{}", body.len());
         let problem: serde_json::Value = serde_json::from_str(body).unwrap();

@@ -9,67 +9,64 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::connection::Connection;
-use super::request::Terms;
+use super::request::RequestMeta;
 use super::response;
-use crate::body::Body;
-use crate::forward::tunnel::Tunnel;
-use crate::http1::Wire;
-use crate::respond::Answer;
-use crate::upstream::Slot;
+use crate::respond::{Answer, Content};
 
-/// How long a closing connection is read from, so that a client that is still sending can read its
-/// last answer before a reset reaches it, and how long if it sends nothing.
+/// How long a closing connection is read from (nginx: `lingering_close`), so that a client that is
+/// still sending can read its last answer before a reset reaches it; and how long if it sends
+/// nothing.
 const LINGER: Duration = Duration::from_secs(30);
 const LINGER_SILENT: Duration = Duration::from_secs(5);
-/// So many connections of a worker may take that long at once. Others are read from as long, and as
-/// much, as most refused requests need.
-const LINGERING: usize = 512;
-const LINGER_BRIEFLY: Duration = Duration::from_secs(2);
-const LINGER_LITTLE: usize = 1024 * 1024;
+/// This many connections of a worker may take that long at once. The others get the time and the
+/// bytes that most refused requests need.
+const MAX_LINGERING: usize = 512;
+const LINGER_SHORT: Duration = Duration::from_secs(2);
+const LINGER_SHORT_BYTES: usize = 1024 * 1024;
 
 /// How a connection ends.
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// The last answer is sent and given time to be read.
-    Politely,
+    Linger,
     /// Nothing is under way; what is queued is sent.
-    Quietly,
+    Close,
     /// The last answer is shorter than announced. What there is of it is sent.
-    Short,
-    /// The last answer is short in a way that its framing cannot tell.
+    Truncated,
+    /// The last answer is shorter than it should be, and its framing does not show that.
     Reset,
-    /// The client has gone.
-    Abruptly,
+    /// The client has left: the connection is dropped as it is.
+    Drop,
 }
 
 impl Connection<'_> {
-    pub(super) async fn end(&self, end: End) {
+    pub(super) async fn end(&self, end: ConnectionEnd) {
         match end {
-            End::Politely => self.part(true).await,
-            End::Quietly => self.part(false).await,
-            End::Short => {
+            ConnectionEnd::Linger => self.close(true).await,
+            ConnectionEnd::Close => self.close(false).await,
+            ConnectionEnd::Truncated => {
                 // Too late for an error: the client sees that the rest is missing.
                 let _ = self.flush().await;
             }
-            End::Reset => self.inbound.borrow().wire.reset_on_close(),
-            End::Abruptly => {}
+            ConnectionEnd::Reset => self.inbound.borrow().io.reset_on_close(),
+            ConnectionEnd::Drop => {}
         }
     }
 
-    /// Sends what is queued, says that nothing follows, and waits for the client to have read it.
-    async fn part(&self, lingers: bool) {
+    /// Sends what is queued, shuts down the sending side, and lingers if asked to.
+    async fn close(&self, lingers: bool) {
         if self.flush().await.is_err() {
             // What was queued is lost, and an orderly end would hide that.
-            return self.inbound.borrow().wire.reset_on_close();
+            return self.inbound.borrow().io.reset_on_close();
         }
         let mut finished = false;
         let finish = poll_fn(|cx| {
-            let wire = &mut self.inbound.borrow_mut().wire;
+            let io = &mut self.inbound.borrow_mut().io;
             if !std::mem::replace(&mut finished, true) {
                 // Thousands may be lingering at once.
-                wire.inbox.clear();
-                wire.slim();
+                io.read_buf.clear();
+                io.shrink();
             }
-            wire.poll_finish(cx)
+            io.poll_shutdown(cx)
         });
         // Whatever goes wrong from here on, the answer is out and the connection is over.
         if finish.await.is_ok() && lingers {
@@ -81,75 +78,67 @@ impl Connection<'_> {
     /// Reads what the client still sends, and drops it.
     async fn linger(&self, lingering: &Lingering<'_>) -> io::Result<()> {
         let mut hurried = lingering.is_crowded() || self.control.draining.get();
-        let mut until = Instant::now() + if hurried { LINGER_BRIEFLY } else { LINGER };
-        let mut budget = if lingering.is_crowded() { LINGER_LITTLE } else { usize::MAX };
+        let mut until = Instant::now() + if hurried { LINGER_SHORT } else { LINGER };
+        let mut budget = if lingering.is_crowded() { LINGER_SHORT_BYTES } else { usize::MAX };
         let patience = |until: Instant| until.min(Instant::now() + LINGER_SILENT);
-        self.inbound.borrow_mut().wire.set_deadline(patience(until));
+        self.inbound.borrow_mut().io.set_deadline(patience(until));
         poll_fn(|cx| {
-            let wire = &mut self.inbound.borrow_mut().wire;
+            let io = &mut self.inbound.borrow_mut().io;
             if !hurried && self.control.draining.get() {
                 hurried = true;
-                until = until.min(Instant::now() + LINGER_BRIEFLY);
-                wire.set_deadline(until);
+                until = until.min(Instant::now() + LINGER_SHORT);
+                io.set_deadline(until);
             }
             loop {
-                wire.inbox.clear();
+                io.read_buf.clear();
                 // In small pieces, since there are many.
-                match ready!(wire.poll_fill(cx, false))? {
+                match ready!(io.poll_fill(cx, false))? {
                     0 => return Poll::Ready(Ok(())),
                     read => budget = budget.saturating_sub(read),
                 }
                 if budget == 0 || Instant::now() >= until {
                     return Poll::Ready(Ok(()));
                 }
-                wire.set_deadline(patience(until));
+                io.set_deadline(patience(until));
             }
         })
         .await
     }
 
     /// The rest of the connection, once the upstream has agreed to another protocol.
-    pub(super) async fn tunnel(
-        &self,
-        mut answer: Answer,
-        terms: &Terms,
-        upstream: Option<(Box<Wire>, Slot)>,
-    ) -> End {
-        // The meter runs with the body, and the body is what the tunnel carries.
-        let body = std::mem::replace(answer.response.body_mut(), Body::empty());
-        let written = response::write(&self.inbound, answer, terms, true, self.stall()).await;
-        if let (Ok(_), Some((upstream, slot))) = (written, upstream) {
-            self.inbound.borrow_mut().wire.clear_deadline();
-            let mut tunnel = Tunnel::new(upstream, slot);
+    pub(super) async fn tunnel(&self, mut answer: Answer, meta: &RequestMeta) -> ConnectionEnd {
+        let timeout = self.stall_timeout();
+        let written = response::write(&self.inbound, &mut answer, meta, true, timeout).await;
+        if let (Ok(_), Content::Tunnel(mut tunnel)) = (written, answer.response.into_body()) {
+            self.inbound.borrow_mut().io.clear_deadline();
             poll_fn(|cx| {
                 let over = self.control.closing.get();
-                let carried = tunnel.poll(&mut self.inbound.borrow_mut().wire, cx);
+                let carried = tunnel.poll(&mut self.inbound.borrow_mut().io, cx);
                 if over || carried.is_ready() { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
         }
-        drop(body);
-        End::Abruptly
+        ConnectionEnd::Drop
     }
 }
 
 /// One of the connections of a worker that linger.
 struct Lingering<'a> {
     all: &'a Cell<usize>,
-    place: usize,
+    position: usize,
 }
 
 impl<'a> Lingering<'a> {
     fn enter(connection: &Connection<'a>) -> Self {
         let all = &*connection.control.lingering;
-        let place = all.get();
-        all.set(place + 1);
-        Lingering { all, place }
+        let position = all.get();
+        all.set(position + 1);
+        Lingering { all, position }
     }
 
-    /// Whether too many were there before.
+    /// Whether too many others lingered before it.
     fn is_crowded(&self) -> bool {
-        self.place >= LINGERING
+        self.position >= MAX_LINGERING
     }
 }
 

@@ -1,8 +1,9 @@
 //! Whether a client is still there while its answer is being made or sent.
 //!
-//! A reset is leaving. One that has only finished sending still wants its answer, unless its request
-//! waits for its turn. To hear of either, a little is read ahead of what is being answered; beyond
-//! that, and while a body has to wait for its upstream, the runtime is asked now and then.
+//! A reset means that it has left. A half-close does not: the client still wants its answer, unless its
+//! request waits in a queue or for its turn. To notice either, a little is read ahead of what is being
+//! answered; beyond that, and while a body has to wait for its upstream, the socket is looked at now
+//! and then.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -12,19 +13,19 @@ use tokio::time::{Instant, Interval, interval_at};
 
 use crate::http1::Inbound;
 
-/// How far a client may pipeline ahead of the answers. What is beyond stays in the kernel.
+/// How far a client may pipeline ahead of the answers. The rest stays in the kernel.
 const AHEAD: usize = 4 * 1024;
-/// How often it is asked whether one has left of whom nothing is read.
-const LOOK: Duration = Duration::from_millis(250);
+/// How often the socket is looked at while nothing is read from it.
+const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What has to be kept to notice it.
+/// Watches one client.
 #[derive(Debug, Default)]
-pub(super) struct Presence {
-    look: Option<Interval>,
+pub(super) struct ClientPresence {
+    probe: Option<Interval>,
 }
 
-impl Presence {
-    /// Looks for the client. `waits`: its request still waits for its turn.
+impl ClientPresence {
+    /// Looks for the client. `waiting`: its request waits in a queue or for its turn.
     ///
     /// # Errors
     /// If it has left.
@@ -32,12 +33,12 @@ impl Presence {
     pub(super) fn check(
         &mut self,
         inbound: &mut Inbound,
-        waits: bool,
+        waiting: bool,
         cx: &mut Context<'_>,
     ) -> io::Result<()> {
-        while (waits || inbound.decoder.is_done()) && inbound.wire.inbox.len() < AHEAD {
-            match inbound.wire.poll_news(cx, false) {
-                Poll::Ready(Ok(0)) if waits => return Err(io::ErrorKind::UnexpectedEof.into()),
+        while (waiting || inbound.decoder.is_done()) && inbound.io.read_buf.len() < AHEAD {
+            match inbound.io.poll_fill_no_deadline(cx, false) {
+                Poll::Ready(Ok(0)) if waiting => return Err(io::ErrorKind::UnexpectedEof.into()),
                 // Nothing more will be read, but a reset may follow.
                 Poll::Ready(Ok(0)) => break,
                 Poll::Pending => return Ok(()),
@@ -45,9 +46,10 @@ impl Presence {
                 Poll::Ready(Err(error)) => return Err(error),
             }
         }
-        let look = self.look.get_or_insert_with(|| interval_at(Instant::now() + LOOK, LOOK));
-        while look.poll_tick(cx).is_ready() {
-            if inbound.wire.is_reset() || (waits && inbound.wire.is_finished()) {
+        let start = || interval_at(Instant::now() + PROBE_INTERVAL, PROBE_INTERVAL);
+        let probe = self.probe.get_or_insert_with(start);
+        while probe.poll_tick(cx).is_ready() {
+            if inbound.io.is_reset() || (waiting && inbound.io.is_read_closed()) {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
         }

@@ -1,7 +1,7 @@
 //! The PROXY protocol, versions 1 and 2: what a trusted peer says of its own client before the first
 //! request of a connection, as <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt> has it.
 //!
-//! Whoever is to say it has to, and in one of the two forms to the letter: a connection that begins
+//! A trusted proxy has to send it, and in one of the two forms to the letter: a connection that begins
 //! with anything else is not served, since nobody knows whose it is.
 
 use std::future::poll_fn;
@@ -12,9 +12,10 @@ use std::task::{Poll, ready};
 use bytes::Buf;
 use tokio::time::Instant;
 
-use super::connection::{Control, GRACE};
+use super::connection::DRAIN_GRACE;
+use super::control::ConnectionControl;
 use crate::config::settings;
-use crate::http1::Wire;
+use crate::http1::BufferedStream;
 
 const V1: &[u8] = b"PROXY ";
 /// The longest there can be, with two IPv6 addresses written in full.
@@ -28,7 +29,7 @@ const V2_MAX: usize = 4096;
 
 /// What a peer has said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub(crate) struct Header {
     /// Its client. `None`: it speaks for itself, or for somebody without an address.
     pub source: Option<SocketAddr>,
     /// How many bytes it took to say so.
@@ -55,24 +56,24 @@ pub enum HeaderError {
 /// # Errors
 /// If the connection begins with anything else.
 pub(super) async fn read(
-    wire: &mut Wire,
+    io: &mut BufferedStream,
     settings: &settings::Server,
-    control: &Control,
+    control: &ConnectionControl,
 ) -> Result<Option<Header>, HeaderError> {
-    wire.set_deadline(Instant::now() + settings.header_timeout);
+    io.set_deadline(Instant::now() + settings.header_timeout);
     let mut leaving = false;
     poll_fn(|cx| {
         loop {
-            if let Some(header) = parse(&wire.inbox)? {
-                wire.inbox.advance(header.length);
+            if let Some(header) = parse(&io.read_buf)? {
+                io.read_buf.advance(header.length);
                 return Poll::Ready(Ok(Some(header)));
             }
             if control.draining.get() && !leaving {
                 leaving = true;
-                wire.set_deadline(Instant::now() + GRACE.min(settings.drain));
+                io.set_deadline(Instant::now() + DRAIN_GRACE.min(settings.drain));
             }
-            let silent = wire.inbox.is_empty();
-            match ready!(wire.poll_fill(cx, false)) {
+            let silent = io.read_buf.is_empty();
+            match ready!(io.poll_fill(cx, false)) {
                 Ok(0) | Err(_) if silent => return Poll::Ready(Ok(None)),
                 Ok(0) => return Poll::Ready(Err(HeaderError::Cut)),
                 Ok(_) => {}
@@ -90,7 +91,7 @@ pub(super) async fn read(
 ///
 /// # Errors
 /// As soon as it can no longer become a header.
-pub fn parse(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     let begins = |mark: &[u8]| bytes.iter().zip(mark).all(|(one, other)| one == other);
     match (begins(V1), begins(V2)) {
         _ if bytes.is_empty() => Ok(None),

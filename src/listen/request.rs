@@ -1,4 +1,4 @@
-//! A head from the wire as a request for the gateway.
+//! The head of an HTTP/1.1 request, turned into a request for the gateway.
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
@@ -8,9 +8,9 @@ use crate::body::Body;
 use crate::http1::{Framing, HeadError, head};
 use crate::respond::Fault;
 
-/// What the connection has to know of a request while the gateway has it.
+/// What the connection has to know of a request while the gateway handles it.
 #[derive(Debug)]
-pub struct Terms {
+pub(super) struct RequestMeta {
     /// A HEAD request: its answer has no body.
     pub wants_no_body: bool,
     pub http10: bool,
@@ -19,38 +19,42 @@ pub struct Terms {
     pub framing: Framing,
 }
 
-/// Reads a head. The request comes without its body; `Terms` says what follows.
+/// Parses a head into a new request. Its body is still to come; [`RequestMeta`] says how that is
+/// framed.
 ///
 /// # Errors
 /// If the request is malformed.
-pub fn read(head: &Bytes, mut headers: HeaderMap) -> Result<(Request<Body>, Terms), Fault> {
+pub(super) fn parse(
+    head: &Bytes,
+    mut headers: HeaderMap,
+    request: &mut Request<Body>,
+) -> Result<RequestMeta, Fault> {
     let line = head::parse_request(head, &mut headers)?;
-    let framing = match line.noted.framing {
+    let framing = match line.flags.framing {
         true => Framing::stated(&headers, line.http10)?.unwrap_or(Framing::Empty),
         false => Framing::Empty,
     };
-    let uri = target(&line.method, line.target)?;
-    host(&mut headers, &uri, line.http10)?;
-    let terms = Terms {
+    let uri = parse_target(&line.method, line.target)?;
+    check_host(&mut headers, &uri, line.http10)?;
+    let meta = RequestMeta {
         wants_no_body: line.method == Method::HEAD,
         http10: line.http10,
-        keep_alive: line.noted.persists(line.http10),
-        awaits_continue: line.noted.expect
+        keep_alive: line.flags.persists(line.http10),
+        awaits_continue: line.flags.expect
             && !line.http10
             && framing != Framing::Empty
             && awaits_continue(&headers),
         framing,
     };
-    let mut request = Request::new(Body::empty());
     *request.method_mut() = line.method;
     *request.uri_mut() = uri;
     *request.version_mut() = if line.http10 { Version::HTTP_10 } else { Version::HTTP_11 };
     *request.headers_mut() = headers;
-    Ok((request, terms))
+    Ok(meta)
 }
 
 /// RFC 9112 section 3.2, all four forms.
-fn target(method: &Method, target: Bytes) -> Result<Uri, Fault> {
+fn parse_target(method: &Method, target: Bytes) -> Result<Uri, Fault> {
     if !target.iter().all(|byte| (0x21..0x7f).contains(byte) && *byte != b'#') {
         return Err(Fault::Target("the target has a character that must be escaped"));
     }
@@ -65,9 +69,9 @@ fn target(method: &Method, target: Bytes) -> Result<Uri, Fault> {
     }
 }
 
-/// Sees to it that there is exactly one usable host. An absolute target wins over the header,
+/// Makes sure that there is exactly one usable host. An absolute target wins over the header:
 /// RFC 9112 section 3.2.2.
-fn host(headers: &mut HeaderMap, uri: &Uri, http10: bool) -> Result<(), Fault> {
+fn check_host(headers: &mut HeaderMap, uri: &Uri, http10: bool) -> Result<(), Fault> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (first, second) = (hosts.next(), hosts.next());
     match (first, second) {
@@ -143,34 +147,37 @@ fn awaits_continue(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<(Request<Body>, Terms), Fault> {
-        read(&Bytes::from(format!("{text}\r\n\r\n")), HeaderMap::new())
+    fn parsed(text: &str) -> Result<(Request<Body>, RequestMeta), Fault> {
+        let mut request = Request::new(Body::empty());
+        let head = Bytes::from(format!("{text}\r\n\r\n"));
+        let meta = parse(&head, HeaderMap::new(), &mut request)?;
+        Ok((request, meta))
     }
 
     #[test]
     fn hosts_are_checked() {
         for good in ["a", "a:80", "A.b-c.d:", "a.b.", "127.0.0.1:8080", "[::1]", "[::1]:80", "a_b"]
         {
-            assert!(parse(&format!("GET / HTTP/1.1\r\nHost: {good}")).is_ok(), "{good}");
+            assert!(parsed(&format!("GET / HTTP/1.1\r\nHost: {good}")).is_ok(), "{good}");
         }
         for bad in [
             "", "a b", "a/b", "a@b", "a:b", "a:1:2", "[::1", "[x]", "[::1]80", "a:99999", "a,b",
             "a%20", "é",
         ] {
-            assert!(parse(&format!("GET / HTTP/1.1\r\nHost: {bad}")).is_err(), "{bad}");
+            assert!(parsed(&format!("GET / HTTP/1.1\r\nHost: {bad}")).is_err(), "{bad}");
         }
-        assert!(parse("GET / HTTP/1.1").is_err());
-        assert!(parse("GET / HTTP/1.1\r\nHost: a\r\nHost: a").is_err());
-        assert!(parse("GET / HTTP/1.0").is_ok());
+        assert!(parsed("GET / HTTP/1.1").is_err());
+        assert!(parsed("GET / HTTP/1.1\r\nHost: a\r\nHost: a").is_err());
+        assert!(parsed("GET / HTTP/1.0").is_ok());
     }
 
     #[test]
     fn an_absolute_target_wins_over_the_host() {
-        let (request, _) = parse("GET http://b:81/x?y HTTP/1.1\r\nHost: a").unwrap();
+        let (request, _) = parsed("GET http://b:81/x?y HTTP/1.1\r\nHost: a").unwrap();
         assert_eq!(request.headers()[header::HOST], "b:81");
         assert_eq!(request.uri().path(), "/x");
         for bad in ["ftp://b/", "b/c", "http://u@b/", "http:///x", "?x"] {
-            assert!(parse(&format!("GET {bad} HTTP/1.1\r\nHost: a")).is_err(), "{bad}");
+            assert!(parsed(&format!("GET {bad} HTTP/1.1\r\nHost: a")).is_err(), "{bad}");
         }
     }
 
@@ -182,7 +189,7 @@ mod tests {
             ("GET / HTTP/1.0\r\nHost: a", false),
             ("GET / HTTP/1.0\r\nHost: a\r\nConnection: Keep-Alive", true),
         ] {
-            assert_eq!(parse(text).unwrap().1.keep_alive, expected, "{text}");
+            assert_eq!(parsed(text).unwrap().1.keep_alive, expected, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The gateway's response onto the wire.
+//! The gateway's answer, written as HTTP/1.1.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -9,91 +9,120 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, StatusCode};
-
-use super::presence::Presence;
-use super::request::Terms;
 use tokio::time::Instant;
 
+use super::presence::ClientPresence;
+use super::request::RequestMeta;
 use crate::body::Body;
 use crate::clock;
-use crate::http1::{Framing, Inbound, encode};
-use crate::respond::Answer;
-
-/// How a response left the connection.
-#[derive(Debug)]
-pub struct Written {
-    /// To be filled by the next request.
-    pub headers: HeaderMap,
-    /// The body has no end of its own: the connection must end instead.
-    pub until_close: bool,
-}
+use crate::http1::encode::{self, Label};
+use crate::http1::{Framing, Inbound};
+use crate::respond::{Answer, Content, FieldName};
 
 #[derive(Debug, thiserror::Error)]
-pub enum WriteError {
+pub(super) enum WriteError {
     #[error("the client is gone")]
     Client(#[from] io::Error),
-    /// The client must be able to tell: its answer ends short of what was announced.
+    /// The response ends short of what was announced. The client has to be able to see that.
     #[error("the body ended early")]
     Truncated,
+}
+
+/// What becomes of the connection after a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterResponse {
+    KeepAlive,
+    Close,
 }
 
 /// Writes head and body. Small answers leave in one piece; large ones as they arrive.
 ///
 /// # Errors
 /// If either side fails before the end. The connection must be closed then.
-pub async fn write(
+pub(super) async fn write(
     inbound: &Rc<RefCell<Inbound>>,
-    answer: Answer,
-    terms: &Terms,
+    answer: &mut Answer,
+    meta: &RequestMeta,
     keep_alive: bool,
-    stall: Duration,
-) -> Result<Written, WriteError> {
-    let (parts, mut body) = answer.response.into_parts();
-    let bodiless = terms.wants_no_body
-        || parts.status == StatusCode::NO_CONTENT
-        || parts.status == StatusCode::NOT_MODIFIED
-        || parts.status.is_informational();
-    let framing = body.framing();
-    let chunked = framing == Framing::Chunked && !terms.http10 && !bodiless;
-    let until_close = framing == Framing::Chunked && terms.http10 && !bodiless;
+    stall_timeout: Duration,
+) -> Result<AfterResponse, WriteError> {
+    let status = answer.response.status();
+    let bodiless = meta.wants_no_body
+        || status == StatusCode::NO_CONTENT
+        || status == StatusCode::NOT_MODIFIED
+        || status.is_informational();
+    let unsized_body = answer.response.body().framing() == Framing::Chunked && !bodiless;
+    // HTTP/1.0 has no chunks: the end of the connection is the end of the body.
+    let chunked = unsized_body && !meta.http10;
+    let after = match keep_alive && !(unsized_body && meta.http10) {
+        true => AfterResponse::KeepAlive,
+        false => AfterResponse::Close,
+    };
     {
         let inbound = &mut *inbound.borrow_mut();
         inbound.awaits_continue = false;
         // What is still queued from the answer before stays in front.
-        let out = inbound.wire.outbox();
-        encode::status_line(out, parts.status);
-        for (name, value) in &parts.headers {
-            encode::field(out, name, value.as_bytes());
-        }
-        out.extend_from_slice(answer.fields.as_bytes());
-        if !parts.headers.contains_key(DATE) {
-            date(out);
-        }
-        if chunked {
-            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-        } else if says_length(parts.status, terms.wants_no_body, &parts.headers, framing) {
-            encode::content_length(
-                out,
-                if let Framing::Length(length) = framing { length } else { 0 },
-            );
-        }
-        if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-            out.extend_from_slice(b"Connection: Upgrade\r\n");
-        } else if !keep_alive || until_close {
-            out.extend_from_slice(b"Connection: close\r\n");
-        } else if terms.http10 {
-            out.extend_from_slice(b"Connection: keep-alive\r\n");
-        }
-        encode::end_of_head(out);
+        write_head(inbound.io.write_buf(), answer, meta, chunked, after);
     }
-    if !bodiless && !body.append_text(inbound.borrow_mut().wire.outbox()) {
-        stream(inbound, &mut body, chunked, stall).await?;
+    match answer.response.body_mut() {
+        Content::Body(body) if !bodiless => {
+            if !body.append_text(inbound.borrow_mut().io.write_buf()) {
+                stream(inbound, body, chunked, stall_timeout).await?;
+            }
+        }
+        Content::Body(_) | Content::Tunnel(_) => {}
     }
-    Ok(Written { headers: parts.headers, until_close })
+    Ok(after)
 }
 
-/// Whether the answer needs a length of ours. Without a body it keeps what it came with: for
-/// HEAD and 304 that is the length of the body it stands for.
+#[inline]
+fn write_head(
+    out: &mut Vec<u8>,
+    answer: &Answer,
+    meta: &RequestMeta,
+    chunked: bool,
+    after: AfterResponse,
+) {
+    let (status, headers) = (answer.response.status(), answer.response.headers());
+    encode::status_line(out, status);
+    for (name, value) in headers {
+        encode::field(out, name, value.as_bytes());
+    }
+    for field in answer.fields.iter() {
+        encode::labelled_field(out, &LABELS[field.name as usize], field.value);
+    }
+    if !headers.contains_key(DATE) {
+        date(out);
+    }
+    let framing = answer.response.body().framing();
+    if chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    } else if says_length(status, meta.wants_no_body, headers, framing) {
+        encode::content_length(out, if let Framing::Length(length) = framing { length } else { 0 });
+    }
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        out.extend_from_slice(b"Connection: Upgrade\r\n");
+    } else if after == AfterResponse::Close {
+        out.extend_from_slice(b"Connection: close\r\n");
+    } else if meta.http10 {
+        out.extend_from_slice(b"Connection: keep-alive\r\n");
+    }
+    encode::end_of_head(out);
+}
+
+/// The names of Weir's own fields, ready to be written.
+static LABELS: [Label; FieldName::ALL.len()] = {
+    let mut labels = [Label::new(""); FieldName::ALL.len()];
+    let mut number = 0;
+    while number < labels.len() {
+        labels[number] = Label::new(FieldName::ALL[number].as_str());
+        number += 1;
+    }
+    labels
+};
+
+/// Whether `Content-Length` has to be added. A response without a body keeps the one it came with:
+/// for HEAD and 304 that is the length of the body it stands for.
 fn says_length(status: StatusCode, head: bool, headers: &HeaderMap, framing: Framing) -> bool {
     if status == StatusCode::NO_CONTENT || status.is_informational() {
         return false;
@@ -110,45 +139,45 @@ async fn stream(
     inbound: &Rc<RefCell<Inbound>>,
     body: &mut Body,
     chunked: bool,
-    stall: Duration,
+    stall_timeout: Duration,
 ) -> Result<(), WriteError> {
-    let (mut chunk_open, mut presence) = (false, Presence::default());
-    inbound.borrow_mut().wire.set_patience(stall);
+    let (mut chunk_open, mut presence) = (false, ClientPresence::default());
+    inbound.borrow_mut().io.set_stall_timeout(stall_timeout);
     poll_fn(|cx| {
         loop {
             // The body may need the same connection to read from, so it is polled unborrowed.
-            if inbound.borrow().wire.is_full() {
-                ready!(inbound.borrow_mut().wire.poll_flush(cx))?;
+            if inbound.borrow().io.is_full() {
+                ready!(inbound.borrow_mut().io.poll_flush(cx))?;
             }
             let next = body.poll_data(cx);
             let inbound = &mut *inbound.borrow_mut();
-            let wire = &mut inbound.wire;
+            let io = &mut inbound.io;
             if chunk_open && !matches!(next, Poll::Pending) {
-                wire.outbox().extend_from_slice(encode::CHUNK_END);
+                io.write_buf().extend_from_slice(encode::CHUNK_END);
                 chunk_open = false;
             }
             match next {
                 Poll::Ready(Some(Ok(data))) => {
                     if chunked {
-                        encode::chunk_size(wire.outbox(), data.len());
+                        encode::chunk_size(io.write_buf(), data.len());
                         chunk_open = true;
                     }
-                    wire.queue(data);
+                    io.queue(data);
                 }
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(WriteError::Truncated)),
                 Poll::Ready(None) => {
                     if chunked {
-                        wire.outbox().extend_from_slice(encode::LAST_CHUNK);
+                        io.write_buf().extend_from_slice(encode::LAST_CHUNK);
                     }
                     return Poll::Ready(Ok(()));
                 }
                 Poll::Pending => {
-                    if chunk_open && !wire.is_full() {
-                        wire.outbox().extend_from_slice(encode::CHUNK_END);
+                    if chunk_open && !io.is_full() {
+                        io.write_buf().extend_from_slice(encode::CHUNK_END);
                         chunk_open = false;
                     }
-                    // Whoever waits for the upstream may leave meanwhile.
-                    if wire.poll_flush(cx)?.is_ready() {
+                    // The client may leave while the upstream has nothing to send.
+                    if io.poll_flush(cx)?.is_ready() {
                         presence.check(inbound, false, cx)?;
                     }
                     return Poll::Pending;
@@ -165,13 +194,13 @@ fn date(out: &mut Vec<u8>) {
         static CACHED: RefCell<Option<(Instant, String)>> = const { RefCell::new(None) };
     }
     CACHED.with_borrow_mut(|cached| {
-        let fresh = |(until, _): &mut (Instant, String)| clock::recent() < *until;
+        let fresh = |(until, _): &mut (Instant, String)| clock::cached_now() < *until;
         if !cached.as_mut().is_some_and(fresh) {
             let wall = SystemTime::now();
             let into = wall.duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos();
             let left = Duration::from_secs(1) - Duration::from_nanos(into.into());
             let text = format!("Date: {}\r\n", httpdate::fmt_http_date(wall));
-            *cached = Some((clock::look() + left, text));
+            *cached = Some((clock::now() + left, text));
         }
         if let Some((_, text)) = cached {
             out.extend_from_slice(text.as_bytes());

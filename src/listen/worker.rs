@@ -1,4 +1,4 @@
-//! A worker: one thread, one runtime, one gateway, and the connections it was dealt.
+//! A worker: one thread, one runtime, one gateway, and the connections assigned to it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,33 +15,34 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::connection::{Control, ServerSettings, serve};
-use super::proxy_protocol;
+use super::connection::{ConnectionContext, ServerSettings, serve};
+use super::control::ConnectionControl;
+use super::{proxy_protocol, service};
 use crate::caller::Peer;
 use crate::config::settings;
 use crate::gateway::{Compiled, Gateway};
-use crate::http1::Wire;
+use crate::http1::BufferedStream;
 use crate::respond::Fault;
 
-/// How often idle upstream connections are looked through.
-const TIDY: Duration = Duration::from_secs(5);
+/// How often idle upstream connections are checked for their timeout.
+const TIDY_INTERVAL: Duration = Duration::from_secs(5);
 /// The last moment of a drain, in which tunnels are closed in order.
-const CLOSING: Duration = Duration::from_millis(100);
+const CLOSE_TIME: Duration = Duration::from_millis(100);
 
-/// What a worker is told.
-enum Order {
+/// What other threads ask of a worker.
+enum WorkerCommand {
     Serve(TcpStream, SocketAddr),
     Configure(Arc<Compiled>),
-    /// Add what was counted to the shared metrics, and say so.
+    /// Add what was counted to the shared metrics, and acknowledge it.
     Flush(oneshot::Sender<()>),
     /// Finish what is under way by then, and end.
     Drain(Instant),
 }
 
-/// The other threads' hold on a worker.
+/// A worker, as other threads see it.
 #[derive(Debug)]
-pub struct Worker {
-    orders: UnboundedSender<Order>,
+pub(crate) struct Worker {
+    commands: UnboundedSender<WorkerCommand>,
     connections: Arc<AtomicUsize>,
     thread: JoinHandle<()>,
 }
@@ -50,13 +51,13 @@ impl Worker {
     /// Starts a worker. `gateway` is made on its runtime, where it stays.
     ///
     /// # Errors
-    /// If the thread or its runtime cannot be had.
-    pub fn start(
+    /// If the thread or its runtime cannot be started.
+    pub(crate) fn start(
         index: usize,
         gateway: impl FnOnce() -> Gateway + Send + 'static,
         compiled: Arc<Compiled>,
     ) -> io::Result<Self> {
-        let (orders, received) = unbounded_channel();
+        let (commands, received) = unbounded_channel();
         let connections = Arc::new(AtomicUsize::new(0));
         let counter = connections.clone();
         let (ready, started) = std::sync::mpsc::sync_channel(1);
@@ -69,7 +70,7 @@ impl Worker {
                     Ok(runtime) => {
                         let _ = ready.send(Ok(()));
                         runtime.block_on(async {
-                            let crew = Crew {
+                            let worker = WorkerLoop {
                                 gateway: Rc::new(gateway()),
                                 settings: Rc::new(RefCell::new(server_settings(&compiled))),
                                 next_id: 0,
@@ -77,9 +78,9 @@ impl Worker {
                                 controls: Rc::default(),
                                 lingering: Rc::default(),
                             };
-                            crew.work(received).await;
+                            worker.run(received).await;
                         });
-                        // Somebody may still be asking for the address of a name.
+                        // A thread may still be resolving a name.
                         runtime.shutdown_background();
                     }
                     Err(error) => {
@@ -88,64 +89,62 @@ impl Worker {
                 }
             })?;
         started.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(Worker { orders, connections, thread })
+        Ok(Worker { commands, connections, thread })
     }
 
     /// Connections it has now.
-    #[must_use]
-    pub fn load(&self) -> usize {
+    pub(crate) fn load(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    pub fn deal(&self, stream: TcpStream, peer: SocketAddr) {
+    pub(crate) fn assign(&self, stream: TcpStream, peer: SocketAddr) {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        self.order(Order::Serve(stream, peer));
+        self.send(WorkerCommand::Serve(stream, peer));
     }
 
-    pub fn configure(&self, compiled: Arc<Compiled>) {
-        self.order(Order::Configure(compiled));
+    pub(crate) fn configure(&self, compiled: Arc<Compiled>) {
+        self.send(WorkerCommand::Configure(compiled));
     }
 
     /// Resolves when everything the worker has counted is in the shared metrics.
-    pub fn flush(&self) -> oneshot::Receiver<()> {
+    pub(crate) fn flush(&self) -> oneshot::Receiver<()> {
         let (done, flushed) = oneshot::channel();
-        self.order(Order::Flush(done));
+        self.send(WorkerCommand::Flush(done));
         flushed
     }
 
-    pub fn drain(&self, until: Instant) {
-        self.order(Order::Drain(until));
+    pub(crate) fn drain(&self, until: Instant) {
+        self.send(WorkerCommand::Drain(until));
     }
 
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 
-    fn order(&self, order: Order) {
-        // A worker only ever ends by draining, and then takes no more orders.
-        let _ = self.orders.send(order);
+    fn send(&self, command: WorkerCommand) {
+        // A worker only ever ends by draining, and takes no more commands then.
+        let _ = self.commands.send(command);
     }
 }
 
-/// A worker from within.
-struct Crew {
+/// The state of a worker on its own thread.
+struct WorkerLoop {
     gateway: Rc<Gateway>,
     settings: Rc<ServerSettings>,
     next_id: u64,
     connections: Arc<AtomicUsize>,
-    controls: Rc<RefCell<HashMap<u64, Rc<Control>>>>,
+    controls: Rc<RefCell<HashMap<u64, Rc<ConnectionControl>>>>,
     lingering: Rc<Cell<usize>>,
 }
 
-impl Crew {
-    async fn work(mut self, mut orders: UnboundedReceiver<Order>) {
-        let mut tidy = tokio::time::interval(TIDY);
+impl WorkerLoop {
+    async fn run(mut self, mut commands: UnboundedReceiver<WorkerCommand>) {
+        let mut tidy = tokio::time::interval(TIDY_INTERVAL);
         loop {
             tokio::select! {
-                order = orders.recv() => match order {
-                    Some(Order::Drain(until)) => return self.drain(until, orders).await,
-                    Some(order) => self.obey(order),
+                command = commands.recv() => match command {
+                    Some(WorkerCommand::Drain(until)) => return self.drain(until, commands).await,
+                    Some(command) => self.handle_command(command),
                     None => return,
                 },
                 _ = tidy.tick() => {
@@ -156,94 +155,99 @@ impl Crew {
         }
     }
 
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Serve(stream, peer) => self.serve(stream, peer),
-            Order::Configure(compiled) => {
+    fn handle_command(&mut self, command: WorkerCommand) {
+        match command {
+            WorkerCommand::Serve(stream, peer) => self.serve(stream, peer),
+            WorkerCommand::Configure(compiled) => {
                 *self.settings.borrow_mut() = server_settings(&compiled);
                 self.gateway.configure(compiled);
             }
-            Order::Flush(done) => {
+            WorkerCommand::Flush(done) => {
                 self.gateway.flush_meters();
                 let _ = done.send(());
             }
-            // Draining already: the first word stands.
-            Order::Drain(_) => {}
+            // Already draining: the first deadline stands.
+            WorkerCommand::Drain(_) => {}
         }
     }
 
     fn serve(&mut self, stream: TcpStream, peer: SocketAddr) {
         self.next_id += 1;
         let id = self.next_id;
-        let control = Rc::new(Control::new(&self.lingering));
+        let control = Rc::new(ConnectionControl::new(&self.lingering));
         self.controls.borrow_mut().insert(id, control.clone());
-        let place =
-            Place { id, connections: self.connections.clone(), controls: self.controls.clone() };
+        let guard = ConnectionGuard {
+            id,
+            connections: self.connections.clone(),
+            controls: self.controls.clone(),
+        };
         let gateway = self.gateway.clone();
         let settings = self.settings.clone();
         let served = control.clone();
         let task = tokio::task::spawn_local(async move {
-            let _place = place;
+            let _guard = guard;
             let stream = match tokio::net::TcpStream::from_std(stream) {
                 Ok(stream) => stream,
-                Err(error) => return tracing::warn!(%error, "a connection could not be taken"),
+                Err(error) => {
+                    return tracing::warn!(%error, "cannot register a connection with the runtime");
+                }
             };
-            control.attend().await;
-            let mut wire = Wire::new(stream);
-            let mut speaks_for = peer;
+            control.register_waker().await;
+            let mut io = BufferedStream::new(stream.into());
+            let mut client = peer;
             if gateway.awaits_proxy_header(peer.ip()) {
                 let server = settings.borrow().clone();
-                match proxy_protocol::read(&mut wire, &server, &control).await {
-                    Ok(Some(header)) => speaks_for = header.source.unwrap_or(peer),
+                match proxy_protocol::read(&mut io, &server, &control).await {
+                    Ok(Some(header)) => client = header.source.unwrap_or(peer),
                     Ok(None) => return,
-                    Err(error) => return gateway.note_unintroduced(peer, &error),
+                    Err(error) => return gateway.note_missing_proxy_header(peer, &error),
                 }
             }
-            let peer = Rc::new(Peer::new(speaks_for));
-            let service =
-                tower::service_fn(|request| gateway.clone().handle(peer.clone(), request));
-            let complained = |fault: &Fault| gateway.note_unread(&peer, fault);
-            serve(wire, &settings, (&control, &peer), service, complained).await;
+            let peer = Peer::new(client);
+            let service = service::of_connection(&gateway, &peer, io.scheme());
+            let on_unparsed = |fault: &Fault| gateway.note_unparsed(&peer, fault);
+            let context = ConnectionContext { settings: &settings, control: &control };
+            serve(io, context, service, on_unparsed).await;
         });
-        served.is_served_by(task.abort_handle());
+        served.set_task(task.abort_handle());
     }
 
     /// Lets what is under way finish until `until`, then closes what is left. Connections that
-    /// were dealt before the listeners closed still get their answers.
-    async fn drain(mut self, until: Instant, mut orders: UnboundedReceiver<Order>) {
-        while let Ok(order) = orders.try_recv() {
-            self.obey(order);
+    /// were assigned before the listeners closed still get their answers.
+    async fn drain(mut self, until: Instant, mut commands: UnboundedReceiver<WorkerCommand>) {
+        while let Ok(command) = commands.try_recv() {
+            self.handle_command(command);
         }
         self.gateway.drain();
-        self.each(Control::drain);
-        let closing = until.checked_sub(CLOSING).unwrap_or(until);
-        let mut tunnels_told = false;
+        self.for_each(ConnectionControl::drain);
+        let closing = until.checked_sub(CLOSE_TIME).unwrap_or(until);
+        let mut tunnels_closed = false;
         let mut check = tokio::time::interval(Duration::from_millis(10));
         while !self.controls.borrow().is_empty() && Instant::now() < until {
             tokio::select! {
                 _ = check.tick() => {}
-                Some(order) = orders.recv() => self.obey(order),
+                Some(command) = commands.recv() => self.handle_command(command),
             }
-            if !tunnels_told && Instant::now() >= closing {
-                tunnels_told = true;
-                self.each(Control::close);
+            if !tunnels_closed && Instant::now() >= closing {
+                tunnels_closed = true;
+                self.for_each(ConnectionControl::close);
             }
         }
-        self.each(Control::abort);
-        let settled = async {
-            // What is cut off leaves its places to be given back.
+        self.for_each(ConnectionControl::abort);
+        let flushed = async {
+            // Aborted requests still have their slots to give back.
             while !self.controls.borrow().is_empty() {
                 tokio::task::yield_now().await;
             }
-            self.gateway.settle().await;
+            self.gateway.flush().await;
         };
-        let _ = tokio::time::timeout(CLOSING, settled).await;
+        let _ = tokio::time::timeout(CLOSE_TIME, flushed).await;
         self.gateway.flush_meters();
     }
 
-    fn each(&self, tell: impl Fn(&Control)) {
+    fn for_each(&self, apply: impl Fn(&ConnectionControl)) {
         for control in self.controls.borrow().values() {
-            tell(control);
+            apply(control);
         }
     }
 }
@@ -252,14 +256,14 @@ fn server_settings(compiled: &Compiled) -> Rc<settings::Server> {
     Rc::new(compiled.settings.server.clone())
 }
 
-/// A connection's place in its worker, given up however the connection ends.
-struct Place {
+/// Removes a connection from its worker, however it ends.
+struct ConnectionGuard {
     id: u64,
     connections: Arc<AtomicUsize>,
-    controls: Rc<RefCell<HashMap<u64, Rc<Control>>>>,
+    controls: Rc<RefCell<HashMap<u64, Rc<ConnectionControl>>>>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
         self.controls.borrow_mut().remove(&self.id);

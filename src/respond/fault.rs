@@ -3,12 +3,13 @@
 use std::io::ErrorKind;
 
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue,
-    RETRY_AFTER, WWW_AUTHENTICATE,
+    ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
+use super::{Content, FieldName};
 use crate::body::Body;
 use crate::http1::{BodyError, FramingError, HeadError};
 use crate::limit::key::KeyError;
@@ -17,7 +18,6 @@ use crate::route::PathError;
 use crate::store::StoreError;
 use crate::upstream::{ConnectError, ExchangeError};
 
-const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const REDUCED_CAPACITY: &str =
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
@@ -80,7 +80,6 @@ impl From<ExchangeError> for Fault {
 }
 
 impl Fault {
-    #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
             Fault::Head(HeadError::TooLarge | HeadError::TooManyFields) => {
@@ -113,7 +112,6 @@ impl Fault {
     }
 
     /// The name that clients may depend on.
-    #[must_use]
     pub fn error(&self) -> &'static str {
         match self {
             Fault::Key(KeyError::Missing(_)) => "missing_key",
@@ -155,8 +153,7 @@ impl Fault {
         })
     }
 
-    #[must_use]
-    pub fn into_response(self) -> Response<Body> {
+    pub fn into_response(self) -> Response<Content> {
         let status = self.status();
         let body = Problem {
             kind: match self {
@@ -169,13 +166,13 @@ impl Fault {
             error_description: sentence(&self.to_string()),
         };
         let body = serde_json::to_vec(&body).unwrap_or_default();
-        let mut response = Response::new(Body::text(body.into()));
+        let mut response = Response::new(Body::text(body.into()).into());
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, PROBLEM_JSON);
         headers.insert(CACHE_CONTROL, NO_STORE);
         if let Some(value) = self.proxy_status() {
-            headers.insert(PROXY_STATUS, HeaderValue::from_static(value));
+            headers.insert(FieldName::ProxyStatus.header(), HeaderValue::from_static(value));
         }
         if let Fault::Store(_) | Fault::Unchecked | Fault::Overloaded = self {
             // Recovery is probed several times a second, connections end all the time, and each
@@ -223,8 +220,7 @@ struct Problem {
 }
 
 /// An error's text as people read it: with a capital and a full stop.
-#[must_use]
-pub fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
     first.into_iter().chain(letters).chain(['.']).collect()

@@ -2,27 +2,20 @@
 //!
 //! What a policy is never changes between reloads, so its text is made once and copied.
 
-use http::header::{HeaderMap, HeaderName};
+use http::HeaderMap;
 
-use super::fields::Fields;
+use super::FieldName;
+use super::fields::{FieldValue, Fields};
 use super::structured::is_policy_list;
 use crate::clock::Micros;
 use crate::config::settings;
 use crate::limit::{Limit, Mode, Report, Retry};
-use crate::store::Check;
+use crate::store::{Check, CheckOutcome};
 
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const X: [HeaderName; 3] = [
-    HeaderName::from_static("x-ratelimit-limit"),
-    HeaderName::from_static("x-ratelimit-remaining"),
-    HeaderName::from_static("x-ratelimit-reset"),
-];
-const LEGACY: [HeaderName; 3] = [
-    HeaderName::from_static("ratelimit-limit"),
-    HeaderName::from_static("ratelimit-remaining"),
-    HeaderName::from_static("ratelimit-reset"),
-];
+const X: [FieldName; 3] =
+    [FieldName::XRateLimitLimit, FieldName::XRateLimitRemaining, FieldName::XRateLimitReset];
+const LEGACY: [FieldName; 3] =
+    [FieldName::RateLimitLimit, FieldName::RateLimitRemaining, FieldName::RateLimitReset];
 
 /// How one limit is written, made when the configuration is compiled.
 #[derive(Debug, Clone)]
@@ -33,12 +26,11 @@ pub struct PolicyText {
     /// `"name";q=100;w=10`.
     policy: String,
     quota: u64,
-    /// `X-RateLimit-Limit` whole, and `X-RateLimit-Remaining` up to its value.
-    x: String,
+    /// The quota as text.
+    quota_text: String,
 }
 
 impl PolicyText {
-    #[must_use]
     pub fn new(limit: &Limit) -> Self {
         let quota = limit.policy.quota();
         let window = limit.policy.window_seconds();
@@ -48,27 +40,31 @@ impl PolicyText {
             name: format!("\"{}\"", limit.name),
             policy: format!("\"{}\";q={quota}{window}", limit.name),
             quota,
-            x: format!("X-RateLimit-Limit: {quota}\r\nX-RateLimit-Remaining: "),
+            quota_text: quota.to_string(),
         }
     }
 }
 
 /// A limit that applied to a request, and what came of it.
 #[derive(Debug)]
-pub struct Applied<'a> {
+pub(crate) struct Applied<'a> {
     pub text: &'a PolicyText,
     pub check: &'a Check<'a>,
+    pub outcome: &'a CheckOutcome,
 }
 
 impl Applied<'_> {
-    /// What the bucket holds, its instants told by the clock that shows `now`. A cluster keeps
-    /// buckets by several clocks.
+    /// What the bucket holds, with instants translated to the clock that shows `now`: the nodes of a
+    /// cluster have clocks of their own.
     fn report(&self, now: Micros) -> Report {
-        let here = self.check.now;
-        let report = self.check.policy.report(self.check.state, here);
-        // A node that stands in for the store may refuse what the whole limit still holds.
-        let most =
-            if self.check.refused.is_some() { self.check.cost.saturating_sub(1) } else { u64::MAX };
+        let here = self.outcome.now;
+        let report = self.check.policy.report(self.outcome.state, here);
+        // A gateway that decides alone, by its share, may refuse what the whole limit still holds.
+        let most = if self.outcome.refused.is_some() {
+            self.check.cost.saturating_sub(1)
+        } else {
+            u64::MAX
+        };
         Report {
             remaining: report.remaining.min(most),
             grows_at: translate(report.grows_at, here, now),
@@ -84,11 +80,11 @@ fn translate(instant: Micros, from: Micros, to: Micros) -> Micros {
 
 /// The rate headers of one answer.
 #[derive(Debug, Clone, Copy)]
-pub struct RateHeaders {
+pub(crate) struct RateHeaders {
     forms: settings::Respond,
     now: Micros,
-    /// How far the wall clock was moved against the store's, in microseconds: instants are told
-    /// in the time that the client's clock shows.
+    /// How far the wall clock was moved against the store's, in microseconds: clients compare
+    /// instants with a wall clock.
     wall_step: i64,
     refused: bool,
     /// When a refused request would pass, if it ever does.
@@ -96,20 +92,18 @@ pub struct RateHeaders {
 }
 
 impl RateHeaders {
-    #[must_use]
-    pub fn new(forms: settings::Respond, now: Micros, wall_step: i64) -> Self {
+    pub(crate) fn new(forms: settings::Respond, now: Micros, wall_step: i64) -> Self {
         RateHeaders { forms, now, wall_step, refused: false, retry_at: None }
     }
 
     /// The headers of a refusal.
-    #[must_use]
-    pub fn refusing(self, retry_at: Option<Micros>) -> Self {
+    pub(crate) fn refusing(self, retry_at: Option<Micros>) -> Self {
         RateHeaders { refused: true, retry_at, ..self }
     }
 
     /// Writes the fields for the limits that may be named, in place of those that `headers` has
     /// from the upstream.
-    pub fn write<'a>(
+    pub(crate) fn write<'a>(
         &self,
         applied: impl Iterator<Item = Applied<'a>> + Clone,
         headers: &mut HeaderMap,
@@ -119,47 +113,55 @@ impl RateHeaders {
         if visible.clone().next().is_none() {
             return;
         }
-        // One look at the names instead of one for each name that might be there.
-        let said = headers.keys().any(|name| name.as_str().contains("ratelimit"));
-        let headers = if said { headers } else { &mut HeaderMap::new() };
-        let mut nearest: Option<Closest<'a>> = None;
+        // One pass over the names instead of a look-up for each that might be there.
+        let any = headers.keys().any(|name| {
+            let name = name.as_str();
+            name.strip_prefix("x-").unwrap_or(name).starts_with("ratelimit")
+        });
+        let mut upstream = any.then_some(headers);
+        let mut tightest: Option<TightestLimit<'a>> = None;
         if self.forms.draft {
-            let mut first = open_list(fields, headers, "RateLimit", &RATELIMIT);
-            for applied in visible.clone() {
-                let report = applied.report(self.now);
-                separate(fields, &mut first).text(applied.text.name.as_bytes()).text(b";r=");
-                fields.number(report.remaining).text(b";t=");
-                fields.number(seconds_until(report.grows_at, self.now));
-                Closest::consider(&mut nearest, &applied, report);
-            }
-            fields.close();
-            let mut first = open_list(fields, headers, "RateLimit-Policy", &RATELIMIT_POLICY);
-            for applied in visible {
-                separate(fields, &mut first).text(applied.text.policy.as_bytes());
-            }
-            fields.close();
+            fields.add_with(FieldName::RateLimit, |value| {
+                let mut list = List { value, is_empty: true };
+                list.keep_upstream(upstream.as_deref_mut(), FieldName::RateLimit);
+                for applied in visible.clone() {
+                    let report = applied.report(self.now);
+                    let value = list.next().text(applied.text.name.as_bytes()).text(b";r=");
+                    value.number(report.remaining).text(b";t=");
+                    value.number(seconds_until(report.grows_at, self.now));
+                    TightestLimit::consider(&mut tightest, &applied, report);
+                }
+            });
+            fields.add_with(FieldName::RateLimitPolicy, |value| {
+                let mut list = List { value, is_empty: true };
+                list.keep_upstream(upstream.as_deref_mut(), FieldName::RateLimitPolicy);
+                for applied in visible {
+                    list.next().text(applied.text.policy.as_bytes());
+                }
+            });
         } else {
             for applied in visible {
                 let report = applied.report(self.now);
-                Closest::consider(&mut nearest, &applied, report);
+                TightestLimit::consider(&mut tightest, &applied, report);
             }
         }
-        let Some(nearest) = nearest else { return };
-        // Only hidden limits have refused: what is left elsewhere would mislead.
-        if self.refused && !nearest.refused {
+        let Some(tightest) = tightest else { return };
+        // Only hidden limits have refused: what other limits have left would mislead.
+        if self.refused && !tightest.refused {
             return;
         }
-        let reset = self.retry_at.unwrap_or(nearest.report.full_at);
+        let reset = self.retry_at.unwrap_or(tightest.report.full_at);
         if self.forms.x {
-            remove(headers, &X);
-            fields.text(nearest.text.x.as_bytes()).number(nearest.report.remaining);
-            fields.text(b"\r\nX-RateLimit-Reset: ").number(self.unix_second(reset)).close();
+            remove(upstream.as_deref_mut(), &X);
+            fields.add(FieldName::XRateLimitLimit, tightest.text.quota_text.as_bytes());
+            fields.add_number(FieldName::XRateLimitRemaining, tightest.report.remaining);
+            fields.add_number(FieldName::XRateLimitReset, self.unix_second(reset));
         }
         if self.forms.legacy {
-            remove(headers, &LEGACY);
-            fields.add_number("RateLimit-Limit", nearest.text.quota);
-            fields.add_number("RateLimit-Remaining", nearest.report.remaining);
-            fields.add_number("RateLimit-Reset", seconds_until(reset, self.now));
+            remove(upstream, &LEGACY);
+            fields.add(FieldName::RateLimitLimit, tightest.text.quota_text.as_bytes());
+            fields.add_number(FieldName::RateLimitRemaining, tightest.report.remaining);
+            fields.add_number(FieldName::RateLimitReset, seconds_until(reset, self.now));
         }
     }
 }
@@ -173,22 +175,22 @@ impl RateHeaders {
 
 /// The limit closest to refusing: one that refused, or else the one with the smallest share left;
 /// of equals the first.
-struct Closest<'a> {
+struct TightestLimit<'a> {
     report: Report,
     text: &'a PolicyText,
     refused: bool,
 }
 
-impl<'a> Closest<'a> {
-    fn consider(nearest: &mut Option<Closest<'a>>, applied: &Applied<'a>, report: Report) {
-        let refused = applied.check.enforced && applied.check.refused.is_some();
-        let candidate = Closest { report, text: applied.text, refused };
-        if nearest.as_ref().is_none_or(|best| candidate.is_closer_than(best)) {
-            *nearest = Some(candidate);
+impl<'a> TightestLimit<'a> {
+    fn consider(tightest: &mut Option<TightestLimit<'a>>, applied: &Applied<'a>, report: Report) {
+        let refused = applied.check.enforced && applied.outcome.refused.is_some();
+        let candidate = TightestLimit { report, text: applied.text, refused };
+        if tightest.as_ref().is_none_or(|best| candidate.is_tighter_than(best)) {
+            *tightest = Some(candidate);
         }
     }
 
-    fn is_closer_than(&self, other: &Closest<'_>) -> bool {
+    fn is_tighter_than(&self, other: &TightestLimit<'_>) -> bool {
         if self.refused != other.refused {
             return self.refused;
         }
@@ -200,54 +202,58 @@ impl<'a> Closest<'a> {
 
 /// The latest instant at which all refusing checks would admit, by the clock that shows `now`;
 /// `None` if one never does.
-#[must_use]
-pub fn retry_at<'a>(checks: impl Iterator<Item = &'a Check<'a>>, now: Micros) -> Option<Micros> {
+pub(crate) fn retry_at<'a>(
+    outcomes: impl Iterator<Item = &'a CheckOutcome>,
+    now: Micros,
+) -> Option<Micros> {
     let mut latest = Micros::default();
-    for check in checks {
-        match check.refused {
+    for outcome in outcomes {
+        match outcome.refused {
             None => {}
-            Some(Retry::At(at)) => latest = latest.max(translate(at, check.now, now)),
+            Some(Retry::At(at)) => latest = latest.max(translate(at, outcome.now, now)),
             Some(Retry::Never) => return None,
         }
     }
     Some(latest)
 }
 
-#[must_use]
-pub fn seconds_until(instant: Micros, now: Micros) -> u64 {
+pub(crate) fn seconds_until(instant: Micros, now: Micros) -> u64 {
     instant.0.saturating_sub(now.0).div_ceil(1_000_000)
 }
 
-/// Starts a list with what the upstream said itself, if that is a list. Says whether the next
-/// member is the first.
-fn open_list(
-    fields: &mut Fields,
-    headers: &mut HeaderMap,
-    name: &'static str,
-    key: &HeaderName,
-) -> bool {
-    fields.open(name);
-    let mut first = true;
-    if !headers.is_empty() {
-        let said = headers.get_all(key);
-        if said.iter().all(|value| is_policy_list(value.as_bytes())) {
-            for value in said {
-                separate(fields, &mut first).text(value.as_bytes().trim_ascii());
+/// A list of policies that is being written.
+struct List<'a, 'b> {
+    value: &'a mut FieldValue<'b>,
+    is_empty: bool,
+}
+
+impl<'b> List<'_, 'b> {
+    /// Where the next member is to be written.
+    fn next(&mut self) -> &mut FieldValue<'b> {
+        if !std::mem::take(&mut self.is_empty) {
+            self.value.text(b", ");
+        }
+        self.value
+    }
+
+    /// Takes over the members of the upstream's own field, or drops it if it is no list.
+    fn keep_upstream(&mut self, headers: Option<&mut HeaderMap>, name: FieldName) {
+        let Some(headers) = headers else { return };
+        let name = name.header();
+        let values = headers.get_all(&name);
+        if values.iter().all(|value| is_policy_list(value.as_bytes())) {
+            for value in values {
+                self.next().text(value.as_bytes().trim_ascii());
             }
         }
-        headers.remove(key);
+        headers.remove(name);
     }
-    first
 }
 
-fn separate<'a>(fields: &'a mut Fields, first: &mut bool) -> &'a mut Fields {
-    if std::mem::take(first) { fields } else { fields.text(b", ") }
-}
-
-fn remove(headers: &mut HeaderMap, names: &[HeaderName]) {
-    if !headers.is_empty() {
+fn remove(headers: Option<&mut HeaderMap>, names: &[FieldName]) {
+    if let Some(headers) = headers {
         for name in names {
-            headers.remove(name);
+            headers.remove(name.header());
         }
     }
 }

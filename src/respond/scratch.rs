@@ -12,11 +12,10 @@ thread_local! {
 }
 
 /// A buffer on loan from its thread.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Scratch(Vec<u8>);
 
 impl Scratch {
-    #[must_use]
     pub fn new() -> Self {
         let used = FREE.with_borrow_mut(Vec::pop);
         Scratch(used.unwrap_or_else(|| Vec::with_capacity(LARGEST / 4)))

@@ -11,24 +11,23 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Normal<'a> {
+pub struct NormalizedPath<'a> {
     pub forward: Cow<'a, str>,
-    pub matched: Matched<'a>,
+    pub matched: MatchPath<'a>,
 }
 
 /// The path as routes see it: `/a/b`, or nothing for the root.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Matched<'a> {
+pub enum MatchPath<'a> {
     AsIs(&'a [u8]),
     Rewritten(SmallVec<[u8; 128]>),
 }
 
-impl Matched<'_> {
-    #[must_use]
+impl MatchPath<'_> {
     pub fn as_bytes(&self) -> &[u8] {
         match self {
-            Matched::AsIs(path) => path,
-            Matched::Rewritten(path) => path,
+            MatchPath::AsIs(path) => path,
+            MatchPath::Rewritten(path) => path,
         }
     }
 }
@@ -51,13 +50,13 @@ pub enum PathError {
 
 /// # Errors
 /// If the path could mean different things to different readers.
-pub fn normalize(path: &str) -> Result<Normal<'_>, PathError> {
+pub fn normalize(path: &str) -> Result<NormalizedPath<'_>, PathError> {
     if !path.starts_with('/') {
         return Err(PathError::NotAbsolute);
     }
     if is_plain(path.as_bytes()) {
-        let matched = Matched::AsIs(path.strip_suffix('/').unwrap_or(path).as_bytes());
-        return Ok(Normal { forward: Cow::Borrowed(path), matched });
+        let matched = MatchPath::AsIs(path.strip_suffix('/').unwrap_or(path).as_bytes());
+        return Ok(NormalizedPath { forward: Cow::Borrowed(path), matched });
     }
     rewrite(path)
 }
@@ -76,7 +75,7 @@ fn is_plain(path: &[u8]) -> bool {
     })
 }
 
-fn rewrite(path: &str) -> Result<Normal<'_>, PathError> {
+fn rewrite(path: &str) -> Result<NormalizedPath<'_>, PathError> {
     let mut forward = String::with_capacity(path.len());
     let mut matched = SmallVec::new();
     // Where each kept segment starts, in both forms, so that `..` can take it back.
@@ -110,7 +109,7 @@ fn rewrite(path: &str) -> Result<Normal<'_>, PathError> {
     if open {
         forward.push('/');
     }
-    Ok(Normal { forward: Cow::Owned(forward), matched: Matched::Rewritten(matched) })
+    Ok(NormalizedPath { forward: Cow::Owned(forward), matched: MatchPath::Rewritten(matched) })
 }
 
 /// Appends one segment: to `forward` with only the escapes it needs, to `matched` as it is meant.

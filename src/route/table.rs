@@ -14,30 +14,30 @@ use http::Method;
 use crate::config::settings::{HostPattern, Route, Segment};
 
 #[derive(Debug, Default)]
-pub struct Table {
-    exact: HashMap<String, Node>,
-    below: HashMap<String, Node>,
-    any: Node,
+pub struct RouteTable {
+    exact: HashMap<String, RouteNode>,
+    below: HashMap<String, RouteNode>,
+    any: RouteNode,
     by_method: bool,
 }
 
 #[derive(Debug, Default)]
-struct Node {
-    literals: HashMap<Box<[u8]>, Node>,
-    parameter: Option<Box<Node>>,
-    here: Vec<Entry>,
+struct RouteNode {
+    literals: HashMap<Box<[u8]>, RouteNode>,
+    parameter: Option<Box<RouteNode>>,
+    here: Vec<RouteEntry>,
     /// Routes that end in `/*` at this node.
-    prefix: Vec<Entry>,
+    prefix: Vec<RouteEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RouteEntry {
     methods: Vec<Method>,
     route: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum RouteLookup {
     /// The route's index in the configuration.
     Route(usize),
     /// The path has routes, but none for this method.
@@ -45,10 +45,9 @@ pub enum Found {
     Nothing,
 }
 
-impl Table {
-    #[must_use]
+impl RouteTable {
     pub fn new(routes: &[Route]) -> Self {
-        let mut table = Table::default();
+        let mut table = RouteTable::default();
         for (index, route) in routes.iter().enumerate() {
             let root = match &route.host {
                 HostPattern::Any => &mut table.any,
@@ -65,24 +64,22 @@ impl Table {
                 };
             }
             let entries = if route.path.prefix { &mut node.prefix } else { &mut node.here };
-            entries.push(Entry { methods: route.methods.clone(), route: index });
+            entries.push(RouteEntry { methods: route.methods.clone(), route: index });
             table.by_method |= !route.methods.is_empty();
         }
         table
     }
 
     /// Whether any route asks for the method.
-    #[must_use]
     pub fn by_method(&self) -> bool {
         self.by_method
     }
 
     /// The most specific route for a request. `host` may carry a port; `path` is a
-    /// [matched](super::normalize::Matched) path.
-    #[must_use]
-    pub fn find(&self, host: &str, path: &[u8], method: &Method) -> Found {
+    /// [matched](super::normalize::MatchPath) path.
+    pub fn find(&self, host: &str, path: &[u8], method: &Method) -> RouteLookup {
         let mut others = Vec::new();
-        let mut search = |root: &Node| root.find(segments(path), method, &mut others);
+        let mut search = |root: &RouteNode| root.find(segments(path), method, &mut others);
         let found = if self.exact.is_empty() && self.below.is_empty() {
             search(&self.any)
         } else {
@@ -95,12 +92,12 @@ impl Table {
                 .or_else(|| search(&self.any))
         };
         match found {
-            Some(route) => Found::Route(route),
-            None if others.is_empty() => Found::Nothing,
+            Some(route) => RouteLookup::Route(route),
+            None if others.is_empty() => RouteLookup::Nothing,
             None => {
                 others.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
                 others.dedup();
-                Found::OtherMethods(others)
+                RouteLookup::OtherMethods(others)
             }
         }
     }
@@ -113,7 +110,7 @@ fn segments(path: &[u8]) -> Segments<'_> {
     path.split((|byte| *byte == b'/') as fn(&u8) -> bool).skip(1)
 }
 
-impl Node {
+impl RouteNode {
     fn find(
         &self,
         mut rest: Segments<'_>,
@@ -135,10 +132,10 @@ impl Node {
     }
 }
 
-fn choose(entries: &[Entry], method: &Method, others: &mut Vec<Method>) -> Option<usize> {
+fn choose(entries: &[RouteEntry], method: &Method, others: &mut Vec<Method>) -> Option<usize> {
     let for_method =
-        |method| entries.iter().find(move |entry: &&Entry| entry.methods.contains(method));
-    // Whoever may GET may ask for the head of it: a HEAD must not slip past a limit on GET.
+        |method| entries.iter().find(move |entry: &&RouteEntry| entry.methods.contains(method));
+    // RFC 9110 section 9.3.2: HEAD is GET without the content, so it must not slip past a limit on GET.
     let by_get = || if *method == Method::HEAD { for_method(&Method::GET) } else { None };
     let for_all = || entries.iter().find(|entry| entry.methods.is_empty());
     let found = for_method(method).or_else(by_get).or_else(for_all);
@@ -149,7 +146,6 @@ fn choose(entries: &[Entry], method: &Method, others: &mut Vec<Method>) -> Optio
 }
 
 /// A host in one spelling: lower case, without port and without the root's dot.
-#[must_use]
 pub fn bare_host(host: &str) -> Cow<'_, str> {
     let end = match host.rfind(':') {
         Some(colon) if !host[colon..].contains(']') => colon,

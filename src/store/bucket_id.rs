@@ -1,6 +1,6 @@
 //! Names for buckets: 128 bits of SipHash-1-3 under a secret, in place of the key itself.
 //!
-//! Nobody who does not know the secret can aim at a shard, at an overflow bucket or at another
+//! Without the secret, no client can aim at a shard, at an overflow bucket or at another
 //! caller's bucket. Every part of a key is preceded by its kind and its length, so that no two
 //! lists of parts feed the hash the same bytes. The same secret names the same buckets: keep the
 //! hasher across reloads and the buckets stay, keep the secret across restarts and they can.
@@ -20,9 +20,9 @@ pub struct BucketHasher {
     keyed: SipHasher13,
 }
 
-/// A bucket's name in the making: one call of [`BucketName::part`] for each part of the key.
+/// A bucket's name in the making: one call of [`BucketIdBuilder::part`] for each part of the key.
 #[derive(Clone)]
-pub struct BucketName {
+pub struct BucketIdBuilder {
     hasher: SipHasher13,
 }
 
@@ -38,19 +38,16 @@ impl BucketHasher {
     }
 
     /// A hasher that agrees with every other of the same secret.
-    #[must_use]
     pub fn with_secret(secret: &[u8; 16]) -> Self {
         Self { keyed: SipHasher13::new_with_key(secret) }
     }
 
-    /// What another hasher needs to agree with this one. Whoever knows it can aim at buckets.
-    #[must_use]
+    /// What another hasher needs to agree with this one. A client that knows it could aim at buckets.
     pub fn secret(&self) -> [u8; 16] {
         self.keyed.key()
     }
 
     /// What all buckets of a limit start from. A limit that changes its algorithm starts afresh.
-    #[must_use]
     pub fn limit_prefix(&self, name: &str, algorithm: &str) -> u64 {
         let mut hasher = self.keyed;
         hasher.write_usize(name.len());
@@ -60,23 +57,21 @@ impl BucketHasher {
     }
 
     /// What all buckets of a plan start from that has numbers of its own for the limit.
-    #[must_use]
     pub fn plan_prefix(&self, limit_prefix: u64, plan: &str) -> u64 {
         let mut name = self.start(limit_prefix);
         name.part(0, plan.as_bytes());
         name.finish().0 as u64
     }
 
-    #[must_use]
     #[inline]
-    pub fn start(&self, limit_prefix: u64) -> BucketName {
+    pub fn start(&self, limit_prefix: u64) -> BucketIdBuilder {
         let mut hasher = self.keyed;
         hasher.write_u64(limit_prefix);
-        BucketName { hasher }
+        BucketIdBuilder { hasher }
     }
 }
 
-impl BucketName {
+impl BucketIdBuilder {
     /// Adds a part. `kind` tells apart parts that may hold the same bytes, such as a user from a
     /// header and one from a cookie.
     #[inline]
@@ -86,7 +81,6 @@ impl BucketName {
         self.hasher.write(bytes);
     }
 
-    #[must_use]
     #[inline]
     pub fn finish(&self) -> BucketId {
         BucketId(self.hasher.finish128().as_u128())
@@ -99,9 +93,9 @@ impl fmt::Debug for BucketHasher {
     }
 }
 
-impl fmt::Debug for BucketName {
+impl fmt::Debug for BucketIdBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BucketName")
+        f.write_str("BucketIdBuilder")
     }
 }
 

@@ -1,23 +1,26 @@
 //! The embedded store: buckets in shards, each behind a lock of its own.
 //!
-//! It holds at most `max_keys` buckets and never forgets a live one to make room. A bucket that
-//! is full again equals none, so it is only dropped when its place is wanted: nothing sweeps. When
-//! all are live, new keys share the buckets of [`overflow`]. How several shards are decided at
-//! once is told in [`decision`], and how buckets outlive the process in [`snapshot`].
+//! It holds at most `max_keys` buckets and never drops a live one to make room. A bucket that is full
+//! again equals none, so it is dropped only when its room is needed: nothing sweeps. When all are
+//! live, new keys share the buckets of [`overflow`]. [`decision`] says how several shards are decided
+//! at once, and [`snapshot`] how buckets outlive the process.
 
+mod control;
 mod decision;
-pub mod overflow;
+mod overflow;
 mod shard;
-pub mod snapshot;
+mod snapshot;
 
+use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use self::decision::Act;
+pub(super) use self::control::open;
+use self::decision::ChargeMode;
 use self::overflow::Overflow;
-use self::shard::Shard;
-use super::{BucketId, Check, Decision, Lasting, Names, Store, StoreError};
+use self::shard::{PastCharge, Shard};
+use super::{BucketId, Check, CheckOutcome, CheckSet, Decision, DeferredCheck, Store, StoreError};
 use crate::clock::{Clock, Micros};
 use crate::limit::sliding_log::Log;
 use crate::limit::{Policy, State, Verdict};
@@ -36,7 +39,7 @@ const REACH: usize = 4;
 #[derive(Debug)]
 pub struct MemoryStore {
     clock: Clock,
-    shards: Box<[Padded]>,
+    shards: Box<[PaddedShard]>,
     overflow: Overflow,
     max_keys: usize,
     /// Slots taken or set aside, in all shards.
@@ -55,46 +58,46 @@ pub struct Buckets {
 /// A shard on cache lines of its own: neighbours are locked by other cores.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Padded(Mutex<Shard>);
+struct PaddedShard(Mutex<Shard>);
 
 impl MemoryStore {
-    #[must_use]
     pub fn new(max_keys: usize, clock: Clock) -> Self {
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).max(1);
         Self::of((0..shards).map(|_| Shard::new()).collect(), Overflow::new(), max_keys, clock)
     }
 
-    /// With these buckets to begin with, be they more than `max_keys`.
+    /// With these buckets to begin with, even if they are more than `max_keys`.
     fn of(shards: Vec<Shard>, overflow: Overflow, max_keys: usize, clock: Clock) -> Self {
         let taken = AtomicUsize::new(shards.iter().map(Shard::len).sum());
-        let shards = shards.into_iter().map(|shard| Padded(Mutex::new(shard))).collect();
+        let shards = shards.into_iter().map(|shard| PaddedShard(Mutex::new(shard))).collect();
         Self { clock, shards, overflow, max_keys, taken, cursor: AtomicUsize::new(0) }
     }
 
-    /// Decides without waiting: what [`Store::decide`] does here.
-    pub fn decide_now(&self, checks: &mut [Check<'_>]) -> Decision {
-        if let [check] = checks
-            && let Some(decision) = self.decide_known(check)
+    /// Decides all checks, without waiting.
+    /// `outcomes` has one entry for each check.
+    pub fn decide_now(&self, checks: &[Check<'_>], outcomes: &mut [CheckOutcome]) -> Decision {
+        if let ([check], [outcome]) = (checks, &mut *outcomes)
+            && let Some(decision) = self.decide_known(check, outcome)
         {
             return decision;
         }
-        decision::decide(self, checks, Act::Decide)
+        decision::decide(self, checks, outcomes, ChargeMode::Decide)
     }
 
     /// Charges a cost, whether it passes or not, and tells what came of it.
-    pub fn owe_one<'a>(&self, check: Check<'a>) -> Check<'a> {
-        let mut checks = [check];
-        decision::decide(self, &mut checks, Act::Owe);
-        let [check] = checks;
-        check
+    pub fn charge_one_after(&self, check: &Check<'_>) -> CheckOutcome {
+        let mut outcome = CheckOutcome::default();
+        let (checks, outcomes) = (slice::from_ref(check), slice::from_mut(&mut outcome));
+        decision::decide(self, checks, outcomes, ChargeMode::ChargeAfter);
+        outcome
     }
 
-    /// Takes a charge out again that was made at that instant, to a bucket of the key's own or to
+    /// Refunds a charge at the instant and to the bucket that `outcome` tells of: the key's own, or
     /// one that it shares.
-    pub fn give_back(&self, charged: &Check<'_>, charged_at: Micros) {
+    pub fn give_back(&self, charged: &Check<'_>, outcome: &CheckOutcome) {
         let now = self.clock.now();
-        let charge = (charged.cost, charged_at);
-        if charged.shared {
+        let charge = PastCharge { cost: charged.cost, at: outcome.now };
+        if outcome.shared {
             let tag = decision::overflow_tag(charged);
             return self.overflow.give_back(tag, charged.policy, now, charge);
         }
@@ -102,13 +105,13 @@ impl MemoryStore {
         shard.give_back(tag_of(charged.bucket), charged.policy, now, charge);
     }
 
-    /// Takes over a bucket's state from whoever keeps it, so that this store can stand in. When
-    /// the table is full of live buckets, one that is not in it stays unknown.
+    /// Takes over a bucket's state from the store that keeps it, for decisions without that store.
+    /// When the table is full of live buckets, one that is not in it stays unknown.
     pub fn note(&self, bucket: BucketId, policy: &Policy, state: State, now: Micros) {
         let mut shard = self.shards[shard_of(bucket, self.shards.len())].0.lock();
         let tag = tag_of(bucket);
         let known = shard.update(tag, |_| state);
-        if !known && (state.until <= now || !self.reserve(&mut shard, 0, now, |_| false)) {
+        if !known && (state.ends_at <= now || !self.reserve(&mut shard, 0, now, |_| false)) {
             return;
         }
         if !known {
@@ -123,18 +126,16 @@ impl MemoryStore {
     /// spent is the newer.
     pub fn note_older(&self, bucket: BucketId, policy: &Policy, state: State, now: Micros) {
         let known = self.look(bucket).unwrap_or_default();
-        if (state.until, state.rest) > (known.until, known.rest) {
+        if (state.ends_at, state.rest) > (known.ends_at, known.rest) {
             self.note(bucket, policy, state, now);
         }
     }
 
-    #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock.clone()
     }
 
     /// What is known of a bucket.
-    #[must_use]
     pub fn look(&self, bucket: BucketId) -> Option<State> {
         let mut found = None;
         let mut shard = self.shards[shard_of(bucket, self.shards.len())].0.lock();
@@ -145,36 +146,35 @@ impl MemoryStore {
         found
     }
 
-    #[must_use]
     pub fn buckets(&self) -> Buckets {
         Buckets { own: self.taken.load(Ordering::Relaxed), overflow: self.overflow.len() }
     }
 
     /// The short way for the usual case: one check, on a bucket that exists.
     #[inline]
-    fn decide_known(&self, check: &mut Check<'_>) -> Option<Decision> {
+    fn decide_known(&self, check: &Check<'_>, outcome: &mut CheckOutcome) -> Option<Decision> {
         if let Policy::SlidingLog(_) = check.policy {
             return None;
         }
         let mut shard = self.shards[shard_of(check.bucket, self.shards.len())].0.lock();
         let now = self.clock.now();
         let known = shard.update(tag_of(check.bucket), |state| {
-            let state = check.policy.settle(state, now);
-            check.now = now;
-            check.shared = false;
-            match check.policy.evaluate_late(state, now, check.cost, check.late) {
+            let state = check.policy.clamp(state, now);
+            outcome.now = now;
+            outcome.shared = false;
+            match check.policy.evaluate_waited(state, now, check.cost, check.waited) {
                 Verdict::Admit(after) => {
-                    check.refused = None;
-                    check.state = if check.spends { after } else { state };
+                    outcome.refused = None;
+                    outcome.state = if check.spends { after } else { state };
                 }
                 Verdict::Refuse(retry) => {
-                    check.refused = Some(retry);
-                    check.state = state;
+                    outcome.refused = Some(retry);
+                    outcome.state = state;
                 }
             }
-            check.state
+            outcome.state
         });
-        let admitted = check.refused.is_none() || !check.enforced;
+        let admitted = outcome.refused.is_none() || !check.enforced;
         known.then_some(Decision { now, admitted, alone: false })
     }
 
@@ -189,13 +189,13 @@ impl MemoryStore {
         spare: impl Fn(u64) -> bool,
     ) -> bool {
         if shard.is_packed(pending) {
-            self.release(shard.purge(now, &spare));
+            self.free_room(shard.purge(now, &spare));
             shard.stretch(pending);
         }
         if self.take() {
             return true;
         }
-        self.release(shard.purge(now, &spare));
+        self.free_room(shard.purge(now, &spare));
         if self.take() {
             return true;
         }
@@ -203,7 +203,7 @@ impl MemoryStore {
             let next = self.cursor.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             // Never waits, so the order of locks stands; a shard this decision holds is passed by.
             if let Some(mut other) = self.shards[next].0.try_lock() {
-                self.release(other.purge(now, |_| false));
+                self.free_room(other.purge(now, |_| false));
             }
             if self.take() {
                 return true;
@@ -217,7 +217,7 @@ impl MemoryStore {
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    fn release(&self, slots: usize) {
+    fn free_room(&self, slots: usize) {
         if slots > 0 {
             self.taken.fetch_sub(slots, Ordering::Relaxed);
         }
@@ -225,32 +225,45 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
+    #[inline]
+    fn try_decide(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) -> Option<Result<Decision, StoreError>> {
+        Some(Ok(self.decide_now(asked.checks, outcomes)))
+    }
+
     async fn decide(
         &self,
-        checks: &mut [Check<'_>],
-        _names: &Names,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
     ) -> Result<Decision, StoreError> {
-        Ok(self.decide_now(checks))
+        Ok(self.decide_now(asked.checks, outcomes))
     }
 
-    async fn owe(&self, charges: &[Lasting]) {
-        self.owe_unheard(charges);
+    async fn charge_after(&self, charges: &[DeferredCheck]) {
+        self.charge_detached(charges);
     }
 
-    fn owe_unheard(&self, charges: &[Lasting]) {
+    fn charge_detached(&self, charges: &[DeferredCheck]) {
         for charge in charges {
-            self.owe_one(charge.check());
+            self.charge_one_after(&charge.check());
         }
     }
 
-    fn release(&self, places: &[Lasting]) {
-        for place in places {
-            let check = place.check();
-            self.give_back(&check, check.now);
+    fn try_charge_after(&self, charges: &[DeferredCheck]) -> bool {
+        self.charge_detached(charges);
+        true
+    }
+
+    fn release(&self, slots: &[DeferredCheck]) {
+        for held in slots {
+            self.give_back(&held.check(), held.outcome());
         }
     }
 
-    async fn settle(&self) {}
+    async fn flush(&self) {}
 }
 
 /// The upper half of the name, scaled to the number of shards.

@@ -1,309 +1,311 @@
 //! The shared store: buckets in Redis or Valkey, decided by Lua scripts.
 //!
 //! A request's checks are decided by one call of `lua/decide.lua`, which it shares with the other
-//! requests of its worker ([`queue`], [`link`]). Whoever is known to be refused is refused here
-//! ([`refusals`]). When Redis fails, the breaker opens ([`health`]) and each limit is served by
-//! its `on_error`, until the [`keeper`] has brought Redis back.
+//! requests of its worker ([`decide`]). When Redis fails, the breaker opens and each limit is served by
+//! its `on_error`, until Redis is back ([`supervise`]). What is sent and received is in [`wire`], and
+//! how Redis is reached in [`connect`].
 //!
 //! **How often a request is charged.** Once, if it passes. Calls are numbered. When a reply is late
 //! or lost, its requests are decided without Redis; what passes then is charged later only if the
 //! late reply, or the fence (`lua/fence.lua`) after a reconnect, shows that the call did not charge
-//! it and never will. A cluster has no fence, since a call has to keep to one slot: there, what was
+//! it and never will. A cluster has no fence, since a call has to keep to one hash slot: there, what was
 //! in flight when a reply did not come counts as charged.
+//!
+//! Some modules are public for the tests that compare the scripts with their twins in Rust. Nothing in
+//! the crate outside `store` names this module.
 
-pub mod adjustment;
-mod backoff;
-pub mod batch;
-pub mod census;
-mod cluster_view;
-mod dialer;
-pub mod failure;
-pub mod health;
-mod holdings;
-pub mod keeper;
-mod known_nodes;
-mod lane;
-mod lateness;
-mod ledger;
-mod link;
-pub mod msgpack;
-pub mod name;
-mod nodes;
-mod outcome;
-mod payments;
-mod probe;
-mod queue;
-mod refunds;
-mod refusals;
-pub mod reply;
-mod reply_order;
-mod resync;
-mod rulings;
-pub mod script;
-mod sentinel_watch;
-mod sentinels;
-mod server_clock;
-mod session;
+mod connect;
+mod decide;
+mod open;
 mod shared;
-mod slot;
-mod stand_in;
-pub mod terms;
-mod trial;
-mod verdicts;
+mod supervise;
+mod wire;
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use self::adjustment::{Adjustment, Op};
-use self::failure::{Failure, Reason};
-use self::lane::Lane;
-use self::link::Link;
-use self::queue::{Abandoned, Ticket};
-pub use self::shared::Shared;
-use self::slot::slot;
-use super::{BucketId, Check, Decision, Lasting, Name, Names, Store, StoreError};
+use self::connect::failure::{Failure, Reason};
+use self::connect::hash_slot::{HashSlotGroup, group_by_hash_slot, hash_slot};
+use self::decide::call_pipeline::CallPipeline;
+use self::decide::call_queue::{AbandonedSlots, Ticket};
+use self::decide::worker_link::WorkerLink;
+pub(super) use self::open::open;
+pub use self::shared::RedisShared;
+pub use self::supervise::census;
+use self::supervise::fallback;
+use self::wire::adjustment::{Adjustment, Op};
+pub use self::wire::{adjustment, batch, check_args, reply, script};
+use super::{
+    BucketId, Check, CheckOutcome, CheckSet, Decision, DeferredCheck, KeyRange, Store, StoreError,
+};
 use crate::clock;
 use crate::limit::{Policy, Verdict};
 
 /// One worker's hold on the store.
 #[derive(Debug)]
 pub struct RedisStore {
-    shared: Arc<Shared>,
-    link: Rc<Link>,
+    shared: Arc<RedisShared>,
+    link: Rc<WorkerLink>,
 }
 
 impl RedisStore {
     /// Has to be called on the worker's runtime, where it stays.
-    #[must_use]
-    pub fn start(shared: Arc<Shared>) -> Self {
+    pub fn start(shared: Arc<RedisShared>) -> Self {
         let worker = shared.next_worker.fetch_add(1, Ordering::Relaxed);
-        let link = Link::start(shared.clone(), worker);
-        Lane::start(link.clone());
+        let link = WorkerLink::start(shared.clone(), worker);
+        CallPipeline::start(link.clone());
         RedisStore { shared, link }
     }
 
-    /// Refuses a request that Redis is sure to refuse. The other limits are told as they were
-    /// last heard of.
-    fn refuse(&self, checks: &mut [Check<'_>]) -> Option<Decision> {
+    /// Refuses a request that Redis is sure to refuse. The other limits show their last known states.
+    fn refuse(&self, checks: &[Check<'_>], outcomes: &mut [CheckOutcome]) -> Option<Decision> {
         let mut refusals = self.link.refusals.borrow_mut();
         if refusals.is_empty() {
             return None;
         }
-        let at = clock::recent();
+        let at = clock::cached_now();
         let mut now = None;
-        for check in checks.iter_mut() {
-            check.refused = None;
+        for (check, outcome) in checks.iter().zip(&mut *outcomes) {
+            outcome.refused = None;
             if !check.enforced {
                 continue;
             }
             if let Some((retry, refusal)) = refusals.refused(check, at) {
-                check.refused = Some(retry);
-                check.state = refusal.state;
-                check.now = refusal.now;
+                outcome.refused = Some(retry);
+                outcome.state = refusal.state;
+                outcome.now = refusal.now;
                 now.get_or_insert(refusal.now);
             }
         }
         let now = now?;
-        for check in checks.iter_mut().filter(|check| check.refused.is_none()) {
+        let others = checks.iter().zip(outcomes).filter(|(_, outcome)| outcome.refused.is_none());
+        for (check, outcome) in others {
             let known = self.shared.local.look(check.bucket).unwrap_or_default();
-            check.state = check.policy.settle(known, now);
-            check.now = now;
+            outcome.state = check.policy.clamp(known, now);
+            outcome.now = now;
             if !check.enforced
-                && let Verdict::Refuse(retry) = check.policy.evaluate(check.state, now, check.cost)
+                && let Verdict::Refuse(retry) =
+                    check.policy.evaluate(outcome.state, now, check.cost)
             {
-                check.refused = Some(retry);
+                outcome.refused = Some(retry);
             }
         }
         Some(Decision { now, admitted: false, alone: false })
     }
 
-    async fn decide_all(
+    /// Decides what needs no call to Redis: everything while the breaker is open, and what Redis is
+    /// known to refuse.
+    fn decide_here(
         &self,
-        checks: &mut [Check<'_>],
-        names: &Names,
-    ) -> Result<Decision, StoreError> {
-        // One that has waited may have been asked before, when nobody could tell.
-        checks.iter_mut().for_each(|check| check.decided = true);
-        if self.shared.health.is_open() {
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) -> Option<Result<Decision, StoreError>> {
+        // A request that waits is decided again, and may have been undecided before.
+        outcomes.iter_mut().for_each(|outcome| outcome.decided = true);
+        if self.shared.breaker.is_open() {
             self.link.refusals.borrow_mut().clear();
-            if let Some(decided) = stand_in::decide_while_open(&self.shared, checks, names) {
+            let decided = fallback::decide_while_open(&self.shared, asked, outcomes);
+            if decided.is_some() {
                 return decided;
             }
         }
-        if let Some(decision) = self.refuse(checks) {
-            return Ok(decision);
-        }
-        let ticket = Some(self.link.queue.join(checks, names));
-        let mut on_its_way = OnItsWay { link: &self.link, ticket, checks, names };
-        let done = match &on_its_way.ticket {
+        self.refuse(asked.checks, outcomes).map(Ok)
+    }
+
+    async fn decide_there(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) -> Result<Decision, StoreError> {
+        let ticket = Some(self.link.queue.join(asked));
+        let mut pending = PendingDecision { link: &self.link, ticket, asked };
+        let times = match &pending.ticket {
             Some(ticket) => ticket.wait().await,
             None => return Err(StoreError::Unavailable),
         };
-        let Some(ticket) = on_its_way.ticket.take() else { return Err(StoreError::Unavailable) };
-        let decided = self.link.conclude(&ticket, done, on_its_way.checks, names);
-        drop(on_its_way);
+        let Some(ticket) = pending.ticket.take() else { return Err(StoreError::Unavailable) };
+        let decided = self.link.conclude(&ticket, times, asked, outcomes);
         self.link.queue.recycle(ticket);
         decided
     }
 
-    /// Counts the places that an admitted request holds.
-    fn hold(&self, checks: &mut [Check<'_>], names: &Names, alone: bool) {
-        let taken = |check: &&mut Check<'_>| {
-            check.policy.is_held() && check.spends && check.refused.is_none() && check.decided
+    /// Counts the slots that an admitted request holds.
+    fn hold(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+        decided: &Result<Decision, StoreError>,
+    ) {
+        let Ok(Decision { admitted: true, alone, .. }) = *decided else { return };
+        let taken = |(check, outcome): &(&Check<'_>, &mut CheckOutcome)| {
+            check.policy.is_held() && check.spends && outcome.refused.is_none() && outcome.decided
         };
-        for check in checks.iter_mut().filter(taken) {
-            let name = names.get(check.name);
+        for (check, outcome) in asked.checks.iter().zip(outcomes).filter(taken) {
+            let name = asked.key(check);
             if alone {
                 // It has been counted here by deciding, and Redis does not know of it.
-                self.link.holdings.take_alone(check.bucket, name, check.policy, check.cost);
+                self.link.held_slots.take_alone(check.bucket, name, check.policy, check.cost);
             } else {
-                self.link.holdings.take(check.bucket, name, check.policy, check.cost);
-                check.shared = self.shared.local.owe_one(*check).shared;
+                self.link.held_slots.take(check.bucket, name, check.policy, check.cost);
+                outcome.shared = self.shared.local.charge_one_after(check).shared;
             }
         }
     }
 }
 
-fn owed(charge: &Lasting) -> Adjustment<'_> {
-    let (name, policy, cost) = (charge.name(), charge.policy(), charge.cost);
-    Adjustment { op: Op::Owe, name, policy, cost }
+fn adjustment_of(charge: &DeferredCheck) -> Adjustment<'_> {
+    let (name, policy, cost) = (charge.key(), charge.policy(), charge.cost);
+    Adjustment { op: Op::ChargeAfter, name, policy, cost }
 }
 
-/// What a request asks for whose decision is on its way. If it leaves before that has come, Redis may
-/// give it places all the same: they are told again once that is over. And what one slot takes
-/// while another refuses is given back, whatever became of the client.
-struct OnItsWay<'a, 'c> {
-    link: &'a Rc<Link>,
+/// A request whose decision is under way. If its client leaves before that, Redis may give it slots all
+/// the same: they are reported again once the call is done. And what one hash slot charges while
+/// another refuses is given back, also if the client has left.
+struct PendingDecision<'a> {
+    link: &'a Rc<WorkerLink>,
     ticket: Option<Ticket>,
-    checks: &'a mut [Check<'c>],
-    names: &'a Names,
+    asked: CheckSet<'a>,
 }
 
-impl Drop for OnItsWay<'_, '_> {
+impl Drop for PendingDecision<'_> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
-        let places = held(self.checks).map(|check| Abandoned {
+        let places = held(self.asked.checks).map(|check| AbandonedSlots {
             bucket: check.bucket,
-            name: self.names.get(check.name).to_vec(),
+            name: self.asked.key(check).to_vec(),
             policy: *check.policy,
         });
         if let Err(places) = ticket.abandon(places.collect()) {
             for it in places {
-                self.link.holdings.doubt(it.bucket, &it.name, &it.policy);
+                self.link.held_slots.mark_dirty(it.bucket, &it.name, &it.policy);
             }
         }
-        let (link, names) = (self.link.clone(), self.names.clone());
-        let left: Vec<Left> = self.checks.iter().map(Left::of).collect();
+        let (link, keys) = (self.link.clone(), self.asked.keys.clone());
+        let left: Vec<AbandonedCheck> = self.asked.checks.iter().map(AbandonedCheck::of).collect();
         tokio::task::spawn_local(async move {
-            let done = ticket.wait().await;
-            let mut checks: Vec<Check<'_>> = left.iter().map(Left::check).collect();
-            link.conclude_abandoned(&ticket, done, &mut checks, &names);
+            let times = ticket.wait().await;
+            let checks: Vec<Check<'_>> = left.iter().map(AbandonedCheck::check).collect();
+            let mut outcomes = vec![CheckOutcome::default(); checks.len()];
+            let asked = CheckSet { checks: &checks, keys: &keys };
+            link.conclude_abandoned(&ticket, times, asked, &mut outcomes);
             link.queue.recycle(ticket);
         });
     }
 }
 
 /// A check whose request has left.
-struct Left {
+struct AbandonedCheck {
     policy: Policy,
-    limit: u64,
+    limit_prefix: u64,
     bucket: BucketId,
-    name: Name,
+    key: KeyRange,
     cost: u64,
     spends: bool,
     enforced: bool,
 }
 
-impl Left {
+impl AbandonedCheck {
     fn of(check: &Check<'_>) -> Self {
-        let Check { policy, limit, bucket, name, cost, spends, enforced, .. } = *check;
-        Left { policy: *policy, limit, bucket, name, cost, spends, enforced }
+        let Check { policy, limit_prefix, bucket, key, cost, spends, enforced, .. } = *check;
+        AbandonedCheck { policy: *policy, limit_prefix, bucket, key, cost, spends, enforced }
     }
 
     fn check(&self) -> Check<'_> {
-        let Left { ref policy, limit, bucket, name, cost, spends, enforced } = *self;
-        Check { name, spends, enforced, ..Check::new(policy, limit, bucket, cost) }
+        let AbandonedCheck { ref policy, limit_prefix, bucket, key, cost, spends, enforced } =
+            *self;
+        Check { key, spends, enforced, ..Check::new(policy, limit_prefix, bucket, cost) }
     }
 }
 
-/// The checks that ask for places.
+/// The checks that ask for slots.
 fn held<'a, 'c>(checks: &'a [Check<'c>]) -> impl Iterator<Item = &'a Check<'c>> {
     checks.iter().filter(|check| check.policy.is_held() && check.spends)
 }
 
-impl Link {
-    /// Redis may have other counts of these places than are held.
-    fn doubt(&self, checks: &[Check<'_>], names: &Names) {
-        for check in held(checks) {
-            self.holdings.doubt(check.bucket, names.get(check.name), check.policy);
+impl WorkerLink {
+    /// Redis may have other counts of these slots than are held.
+    fn mark_dirty(&self, asked: CheckSet<'_>) {
+        for check in held(asked.checks) {
+            self.held_slots.mark_dirty(check.bucket, asked.key(check), check.policy);
         }
     }
 }
 
 impl Store for RedisStore {
+    fn try_decide(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) -> Option<Result<Decision, StoreError>> {
+        let decided = self.decide_here(asked, outcomes)?;
+        self.hold(asked, outcomes, &decided);
+        Some(decided)
+    }
+
     async fn decide(
         &self,
-        checks: &mut [Check<'_>],
-        names: &Names,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
     ) -> Result<Decision, StoreError> {
-        let decided = self.decide_all(checks, names).await;
-        if decided.as_ref().is_ok_and(|it| it.admitted) {
-            self.hold(checks, names, decided.as_ref().is_ok_and(|it| it.alone));
-        }
+        let decided = match self.decide_here(asked, outcomes) {
+            Some(decided) => decided,
+            None => self.decide_there(asked, outcomes).await,
+        };
+        self.hold(asked, outcomes, &decided);
         decided
     }
 
     /// Each cost is charged at most once: if it cannot be known whether Redis has done so, it is
     /// taken to have.
-    async fn owe(&self, charges: &[Lasting]) {
+    async fn charge_after(&self, charges: &[DeferredCheck]) {
         let shared = &*self.shared;
         let cluster = shared.is_cluster();
-        let place = |charge: &Lasting| if cluster { slot(charge.name()) } else { 0 };
-        let mut slots: SmallVec<[u16; 4]> = charges.iter().map(place).collect();
-        slots.sort_unstable();
-        slots.dedup();
-        let deadline = clock::look() + shared.timeout;
-        for slot in slots {
-            let here = || charges.iter().filter(|charge| place(charge) == slot);
-            let adjustments: Vec<_> = here().map(owed).collect();
-            let charged = if shared.health.is_open() {
+        let slot_of = |it: &&DeferredCheck| if cluster { hash_slot(it.key()) } else { 0 };
+        let deadline = clock::now() + shared.timeout;
+        for HashSlotGroup { slot, items } in group_by_hash_slot(charges, slot_of) {
+            let adjustments: Vec<_> = items.iter().map(|charge| adjustment_of(charge)).collect();
+            let charged = if shared.breaker.is_open() {
                 Err(Failure::not_asked())
             } else {
-                self.link.owe(slot, &adjustments, deadline).await
+                self.link.charge_after(slot, &adjustments, deadline).await
             };
             match charged {
-                Ok(()) => here().for_each(|charge| {
-                    shared.local.owe_one(charge.check());
+                Ok(()) => items.iter().for_each(|charge| {
+                    shared.local.charge_one_after(&charge.check());
                 }),
                 Err(failure) => {
                     if failure.reason != Reason::NotAsked {
-                        shared.health.count(&failure);
+                        shared.breaker.count(&failure);
                     }
-                    here().for_each(|it| stand_in::owe(shared, it, !failure.is_silence()));
+                    items
+                        .iter()
+                        .for_each(|it| fallback::charge_after(shared, it, !failure.is_silence()));
                 }
             }
         }
     }
 
-    fn owe_unheard(&self, charges: &[Lasting]) {
-        charges.iter().for_each(|charge| stand_in::owe(&self.shared, charge, true));
+    fn try_charge_after(&self, _charges: &[DeferredCheck]) -> bool {
+        false
     }
 
-    fn release(&self, places: &[Lasting]) {
-        for place in places {
-            let check = place.check();
-            self.shared.local.give_back(&check, check.now);
-            let holdings = &self.link.holdings;
-            holdings.give_back(check.bucket, place.name(), check.policy, check.cost);
+    fn charge_detached(&self, charges: &[DeferredCheck]) {
+        charges.iter().for_each(|charge| fallback::charge_after(&self.shared, charge, true));
+    }
+
+    fn release(&self, slots: &[DeferredCheck]) {
+        for held in slots {
+            let check = held.check();
+            self.shared.local.give_back(&check, held.outcome());
+            let held_slots = &self.link.held_slots;
+            held_slots.give_back(check.bucket, held.key(), check.policy, check.cost);
         }
     }
 
-    async fn settle(&self) {
-        while !self.link.holdings.is_settled() && !self.shared.health.is_open() {
+    async fn flush(&self) {
+        while !self.link.held_slots.is_synced() && !self.shared.breaker.is_open() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

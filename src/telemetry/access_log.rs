@@ -7,7 +7,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{StatusCode, request};
 use serde::Serialize;
 
-use super::lines::{self, Lines};
+use super::line_writer::{self, LineWriter};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -17,8 +17,8 @@ const MAX_PATH: usize = 2 * 1024;
 
 /// What is known of a request before its answer has ended.
 #[derive(Debug)]
-pub struct Entry {
-    log: Lines,
+pub struct AccessLogEntry {
+    log: LineWriter,
     request_id: String,
     /// The caller's address, as far as it is known.
     pub client: String,
@@ -32,7 +32,7 @@ pub struct Entry {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct AccessLogLine<'a> {
     time: f64,
     request_id: &'a str,
     client: &'a str,
@@ -49,16 +49,15 @@ struct Line<'a> {
     error: Option<&'a str>,
 }
 
-impl Entry {
+impl AccessLogEntry {
     /// Starts an entry and gives the request an id: its own, if that is harmless, or a new one.
-    #[must_use]
-    pub fn begin(log: &Lines, client: String, parts: &mut request::Parts) -> Box<Self> {
-        let said = parts.headers.get(&X_REQUEST_ID).and_then(|id| id.to_str().ok());
-        let request_id = said.filter(|id| is_harmless(id)).map_or_else(new_id, str::to_owned);
+    pub fn begin(log: &LineWriter, client: String, parts: &mut request::Parts) -> Box<Self> {
+        let offered = parts.headers.get(&X_REQUEST_ID).and_then(|id| id.to_str().ok());
+        let request_id = offered.filter(|id| is_harmless(id)).map_or_else(new_id, str::to_owned);
         set_id(&mut parts.headers, &request_id);
         let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let path = parts.uri.path();
-        Box::new(Entry {
+        Box::new(AccessLogEntry {
             log: log.clone(),
             request_id,
             client,
@@ -71,9 +70,8 @@ impl Entry {
     }
 
     /// An entry for a request that could not be read.
-    #[must_use]
-    pub fn unread(log: &Lines, client: String) -> Box<Self> {
-        Box::new(Entry {
+    pub fn unparsed(log: &LineWriter, client: String) -> Box<Self> {
+        Box::new(AccessLogEntry {
             log: log.clone(),
             request_id: new_id(),
             client,
@@ -91,8 +89,8 @@ impl Entry {
     }
 
     pub(super) fn write(&mut self, route: &str, status: StatusCode, seconds: f64, bytes: u64) {
-        self.log.write(&Line {
-            time: lines::now(),
+        self.log.write(&AccessLogLine {
+            time: line_writer::now(),
             request_id: &self.request_id,
             client: &self.client,
             method: &self.method,

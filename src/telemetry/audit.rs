@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tracing_appender::non_blocking::WorkerGuard;
 
-use super::lines::{self, Lines};
+use super::line_writer::{self, LineWriter};
 use crate::config::settings::LogTarget;
 use crate::limit::OnError;
 
@@ -19,14 +19,14 @@ const MAX_DETAIL: usize = 1024;
 
 /// Where events are recorded.
 #[derive(Debug, Clone)]
-pub struct Audit {
+pub struct AuditLog {
     /// `None`: nowhere.
-    lines: Arc<Mutex<Option<Lines>>>,
+    lines: Arc<Mutex<Option<LineWriter>>>,
 }
 
 /// What has happened.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event<'a> {
+pub enum AuditEvent<'a> {
     /// The store fails, and limits do what their `on_error` says.
     StoreDegraded {
         /// One of [`STORE_ERRORS`](super::metrics::STORE_ERRORS).
@@ -62,82 +62,82 @@ pub enum Event<'a> {
         seconds: u64,
         reason: Option<&'a str>,
     },
-    RulingRemoved {
+    OverrideRemoved {
         what: &'a str,
     },
 }
 
 /// An event as it is written.
 #[derive(Serialize)]
-struct Line<'a> {
+struct AuditLine<'a> {
     time: f64,
     #[serde(flatten)]
-    event: Written<'a>,
+    event: AuditRecord<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum Written<'a> {
+enum AuditRecord<'a> {
     StoreDegraded { reason: &'a str, detail: &'a str, on_error: &'a str },
     StoreRecovered { seconds: f64 },
     RateLimitConfigUpdated { routes: usize, limits: usize },
     OverrideSet { limit: &'a str, key: &'a str, seconds: u64, reason: Option<&'a str> },
     RateLimitWhitelistAdded { who: &'a str, seconds: u64, reason: Option<&'a str> },
     RateLimitDenylistAdded { who: &'a str, seconds: u64, reason: Option<&'a str> },
-    RulingRemoved { what: &'a str },
+    OverrideRemoved { what: &'a str },
 }
 
-impl Audit {
+impl AuditLog {
     /// The guard writes out what is left when it is dropped.
     ///
     /// # Errors
     /// If the file cannot be opened for appending.
-    pub fn open(target: &LogTarget) -> io::Result<(Audit, Option<WorkerGuard>)> {
-        let (lines, guard) = Lines::open(target)?.unzip();
-        Ok((Audit { lines: Arc::new(Mutex::new(lines)) }, guard))
+    pub fn open(target: &LogTarget) -> io::Result<(AuditLog, Option<WorkerGuard>)> {
+        let (lines, guard) = LineWriter::open(target)?.unzip();
+        Ok((AuditLog { lines: Arc::new(Mutex::new(lines)) }, guard))
     }
 
     /// Writes one line, without waiting for it.
-    pub fn record(&self, event: Event<'_>) {
+    pub fn record(&self, event: AuditEvent<'_>) {
         if let Some(lines) = &mut *self.lines.lock() {
-            lines.write(&Line { time: lines::now(), event: written(&event) });
+            lines.write(&AuditLine { time: line_writer::now(), event: record_of(&event) });
         }
     }
 
-    /// As [`Lines::reopen`].
+    /// As [`LineWriter::reopen`].
     pub fn reopen(&self) {
-        self.lines.lock().iter().for_each(Lines::reopen);
+        self.lines.lock().iter().for_each(LineWriter::reopen);
     }
 
     /// Has all clones write elsewhere from now on.
-    pub fn redirect(&self, lines: Option<Lines>) {
+    pub fn redirect(&self, lines: Option<LineWriter>) {
         *self.lines.lock() = lines;
     }
 }
 
-fn written<'a>(event: &Event<'a>) -> Written<'a> {
+fn record_of<'a>(event: &AuditEvent<'a>) -> AuditRecord<'a> {
     match *event {
-        Event::StoreDegraded { reason, detail, on_error } => Written::StoreDegraded {
+        AuditEvent::StoreDegraded { reason, detail, on_error } => AuditRecord::StoreDegraded {
             reason,
             detail: &detail[..detail.floor_char_boundary(MAX_DETAIL)],
             on_error: on_error.name(),
         },
-        Event::StoreRecovered { seconds } => {
-            Written::StoreRecovered { seconds: (seconds * 1e3).round() / 1e3 }
+        AuditEvent::StoreRecovered { seconds } => {
+            AuditRecord::StoreRecovered { seconds: (seconds * 1e3).round() / 1e3 }
         }
-        Event::ConfigUpdated { routes, limits } => {
-            Written::RateLimitConfigUpdated { routes, limits }
+        AuditEvent::ConfigUpdated { routes, limits } => {
+            AuditRecord::RateLimitConfigUpdated { routes, limits }
         }
-        Event::OverrideSet { limit, key, seconds, reason } => {
-            Written::OverrideSet { limit, key, seconds, reason }
+        AuditEvent::OverrideSet { limit, key, seconds, reason } => {
+            AuditRecord::OverrideSet { limit, key, seconds, reason }
         }
-        Event::WhitelistAdded { who, seconds, reason } => {
-            Written::RateLimitWhitelistAdded { who, seconds, reason }
+        AuditEvent::WhitelistAdded { who, seconds, reason } => {
+            AuditRecord::RateLimitWhitelistAdded { who, seconds, reason }
         }
-        Event::DenylistAdded { who, seconds, reason } => {
-            Written::RateLimitDenylistAdded { who, seconds, reason }
+        AuditEvent::DenylistAdded { who, seconds, reason } => {
+            AuditRecord::RateLimitDenylistAdded { who, seconds, reason }
         }
-        Event::RulingRemoved { what } => Written::RulingRemoved { what },
+        AuditEvent::OverrideRemoved { what } => AuditRecord::OverrideRemoved { what },
     }
 }
 
@@ -145,8 +145,8 @@ fn written<'a>(event: &Event<'a>) -> Written<'a> {
 mod tests {
     use super::*;
 
-    fn line(event: Event<'_>) -> String {
-        serde_json::to_string(&Line { time: 1.5, event: written(&event) }).unwrap()
+    fn line(event: AuditEvent<'_>) -> String {
+        serde_json::to_string(&AuditLine { time: 1.5, event: record_of(&event) }).unwrap()
     }
 
     #[test]
@@ -154,15 +154,15 @@ mod tests {
         let detail = "no \"answer\"\n";
         let on_error = OnError::Local;
         assert_eq!(
-            line(Event::StoreDegraded { reason: "timeout", detail, on_error }),
+            line(AuditEvent::StoreDegraded { reason: "timeout", detail, on_error }),
             r#"{"time":1.5,"event":"store_degraded","reason":"timeout","detail":"no \"answer\"\n","on_error":"local"}"#
         );
         assert_eq!(
-            line(Event::StoreRecovered { seconds: 2.000_4 }),
+            line(AuditEvent::StoreRecovered { seconds: 2.000_4 }),
             r#"{"time":1.5,"event":"store_recovered","seconds":2.0}"#
         );
         assert_eq!(
-            line(Event::ConfigUpdated { routes: 2, limits: 3 }),
+            line(AuditEvent::ConfigUpdated { routes: 2, limits: 3 }),
             r#"{"time":1.5,"event":"rate_limit_config_updated","routes":2,"limits":3}"#
         );
     }
@@ -171,7 +171,7 @@ mod tests {
     fn details_are_not_longer_than_a_person_would_read() {
         let detail = "ü".repeat(MAX_DETAIL);
         let on_error = OnError::Deny;
-        let line = line(Event::StoreDegraded { reason: "other", detail: &detail, on_error });
+        let line = line(AuditEvent::StoreDegraded { reason: "other", detail: &detail, on_error });
         assert_eq!(line.matches('ü').count(), MAX_DETAIL / 2);
     }
 }

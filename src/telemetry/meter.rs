@@ -6,7 +6,6 @@
 mod upstream;
 
 use std::cell::OnceCell;
-use std::fmt;
 use std::rc::Rc;
 
 use http::StatusCode;
@@ -16,7 +15,7 @@ use tokio::time::Instant;
 
 pub use upstream::{Failure, FailureMeter};
 
-use super::access_log::Entry;
+use super::access_log::AccessLogEntry;
 use super::metrics::Metrics;
 use crate::clock;
 use crate::limit::{Limit, Mode, Strategy};
@@ -171,15 +170,15 @@ impl Drop for LimitMeter {
     }
 }
 
-/// What `[access]` said of a caller.
+/// What an access list said of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admittance {
+pub enum AccessOutcome {
     Allowed,
     Denied,
 }
 
-/// Callers that no limit was asked about.
-#[derive(Debug)]
+/// Callers that an access list allowed or denied. A clone begins at zero.
+#[derive(Debug, Clone)]
 pub struct AccessMeter {
     allowed: LocalIntCounter,
     denied: LocalIntCounter,
@@ -192,10 +191,10 @@ impl AccessMeter {
         AccessMeter { allowed: counter("allowed"), denied: counter("denied") }
     }
 
-    pub fn count(&self, admittance: Admittance) {
-        match admittance {
-            Admittance::Allowed => self.allowed.inc(),
-            Admittance::Denied => self.denied.inc(),
+    pub fn count(&self, outcome: AccessOutcome) {
+        match outcome {
+            AccessOutcome::Allowed => self.allowed.inc(),
+            AccessOutcome::Denied => self.denied.inc(),
         }
     }
 
@@ -214,36 +213,33 @@ impl Drop for AccessMeter {
 /// Measures one request, and writes it down when it is dropped: with the end of the answer's body,
 /// or wherever the request was given up.
 #[derive(Debug)]
-pub struct Meter {
+pub struct RequestMeter {
     route: Rc<RouteMeter>,
     started: Instant,
     status: Option<StatusCode>,
     sent: u64,
-    entry: Option<Box<Entry>>,
-    /// What ends with the request.
-    kept: Option<Box<dyn fmt::Debug>>,
+    entry: Option<Box<AccessLogEntry>>,
 }
 
-/// What nginx calls a request whose client did not wait for the answer.
+/// nginx's status of a request whose client did not wait for the answer.
 pub const CLIENT_GONE: u16 = 499;
 
-impl Meter {
+impl RequestMeter {
     #[must_use]
-    pub fn start(route: Rc<RouteMeter>, started: Instant, entry: Option<Box<Entry>>) -> Self {
-        Meter { route, started, status: None, sent: 0, entry, kept: None }
+    pub fn start(
+        route: Rc<RouteMeter>,
+        started: Instant,
+        entry: Option<Box<AccessLogEntry>>,
+    ) -> Self {
+        RequestMeter { route, started, status: None, sent: 0, entry }
     }
 
     pub fn take_route(&mut self, route: &Rc<RouteMeter>) {
         self.route = route.clone();
     }
 
-    /// Keeps something until the request has ended.
-    pub fn keep(&mut self, kept: Box<dyn fmt::Debug>) {
-        self.kept = Some(kept);
-    }
-
     /// The line for the access log, if there is one.
-    pub fn entry(&mut self) -> Option<&mut Entry> {
+    pub fn entry(&mut self) -> Option<&mut AccessLogEntry> {
         self.entry.as_deref_mut()
     }
 
@@ -265,7 +261,7 @@ impl Meter {
     }
 }
 
-impl Drop for Meter {
+impl Drop for RequestMeter {
     fn drop(&mut self) {
         let status = self.status.unwrap_or_else(|| {
             let gone = StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST);
@@ -274,7 +270,7 @@ impl Drop for Meter {
             self.route.count(status);
             status
         });
-        let seconds = (clock::look() - self.started).as_secs_f64();
+        let seconds = (clock::now() - self.started).as_secs_f64();
         self.route.observe(seconds);
         if let Some(entry) = &mut self.entry {
             entry.write(&self.route.name, status, seconds, self.sent);

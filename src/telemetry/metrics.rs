@@ -62,7 +62,6 @@ const REQUEST_BUCKETS: &[f64] =
 impl Metrics {
     /// # Panics
     /// Never: the names are valid and each is registered once.
-    #[must_use]
     pub fn new() -> Self {
         let registry = Registry::new();
         let metrics = Metrics {
@@ -190,7 +189,7 @@ impl Metrics {
     }
 
     /// Says what this gateway is called.
-    pub fn introduce(&self, node: &str) {
+    pub fn set_build_info(&self, node: &str) {
         self.build.with_label_values(&[env!("CARGO_PKG_VERSION"), node]).set(1);
     }
 

@@ -10,7 +10,7 @@ use super::metrics::Metrics;
 
 /// The names that series may carry.
 #[derive(Debug, Clone, Default)]
-pub struct Series<'a> {
+pub struct SeriesNames<'a> {
     pub routes: HashSet<&'a str>,
     pub limits: HashSet<&'a str>,
     pub upstreams: HashSet<&'a str>,
@@ -18,7 +18,7 @@ pub struct Series<'a> {
 
 impl Metrics {
     /// Removes the series of routes, limits and upstreams that are not among these.
-    pub fn prune(&self, series: &Series<'_>) {
+    pub fn prune(&self, series: &SeriesNames<'_>) {
         prune(&self.requests, "route", &series.routes);
         prune(&self.request_seconds, "route", &series.routes);
         prune(&self.decisions, "limit", &series.limits);
@@ -60,7 +60,7 @@ mod tests {
         }
         let names = HashSet::from(["kept"]);
         let series =
-            Series { routes: names.clone(), limits: names.clone(), upstreams: names.clone() };
+            SeriesNames { routes: names.clone(), limits: names.clone(), upstreams: names.clone() };
         metrics.prune(&series);
         let page = String::from_utf8(metrics.render().unwrap()).unwrap();
         assert!(!page.contains("gone"), "{page}");

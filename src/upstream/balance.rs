@@ -9,23 +9,22 @@ use super::pool::Server;
 use crate::config::settings::Balance;
 
 #[derive(Debug)]
-pub struct Balancer {
+pub(super) struct Balancer {
     balance: Balance,
     /// Where the next turn starts, or the state of the random choice.
     turn: Cell<u64>,
 }
 
 impl Balancer {
-    #[must_use]
-    pub fn new(balance: Balance) -> Self {
+    pub(super) fn new(balance: Balance) -> Self {
         Balancer { balance, turn: Cell::new(0) }
     }
 
-    /// A server that is not shunned and not the one that failed, if there is one such.
+    /// A server that is available and not the one that just failed, if there is one.
     ///
     /// # Panics
     /// If there are no servers: the configuration does not allow that.
-    pub fn pick<'a>(
+    pub(super) fn pick<'a>(
         &self,
         servers: &'a [Rc<Server>],
         failed: Option<&Rc<Server>>,
@@ -35,7 +34,7 @@ impl Balancer {
             return only;
         }
         let usable = |server: &Rc<Server>| {
-            !server.is_shunned(now) && failed.is_none_or(|failed| !Rc::ptr_eq(server, failed))
+            !server.is_unavailable(now) && failed.is_none_or(|failed| !Rc::ptr_eq(server, failed))
         };
         let start = self.next_turn() as usize % servers.len();
         let in_turn = || servers[start..].iter().chain(&servers[..start]);
@@ -102,16 +101,16 @@ mod tests {
     fn the_least_busy_server_is_preferred() {
         let servers = servers(3);
         let now = Instant::now();
-        let _busy = (servers[0].occupy(now), servers[2].occupy(now));
+        let _busy = (servers[0].begin_request(now), servers[2].begin_request(now));
         assert_eq!(tally(Balance::LeastRequests, &servers, 10), [0, 10, 0]);
     }
 
     #[test]
-    fn a_shunned_server_is_passed_over_unless_all_are() {
+    fn an_unavailable_server_is_passed_over_unless_all_are() {
         let servers = servers(2);
-        servers[0].failed(Instant::now(), &ConnectError::TimedOut);
+        servers[0].note_failed(Instant::now(), &ConnectError::TimedOut);
         assert_eq!(tally(Balance::RoundRobin, &servers, 10), [0, 10]);
-        servers[1].failed(Instant::now(), &ConnectError::TimedOut);
+        servers[1].note_failed(Instant::now(), &ConnectError::TimedOut);
         assert_eq!(tally(Balance::RoundRobin, &servers, 10), [5, 5]);
     }
 }

@@ -1,7 +1,8 @@
 //! From a server's host and port to socket addresses.
 //!
-//! One question for a name is out at a time, and nobody waits for it who has an answer already: the
-//! last one serves until there is another, so a name server that is silent is no outage of ours.
+//! There is at most one query for a name at a time, and a request waits for it only if there is no
+//! earlier answer: the last one is used until there is another, so an outage of the name server is
+//! none of the gateway.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -15,49 +16,48 @@ use tokio::time::Instant;
 
 use crate::config::settings::Origin;
 
-/// How long the answer for a name is used before it is asked for again. Names are asked only for new
+/// How long an answer is used before the name is resolved again. Names are resolved only for new
 /// connections.
-const FRESH: Duration = Duration::from_secs(10);
-/// How long after a failure it is tried again, where there is an older answer.
-const AGAIN: Duration = Duration::from_secs(1);
+const ANSWER_TTL: Duration = Duration::from_secs(10);
+/// When a failed query is repeated, if there is an older answer.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Asks a name server.
+/// Resolves a name.
 type Resolve = fn(Origin) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>>>>;
 
 #[derive(Debug)]
-pub struct Address(Rc<Name>);
+pub(crate) struct ServerAddress(Rc<CachedName>);
 
 #[derive(Debug)]
-struct Name {
+struct CachedName {
     origin: Origin,
     resolve: Resolve,
-    known: RefCell<Option<Known>>,
-    asking: Cell<bool>,
-    /// Why there is no answer, for those who wait for the first.
+    known: RefCell<Option<CachedAnswer>>,
+    refreshing: Cell<bool>,
+    /// Why there is no answer, for requests that wait for the first.
     failed: RefCell<Option<io::Error>>,
     answered: Notify,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedAnswer {
     addresses: Rc<[SocketAddr]>,
     /// `None`: an address, not a name.
     until: Option<Instant>,
 }
 
-/// Where a server is.
+/// The addresses of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Resolution {
     /// To be tried in order.
     pub addresses: Rc<[SocketAddr]>,
-    /// They are an earlier answer, and a new one is on its way.
+    /// They are an earlier answer, and are being resolved again.
     pub stale: bool,
 }
 
-impl Address {
-    #[must_use]
-    pub fn new(origin: &Origin) -> Self {
-        Address::resolved_by(origin, |origin| {
+impl ServerAddress {
+    pub(crate) fn new(origin: &Origin) -> Self {
+        ServerAddress::resolved_by(origin, |origin| {
             Box::pin(async move {
                 let asked = tokio::net::lookup_host((origin.host.as_str(), origin.port));
                 Ok(asked.await?.collect())
@@ -66,16 +66,15 @@ impl Address {
     }
 
     fn resolved_by(origin: &Origin, resolve: Resolve) -> Self {
-        let literal = origin
-            .host
-            .parse::<IpAddr>()
-            .ok()
-            .map(|ip| Known { addresses: [SocketAddr::new(ip, origin.port)].into(), until: None });
-        Address(Rc::new(Name {
+        let literal = origin.host.parse::<IpAddr>().ok().map(|ip| CachedAnswer {
+            addresses: [SocketAddr::new(ip, origin.port)].into(),
+            until: None,
+        });
+        ServerAddress(Rc::new(CachedName {
             origin: origin.clone(),
             resolve,
             known: RefCell::new(literal),
-            asking: Cell::new(false),
+            refreshing: Cell::new(false),
             failed: RefCell::new(None),
             answered: Notify::new(),
         }))
@@ -85,28 +84,28 @@ impl Address {
     ///
     /// # Errors
     /// If the name never resolved.
-    pub async fn lookup(&self) -> io::Result<Found> {
+    pub(crate) async fn lookup(&self) -> io::Result<Resolution> {
         if let Some(known) = &*self.0.known.borrow() {
             let stale = known.until.is_some_and(|until| until <= Instant::now());
             if stale {
-                self.ask();
+                self.refresh();
             }
-            return Ok(Found { addresses: known.addresses.clone(), stale });
+            return Ok(Resolution { addresses: known.addresses.clone(), stale });
         }
-        Ok(Found { addresses: self.renewed().await?, stale: false })
+        Ok(Resolution { addresses: self.renewed().await?, stale: false })
     }
 
-    /// The answer to the question that is out, or to a new one.
+    /// The answer to the query that is under way, or to a new one.
     ///
     /// # Errors
     /// If the name never resolved.
-    pub async fn renewed(&self) -> io::Result<Rc<[SocketAddr]>> {
+    pub(crate) async fn renewed(&self) -> io::Result<Rc<[SocketAddr]>> {
         let answered = self.0.answered.notified();
-        self.ask();
+        self.refresh();
         answered.await;
         match &*self.0.known.borrow() {
             Some(known) => Ok(known.addresses.clone()),
-            // All who have waited for it hear why.
+            // All that waited get the same error.
             None => Err(self.0.failed.borrow().as_ref().map_or_else(
                 || io::ErrorKind::NotFound.into(),
                 |failed| match failed.raw_os_error() {
@@ -117,33 +116,33 @@ impl Address {
         }
     }
 
-    /// Sends a question, unless one is out.
-    fn ask(&self) {
-        if self.0.asking.replace(true) {
+    /// Starts a query, unless one is under way.
+    fn refresh(&self) {
+        if self.0.refreshing.replace(true) {
             return;
         }
         let name = self.0.clone();
         tokio::task::spawn_local(async move {
             let found = (name.resolve)(name.origin.clone()).await;
             name.note(found);
-            name.asking.set(false);
+            name.refreshing.set(false);
             name.answered.notify_waiters();
         });
     }
 }
 
-impl Name {
-    /// An answer that cannot be renewed is used further.
+impl CachedName {
+    /// Stores an answer. If there is none the earlier one stays in use.
     fn note(&self, found: io::Result<Vec<SocketAddr>>) {
         let mut known = self.known.borrow_mut();
         match found {
             Ok(addresses) if !addresses.is_empty() => {
-                let until = Some(Instant::now() + FRESH);
-                *known = Some(Known { addresses: addresses.into(), until });
+                let until = Some(Instant::now() + ANSWER_TTL);
+                *known = Some(CachedAnswer { addresses: addresses.into(), until });
             }
             failed => {
                 if let Some(known) = &mut *known {
-                    known.until = Some(Instant::now() + AGAIN);
+                    known.until = Some(Instant::now() + RETRY_DELAY);
                 }
                 *self.failed.borrow_mut() = failed.err();
             }

@@ -29,7 +29,7 @@ def ask(port, path="/", method="GET", headers=None, body=None, timeout=20):
 
 
 def outcome(port, path="/", **how):
-    """The status of an answer, or what came in its place."""
+    """The status of an answer, or the error that came instead."""
     try:
         return ask(port, path, **how).status
     except (OSError, http.client.HTTPException) as error:

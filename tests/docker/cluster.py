@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from client import Load, ask, at_once, outcome, query
 from compose import wait_for
 from deployment import PARTNER_BURST, edited, quota
-from say import holds
+from report import holds
 
 NODES = ("node-1", "node-2", "node-3")
 SECRETS = {"WEIR_ADMIN_TOKEN": "a-token-of-the-test", "WEIR_REDIS_PASSWORD": "a password of the test"}

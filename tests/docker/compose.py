@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from say import Failure, progress
+from report import Failure, progress
 from standins import carry_out, docker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -106,7 +106,7 @@ class Project:
             wait_for(healthy, f"{service} to be healthy", within, self.last_words)
 
     def last_words(self):
-        """The end of every log, for somebody who has to find out what went wrong."""
+        """The end of every log, to find out what went wrong."""
         return self.run("logs", "--no-color", "--tail", "15", profile="cluster", check=False)[-8000:]
 
     def remove(self):

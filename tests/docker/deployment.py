@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import panels
 from client import Load, SlowUpload, ask, at_once, outcome, query
 from compose import wait_for
-from say import Skipped, figure, holds
+from report import Skipped, figure, holds
 from standins import carry_out
 
 PARTNER_BURST = 100
@@ -133,7 +133,7 @@ def grafana_has_the_dashboard_and_its_source(project, services):
     if "grafana" not in services:
         raise Skipped("there is no image of Grafana")
     port = project.ports["GRAFANA_PORT"]
-    # Without a login, as somebody who just looks.
+    # Without a login: reading is allowed to everyone.
     found = ask(port, "/api/dashboards/uid/weir")
     holds(found.status == 200 and found.json()["dashboard"]["title"] == "Weir", found.body)
     admin = {"authorization": "Basic " + b64encode(b"admin:admin").decode()}
@@ -198,14 +198,14 @@ def edited(project, old, new):
 
 
 def save_as_editors_do(file, text):
-    """Writes another file and puts it in the place of the first."""
+    """Replaces a file by another one, by rename."""
     other = file.with_suffix(".new")
     other.write_text(text)
     os.replace(other, file)
 
 
 def quota(port):
-    """What the gateway that answers says a partner may send at once."""
+    """The burst of a partner, by the answer of one of the gateways."""
     answer = ask(port, "/partners/", headers={"x-api-key": f"nobody {time.monotonic()}"})
     return int(re.search(r'"per-partner";q=(\d+)', answer.headers["RateLimit-Policy"]).group(1))
 

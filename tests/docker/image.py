@@ -9,7 +9,7 @@ from pathlib import Path
 
 from client import ask, at_once
 from compose import free_ports, wait_for
-from say import Failure, figure, holds
+from report import Failure, figure, holds
 from standins import carry_out
 
 # What an empty image has as well: the places where an engine puts things into a container.

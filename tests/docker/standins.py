@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from say import Failure, progress
+from report import Failure, progress
 
 LABEL = "weir.stand-in"
 OWN = "weir-stand-in/"
@@ -125,7 +125,7 @@ def remove():
 
 
 def make(image):
-    """Makes the stand-in for an image; tells whether there is one."""
+    """Makes the stand-in for an image; returns whether there is one."""
     name = image.split(":")[0]
     if name == "rust":
         build(image, RUST, toolchain)

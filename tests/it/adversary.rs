@@ -2,7 +2,7 @@
 //! gateway that stands still or a store that fails halfway bring to light.
 
 mod gateway_stalls;
-mod held;
-mod outage;
-mod slots;
+mod held_slots;
+mod many_keys_outage;
+mod returned_slots;
 mod slow_redis;

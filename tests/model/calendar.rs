@@ -1,5 +1,5 @@
 //! Quotas of a day or a month in a time zone: back at local midnight and not before, also where
-//! Redis decides, which knows no time zones and is told the bounds by a clock that may be off.
+//! Redis decides, which knows no time zones and gets the bounds by a clock that may be off.
 
 use chrono::{DateTime, FixedOffset};
 use chrono_tz::Tz;
@@ -12,7 +12,7 @@ use weir::store::redis::adjustment::Op;
 
 use crate::decider::{Ask, Decider, Engine, on_every_engine};
 use crate::lua::Redis;
-use crate::plain::Plain;
+use crate::map_store::MapStore;
 use crate::strategies::{calendar_window, share, start};
 
 const DAY: i64 = 86_400_000_000;
@@ -72,16 +72,16 @@ fn a_caller_whose_clock_is_behind_by_less_than_two_windows_is_decided_all_the_sa
         policy in calendar_window(), start in start(), behind in 0..3 * DAY / 2,
         steps in prop::collection::vec((0..DAY, 0..=1_u64 << 15, any::<bool>()), 1..20),
     )| {
-        let (mut lua, mut rust, mut now) = (redis.fresh(), Plain::new(), start);
+        let (mut lua, mut rust, mut now) = (redis.fresh(), MapStore::new(), start);
         lua.ahead = -behind;
-        for (gap, cost, give_back) in steps {
+        for (gap, cost, refund) in steps {
             let charged_at = now;
             now = Micros(now.0.saturating_add_signed(gap));
             let ask = Ask { policy: &policy, key: 0, cost: share(cost, policy.quota()) };
-            if give_back {
+            if refund {
                 let op = Op::GiveBack { charged_at };
                 lua.adjust(now, &ask, op);
-                rust.adjust(&policy, 0, |it| policy.give_back(it, now, ask.cost, charged_at));
+                rust.adjust(&policy, 0, |it| policy.refund(it, now, ask.cost, charged_at));
             }
             prop_assert_eq!(lua.decide(now, &[ask]), rust.decide(now, &[ask]));
         }
@@ -101,7 +101,7 @@ fn a_caller_whose_clock_is_off_by_far_is_held_to_its_quota() {
             let ask = Ask { policy: &policy, key: 0, cost: 3 };
             let spent = lua.decide(now, &[ask]);
             assert!(spent.admitted);
-            let ends = spent.answers[0].state.until;
+            let ends = spent.answers[0].state.ends_at;
             let longest = (32 + days.max(0)).unsigned_abs() * DAY.unsigned_abs();
             assert!(ends > now && ends.0 - now.0 <= longest, "{policy:?} {days}");
             assert!(!lua.decide(now, &[Ask { cost: 1, ..ask }]).admitted);

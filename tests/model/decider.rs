@@ -2,7 +2,7 @@
 
 use weir::clock::{Clock, Micros};
 use weir::limit::{Policy, Report, Retry, State};
-use weir::store::{BucketHasher, Check, MemoryStore};
+use weir::store::{BucketHasher, Check, CheckOutcome, MemoryStore};
 
 /// One check: the key stands for a bucket of its own.
 #[derive(Debug, Clone, Copy)]
@@ -14,16 +14,16 @@ pub(crate) struct Ask<'a> {
 
 /// How an ask is meant.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Manner {
+pub(crate) struct CheckMode {
     /// How many microseconds ago it could have passed.
-    pub(crate) late: u64,
+    pub(crate) waited: u64,
     pub(crate) spends: bool,
     pub(crate) enforced: bool,
 }
 
-impl Default for Manner {
+impl Default for CheckMode {
     fn default() -> Self {
-        Self { late: 0, spends: true, enforced: true }
+        Self { waited: 0, spends: true, enforced: true }
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn new(policy: &Policy, at: Micros, state: State, refused: Option<Retry>) -> Self {
         let report = policy.report(state, at);
-        Self { refused, report, state: if state.until > at { state } else { State::default() } }
+        Self { refused, report, state: if state.ends_at > at { state } else { State::default() } }
     }
 }
 
@@ -52,17 +52,17 @@ pub(crate) struct Outcome {
 /// A store with a clock that the test owns.
 pub(crate) trait Decider {
     /// Decides all asks together, at this instant, each as it is meant.
-    fn decide_as(&mut self, at: Micros, asks: &[(Ask<'_>, Manner)]) -> Outcome;
+    fn decide_as(&mut self, at: Micros, asks: &[(Ask<'_>, CheckMode)]) -> Outcome;
 
     /// Charges a cost, whether it passes or not.
-    fn owe(&mut self, at: Micros, ask: &Ask<'_>);
+    fn charge_after(&mut self, at: Micros, ask: &Ask<'_>);
 
     /// Takes a charge out again.
-    fn give_back(&mut self, at: Micros, ask: &Ask<'_>, charged_at: Micros);
+    fn refund(&mut self, at: Micros, ask: &Ask<'_>, charged_at: Micros);
 
     /// Decides asks that all count.
     fn decide(&mut self, at: Micros, asks: &[Ask<'_>]) -> Outcome {
-        let asks: Vec<_> = asks.iter().map(|ask| (*ask, Manner::default())).collect();
+        let asks: Vec<_> = asks.iter().map(|ask| (*ask, CheckMode::default())).collect();
         self.decide_as(at, &asks)
     }
 
@@ -124,27 +124,30 @@ impl Embedded {
 }
 
 impl Decider for Embedded {
-    fn decide_as(&mut self, at: Micros, asks: &[(Ask<'_>, Manner)]) -> Outcome {
+    fn decide_as(&mut self, at: Micros, asks: &[(Ask<'_>, CheckMode)]) -> Outcome {
         self.clock.set(at);
         let mut checks: Vec<Check<'_>> = Vec::new();
-        for (ask, Manner { late, spends, enforced }) in asks {
-            let (late, spends, enforced) = (*late, *spends, *enforced);
-            checks.push(Check { late, spends, enforced, ..self.names.check(ask) });
+        for (ask, CheckMode { waited, spends, enforced }) in asks {
+            let (waited, spends, enforced) = (*waited, *spends, *enforced);
+            checks.push(Check { waited, spends, enforced, ..self.names.check(ask) });
         }
-        let decision = self.store.decide_now(&mut checks);
+        let mut outcomes = vec![CheckOutcome::default(); checks.len()];
+        let decision = self.store.decide_now(&checks, &mut outcomes);
         assert_eq!(decision.now, at);
-        let answer = |check: &Check<'_>| Answer::new(check.policy, at, check.state, check.refused);
-        Outcome { admitted: decision.admitted, answers: checks.iter().map(answer).collect() }
+        let answers = checks.iter().zip(&outcomes);
+        let answers = answers.map(|(it, of)| Answer::new(it.policy, at, of.state, of.refused));
+        Outcome { admitted: decision.admitted, answers: answers.collect() }
     }
 
-    fn owe(&mut self, at: Micros, ask: &Ask<'_>) {
+    fn charge_after(&mut self, at: Micros, ask: &Ask<'_>) {
         self.clock.set(at);
-        self.store.owe_one(self.names.check(ask));
+        self.store.charge_one_after(&self.names.check(ask));
     }
 
-    fn give_back(&mut self, at: Micros, ask: &Ask<'_>, charged_at: Micros) {
+    fn refund(&mut self, at: Micros, ask: &Ask<'_>, charged_at: Micros) {
         self.clock.set(at);
-        self.store.give_back(&self.names.check(ask), charged_at);
+        let charged = CheckOutcome { now: charged_at, ..CheckOutcome::default() };
+        self.store.give_back(&self.names.check(ask), &charged);
     }
 }
 

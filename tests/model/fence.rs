@@ -12,7 +12,7 @@ use weir::store::redis::adjustment::Op;
 use weir::store::redis::batch::Fence;
 use weir::store::redis::script::{FENCE, Form};
 
-use crate::decider::{Ask, Engine, Manner};
+use crate::decider::{Ask, CheckMode, Engine};
 use crate::lua::{Lua, Redis};
 
 const AT: Micros = Micros(1_700_000_000_000_000);
@@ -44,7 +44,7 @@ impl<'a> Caller<'a> {
     /// Has Redis run a call with a request for each cost: which of them pass.
     fn call(&mut self, number: u64, costs: &[u64]) -> Result<Vec<bool>, Fenced> {
         let ask = |cost: &u64| {
-            vec![(Ask { policy: &self.policy, key: 0, cost: *cost }, Manner::default())]
+            vec![(Ask { policy: &self.policy, key: 0, cost: *cost }, CheckMode::default())]
         };
         let requests: Vec<Vec<_>> = costs.iter().map(ask).collect();
         let fence = Some(Fence { name: NAME, call: number });
@@ -65,8 +65,8 @@ impl<'a> Caller<'a> {
         entry.map_or(0, |(number, _)| number.parse().expect("a number"))
     }
 
-    fn owe(&self, cost: u64) {
-        self.lua.adjust(AT, &Ask { policy: &self.policy, key: 0, cost }, Op::Owe);
+    fn charge_after(&self, cost: u64) {
+        self.lua.adjust(AT, &Ask { policy: &self.policy, key: 0, cost }, Op::ChargeAfter);
     }
 
     /// What the bucket was charged with.
@@ -288,7 +288,7 @@ impl World<'_> {
         for Sent { costs, .. } in self.doubts.drain(..).filter(|it| it.number > run) {
             match passing(&costs) {
                 0 => {}
-                due => self.caller.owe(due),
+                due => self.caller.charge_after(due),
             }
         }
         run

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir::clock::Micros;
 use weir::limit::fixed_window::FixedWindow;
-use weir::limit::refill::RefillBucket;
+use weir::limit::refill_bucket::RefillBucket;
 use weir::limit::sliding_log::SlidingLog;
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
@@ -43,7 +43,7 @@ fn policies() -> [Policy; 6] {
     let [fixed, sliding, log] = windows(60);
     let leaky = TokenBucket::new(rate(1, 1), 5).expect("a bucket");
     let refill = RefillBucket::new(Duration::from_secs(1), 2, 5).expect("a bucket");
-    let (leaky, refill) = (Policy::LeakyBucket(leaky), Policy::RefillBucket(refill));
+    let (leaky, refill) = (Policy::LeakyBucket(leaky.into()), Policy::RefillBucket(refill));
     [bucket(), fixed, sliding, log, leaky, refill]
 }
 
@@ -155,7 +155,7 @@ fn a_key_that_leaves_the_overflow_takes_a_lengthened_window_along() {
 }
 
 #[test]
-fn a_refusal_takes_no_place() {
+fn a_refusal_takes_no_room() {
     for policy in &policies() {
         let mut decider = Embedded::new(3);
         assert!(spend(&mut decider, NOW, policy, 0, 5).admitted);
@@ -170,7 +170,7 @@ fn a_refusal_takes_no_place() {
 }
 
 #[test]
-fn a_table_without_places_still_decides() {
+fn a_table_without_room_still_decides() {
     for policy in &policies() {
         let mut decider = Embedded::new(0);
         assert!(spend(&mut decider, NOW, policy, 1, 5).admitted);

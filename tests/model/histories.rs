@@ -8,7 +8,7 @@ use weir::limit::sliding_log::SlidingLog;
 use weir::limit::{Policy, Rate, Retry};
 
 use crate::decider::{Ask, Decider, Engine, on_every_engine};
-use crate::reference::Model;
+use crate::reference_model::Model;
 use crate::strategies::{
     LATEST, Step, exact, in_debt, once_a_log, policy, rounds, start, step, steps,
 };
@@ -57,15 +57,15 @@ fn limits_in_debt_agree_with_the_model<E: Engine>(engine: &E) {
     )| {
         let (mut decider, mut model) = (engine.fresh(), Model::new(&policy));
         let (mut now, mut promised) = (start, None);
-        for (step, owe, unseen) in steps {
+        for (step, charge_after, unseen) in steps {
             let cost;
             (now, cost) = step.place(&policy, now, promised);
             if now > LATEST {
                 break;
             }
-            if owe {
-                decider.owe(now, &Ask { policy: &policy, key: 0, cost });
-                model.owe(now, cost);
+            if charge_after {
+                decider.charge_after(now, &Ask { policy: &policy, key: 0, cost });
+                model.charge_after(now, cost);
                 if unseen {
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! The Lua scripts as something that decides, on a real Redis of the test's own.
 //!
-//! The scripts are the product's but for two places: the time is the test's, and keys are kept so
+//! The scripts are the product's but for this: the time is the test's, and keys are kept so
 //! long that no expiry comes between. Commands and replies are the product's own.
 
 use std::cell::RefCell;
@@ -12,11 +12,11 @@ use weir::clock::Micros;
 use weir::limit::{Retry, Verdict};
 use weir::store::redis::adjustment::{self, Adjustment, Op};
 use weir::store::redis::batch::{Batch, Charge, Fence};
+use weir::store::redis::check_args::{CallContext, CheckReply};
 use weir::store::redis::reply::Reply;
 use weir::store::redis::script::{self, Form, Script};
-use weir::store::redis::terms::{Asker, Told};
 
-use crate::decider::{Answer, Ask, Decider, Engine, Manner, Names, Outcome};
+use crate::decider::{Answer, Ask, CheckMode, Decider, Engine, Names, Outcome};
 use crate::programs::redis_server;
 use crate::scratch::Scratch;
 
@@ -128,18 +128,22 @@ pub(crate) struct Lua<'a> {
     /// One for all calls, as the product uses it.
     batch: Batch,
     names: Names,
-    /// Who takes places.
+    /// The worker that takes slots.
     pub(crate) holder: u64,
     /// Whether charges may be given back because another slot refuses.
     pub(crate) tentative: bool,
 }
 
 /// An ask, and how it is meant.
-type Meant<'a> = (Ask<'a>, Manner);
+type ModedAsk<'a> = (Ask<'a>, CheckMode);
 
 impl Lua<'_> {
     /// Decides all requests in one call.
-    pub(crate) fn decide_all(&mut self, at: Micros, requests: &[Vec<Meant<'_>>]) -> Vec<Outcome> {
+    pub(crate) fn decide_all(
+        &mut self,
+        at: Micros,
+        requests: &[Vec<ModedAsk<'_>>],
+    ) -> Vec<Outcome> {
         self.try_decide_all(at, requests, None).expect("an answer")
     }
 
@@ -147,38 +151,39 @@ impl Lua<'_> {
     pub(crate) fn try_decide_all(
         &mut self,
         at: Micros,
-        requests: &[Vec<Meant<'_>>],
+        requests: &[Vec<ModedAsk<'_>>],
         fence: Option<Fence<'_>>,
     ) -> Result<Vec<Outcome>, RedisError> {
         self.batch.clear();
         for (place, asks) in requests.iter().enumerate() {
             let names: Vec<[u8; 16]> = asks.iter().map(|(ask, _)| self.name(ask)).collect();
-            let charges = asks.iter().zip(&names).map(|((ask, manner), name)| {
-                let Manner { late, spends, enforced } = *manner;
+            let charges = asks.iter().zip(&names).map(|((ask, mode), name)| {
+                let CheckMode { waited, spends, enforced } = *mode;
                 let bucket = self.names.check(ask).bucket;
                 let charge = Charge::new(bucket, name, ask.policy, ask.cost);
-                Charge { late, spends, enforced, ..charge }
+                Charge { waited, spends, enforced, ..charge }
             });
             assert_eq!(self.batch.push(charges), place);
             if self.tentative {
                 self.batch.mark_tentative(place);
             }
         }
-        let mut command = self.batch.call(&self.redis.decide, Form::Hash, fence, self.asker(at));
+        let mut command =
+            self.batch.call(&self.redis.decide, Form::Hash, fence, self.call_context(at));
         let bytes: Vec<u8> = self.redis.try_ask(timed(&mut command, at))?;
         let reply = Reply::parse(&bytes, &self.batch).expect("a reply");
         assert_eq!(reply.now(), at);
-        let outcome = |(place, asks): (usize, &Vec<Meant<'_>>)| {
+        let outcome = |(place, asks): (usize, &Vec<ModedAsk<'_>>)| {
             let admitted = reply.admitted(place);
-            assert_eq!(reply.told(place).len(), asks.len());
-            let answer = |(i, told): (usize, Told)| {
-                let (ask, manner) = asks[i];
-                let refuses = if manner.enforced { !admitted } else { told.would_refuse };
+            assert_eq!(reply.check_replies(place).len(), asks.len());
+            let answer = |(i, told): (usize, CheckReply)| {
+                let (ask, mode) = asks[i];
+                let refuses = if mode.enforced { !admitted } else { told.would_refuse };
                 let refused = if refuses { refusal(at, &asks[..=i], told) } else { None };
                 Answer::new(ask.policy, at, told.state, refused)
             };
-            let answers: Vec<Answer> = reply.told(place).enumerate().map(answer).collect();
-            let enforced = asks.iter().zip(&answers).filter(|((_, manner), _)| manner.enforced);
+            let answers: Vec<Answer> = reply.check_replies(place).enumerate().map(answer).collect();
+            let enforced = asks.iter().zip(&answers).filter(|((_, mode), _)| mode.enforced);
             let all = enforced.fold(true, |all, (_, answer)| all && answer.refused.is_none());
             assert_eq!(admitted, all, "{answers:?}");
             Outcome { admitted, answers }
@@ -190,14 +195,18 @@ impl Lua<'_> {
         let name = self.name(ask);
         let adjustment = Adjustment { op, name: &name, policy: ask.policy, cost: ask.cost };
         let script = &self.redis.adjust;
-        let mut command = adjustment::call(&[adjustment], script, Form::Hash, None, self.asker(at));
+        let mut command =
+            adjustment::call(&[adjustment], script, Form::Hash, None, self.call_context(at));
         let now: u64 = self.redis.ask(timed(&mut command, at));
         assert_eq!(now, at.0);
     }
 
     /// What the caller takes for Redis's time.
-    fn asker(&self, at: Micros) -> Asker {
-        Asker { around: Micros(at.0.saturating_add_signed(self.ahead)), ..asker(self.holder) }
+    fn call_context(&self, at: Micros) -> CallContext {
+        CallContext {
+            around: Micros(at.0.saturating_add_signed(self.ahead)),
+            ..call_context(self.holder)
+        }
     }
 
     /// Puts a text under the bucket's key.
@@ -212,22 +221,22 @@ impl Lua<'_> {
 }
 
 impl Decider for Lua<'_> {
-    fn decide_as(&mut self, at: Micros, asks: &[Meant<'_>]) -> Outcome {
+    fn decide_as(&mut self, at: Micros, asks: &[ModedAsk<'_>]) -> Outcome {
         self.decide_all(at, &[asks.to_vec()]).remove(0)
     }
 
-    fn owe(&mut self, at: Micros, ask: &Ask<'_>) {
-        self.adjust(at, ask, Op::Owe);
+    fn charge_after(&mut self, at: Micros, ask: &Ask<'_>) {
+        self.adjust(at, ask, Op::ChargeAfter);
     }
 
-    fn give_back(&mut self, at: Micros, ask: &Ask<'_>, charged_at: Micros) {
+    fn refund(&mut self, at: Micros, ask: &Ask<'_>, charged_at: Micros) {
         self.adjust(at, ask, Op::GiveBack { charged_at });
     }
 }
 
-/// One who asks, by the number.
-pub(crate) fn asker(holder: u64) -> Asker {
-    Asker { holder, around: Micros(0), deadline: None }
+/// The caller with this number.
+pub(crate) fn call_context(holder: u64) -> CallContext {
+    CallContext { holder, around: Micros(0), deadline: None }
 }
 
 fn timed(command: &mut redis::Cmd, at: Micros) -> &redis::Cmd {
@@ -236,13 +245,13 @@ fn timed(command: &mut redis::Cmd, at: Micros) -> &redis::Cmd {
 
 /// What the last ask of a refused request is told: all asks of its bucket up to it are one. (Of a
 /// log only what all of them are told is known, so requests here ask one only once.)
-fn refusal(at: Micros, asks: &[Meant<'_>], told: Told) -> Option<Retry> {
+fn refusal(at: Micros, asks: &[ModedAsk<'_>], told: CheckReply) -> Option<Retry> {
     let (last, _) = asks.last().expect("an ask");
     if let Some(at) = told.passes_at {
         return Some(Retry::At(at));
     }
     let same =
-        |(ask, _): &&Meant<'_>| (ask.key, ask.policy.kind()) == (last.key, last.policy.kind());
+        |(ask, _): &&ModedAsk<'_>| (ask.key, ask.policy.kind()) == (last.key, last.policy.kind());
     let costs = asks.iter().filter(same).map(|(ask, _)| ask.cost);
     match last.policy.evaluate(told.state, at, costs.fold(0, u64::saturating_add)) {
         Verdict::Admit(_) => None,

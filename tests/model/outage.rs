@@ -8,10 +8,10 @@
 use proptest::prelude::*;
 use weir::clock::{Clock, Micros};
 use weir::limit::{Policy, State, Verdict};
-use weir::store::{Check, MemoryStore};
+use weir::store::{Check, CheckOutcome, MemoryStore};
 
 use crate::decider::{Ask, Names};
-use crate::reference::Model;
+use crate::reference_model::Model;
 use crate::strategies::{LATEST, share, span, start, steady};
 
 const KEYS: usize = 3;
@@ -70,7 +70,7 @@ impl Node {
 
     /// Redis decides, and the node notes what it hears.
     fn asks(&mut self, now: Micros, key: usize, cost: u64) -> bool {
-        let before = self.policy.settle(self.redis[key], now);
+        let before = self.policy.clamp(self.redis[key], now);
         let verdict = self.policy.evaluate(before, now, cost);
         self.redis[key] = match verdict {
             Verdict::Admit(after) => after,
@@ -84,9 +84,10 @@ impl Node {
     /// The node decides alone, by the share of the only one.
     fn alone(&mut self, now: Micros, key: usize, cost: u64) -> bool {
         let (policy, cost) = self.policy.share(1, cost);
-        let mut checks = [Check { policy: &policy, ..self.check(key, cost) }];
-        let admitted = self.local.decide_now(&mut checks).admitted;
-        let until = checks[0].state.until;
+        let checks = [Check { policy: &policy, ..self.check(key, cost) }];
+        let mut outcomes = [CheckOutcome::default()];
+        let admitted = self.local.decide_now(&checks, &mut outcomes).admitted;
+        let until = outcomes[0].state.ends_at;
         if admitted {
             let Debt { cost: before, until: known } = self.debts[key];
             let before = if known > now { before } else { 0 };
@@ -98,7 +99,7 @@ impl Node {
     fn pays(&mut self, now: Micros) {
         for (state, debt) in self.redis.iter_mut().zip(&mut self.debts) {
             if debt.until > now {
-                *state = self.policy.owe(*state, now, debt.cost);
+                *state = self.policy.charge_after(*state, now, debt.cost);
             }
             *debt = Debt::default();
         }

@@ -4,14 +4,14 @@
 use proptest::prelude::*;
 
 use crate::decider::{Ask, Decider, Embedded};
-use crate::reference::Model;
+use crate::reference_model::Model;
 use crate::strategies::{bucket, log, rounds, start, window};
 
 proptest! {
     #[test]
     fn a_full_table_admits_nothing_that_an_endless_one_would_not(
         // Two limits: they share the table, and each has shared buckets of its own.
-        // (Of refills at whole periods: see `refills.rs`.)
+        // (Of refills at whole periods: see `refill_bucket.rs`.)
         policies in (prop_oneof![2 => bucket(), 1 => log()], window())
             .prop_map(|(one, other)| [one, other]),
         max_keys in 0..=3_usize,

@@ -8,14 +8,14 @@ use weir::clock::Micros;
 use weir::limit::calendar::{Calendar, Unit};
 use weir::limit::fixed_window::FixedWindow;
 use weir::limit::rate::MAX_COUNT;
-use weir::limit::refill::RefillBucket;
+use weir::limit::refill_bucket::RefillBucket;
 use weir::limit::sliding_log::{self, SlidingLog};
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate};
 
 use crate::decider::Ask;
-use crate::reference::pace_of;
+use crate::reference_model::pace_of;
 
 const YEAR_US: u64 = 366 * 86_400 * 1_000_000;
 
@@ -170,7 +170,11 @@ pub(crate) fn bucket() -> impl Strategy<Value = Policy> {
         "too slow",
         |(rate, burst, leaky)| {
             let bucket = TokenBucket::new(rate, burst).ok()?;
-            Some(if leaky { Policy::LeakyBucket(bucket) } else { Policy::TokenBucket(bucket) })
+            Some(if leaky {
+                Policy::LeakyBucket(bucket.into())
+            } else {
+                Policy::TokenBucket(bucket)
+            })
         },
     )
 }
@@ -182,7 +186,11 @@ pub(crate) fn even_bucket() -> impl Strategy<Value = Policy> {
         |(token, per, burst, leaky)| {
             let rate = Rate::new(per << 12, Duration::from_micros(token * per)).ok()?;
             let bucket = TokenBucket::new(rate, burst).ok()?;
-            Some(if leaky { Policy::LeakyBucket(bucket) } else { Policy::TokenBucket(bucket) })
+            Some(if leaky {
+                Policy::LeakyBucket(bucket.into())
+            } else {
+                Policy::TokenBucket(bucket)
+            })
         },
     )
 }
@@ -262,7 +270,7 @@ pub(crate) fn policy() -> impl Strategy<Value = Policy> {
 }
 
 /// The same but for refills at whole periods. A first use sets their time, so what comes before
-/// what is anything but indifferent to them: see `refills.rs`.
+/// what is anything but indifferent to them: see `refill_bucket.rs`.
 pub(crate) fn steady() -> impl Strategy<Value = Policy> {
     prop_oneof![2 => bucket(), 2 => window(), 1 => log()]
 }

@@ -1,8 +1,8 @@
 //! Rust and Lua on the same random histories: every verdict and every state, bit for bit.
 //!
 //! Nothing is spared here: limits that need rounding and limits that change, costs of nothing and
-//! of more than can ever pass, debts, checks that only watch or spend nothing or come late, and a
-//! clock that steps back.
+//! of more than can ever pass, debts, checks that are not enforced or spend nothing or have waited,
+//! and a clock that steps back.
 
 use std::time::Duration;
 
@@ -13,47 +13,46 @@ use weir::limit::rate::{MAX_COUNT, MAX_PERIOD};
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::{Policy, Rate};
 
-use crate::decider::{Ask, Decider, Embedded, Engine, Manner};
+use crate::decider::{Ask, CheckMode, Decider, Embedded, Engine};
 use crate::lua::Redis;
-use crate::plain::Plain;
+use crate::map_store::MapStore;
 use crate::strategies::{LATEST, share, span, start};
-use crate::turns::{Limit, Pick, Turn, limits, pick, turn, turns};
+use crate::twin_steps::{Limit, Pick, TwinStep, limits, pick, step, steps};
 
 #[test]
 fn lua_decides_as_rust_does_step_by_step() {
     let redis = Redis::start();
     proptest!(ProptestConfig::with_cases(300), |(
-        limits in limits(), start in start(), turns in turns(),
+        limits in limits(), start in start(), steps in steps(),
     )| {
-        let (mut lua, mut rust, mut now) = (redis.fresh(), Plain::new(), start);
-        for turn in turns {
-            now = turn.ahead_or_back(&limits, now);
+        let (mut lua, mut rust, mut now) = (redis.fresh(), MapStore::new(), start);
+        for step in steps {
+            now = step.ahead_or_back(&limits, now);
             if now > LATEST {
                 break;
             }
-            for asks in turn.requests(&limits) {
+            for asks in step.requests(&limits) {
                 prop_assert_eq!(lua.decide_as(now, &asks), rust.decide_as(now, &asks));
             }
         }
     });
 }
 
-/// Whoever comes late finds less in a store that forgets buckets that are full again, or more: of
-/// them nothing is said here.
+/// Without waiting: what has waited depends on buckets that are full again, which the store forgets.
 #[test]
 fn lua_decides_as_the_embedded_store_does_while_time_goes_on() {
     let redis = Redis::start();
     proptest!(ProptestConfig::with_cases(300), |(
-        limits in limits(), start in start(), turns in turns(),
+        limits in limits(), start in start(), steps in steps(),
     )| {
         let (mut lua, mut store, mut now) = (redis.fresh(), Embedded::new(100), start);
-        for turn in turns {
-            now = turn.ahead(&limits, now);
+        for step in steps {
+            now = step.ahead(&limits, now);
             if now > LATEST {
                 break;
             }
-            for mut asks in turn.requests(&limits) {
-                asks.iter_mut().for_each(|(_, manner)| manner.late = 0);
+            for mut asks in step.requests(&limits) {
+                asks.iter_mut().for_each(|(_, mode)| mode.waited = 0);
                 prop_assert_eq!(lua.decide_as(now, &asks), store.decide_as(now, &asks));
             }
         }
@@ -64,15 +63,15 @@ fn lua_decides_as_the_embedded_store_does_while_time_goes_on() {
 fn requests_in_one_call_are_decided_as_one_by_one() {
     let redis = Redis::start();
     proptest!(ProptestConfig::with_cases(300), |(
-        limits in limits(), start in start(), turns in turns(),
+        limits in limits(), start in start(), steps in steps(),
     )| {
-        let (mut lua, mut rust, mut now) = (redis.fresh(), Plain::new(), start);
-        for turn in turns {
-            now = turn.ahead_or_back(&limits, now);
+        let (mut lua, mut rust, mut now) = (redis.fresh(), MapStore::new(), start);
+        for step in steps {
+            now = step.ahead_or_back(&limits, now);
             if now > LATEST {
                 break;
             }
-            let requests = turn.requests(&limits);
+            let requests = step.requests(&limits);
             let together = lua.decide_all(now, &requests);
             for (asks, outcome) in requests.iter().zip(together) {
                 prop_assert_eq!(outcome, rust.decide_as(now, asks));
@@ -85,10 +84,10 @@ fn requests_in_one_call_are_decided_as_one_by_one() {
 #[test]
 fn a_very_large_call_is_decided_like_any_other() {
     let redis = Redis::start();
-    let (mut lua, mut rust) = (redis.fresh(), Plain::new());
+    let (mut lua, mut rust) = (redis.fresh(), MapStore::new());
     let rate = Rate::new(5, Duration::from_secs(60)).expect("a rate");
     let policy = Policy::FixedWindow(FixedWindow::new(rate));
-    let ask = |i: u64| (Ask { policy: &policy, key: i % 20_001, cost: 1 }, Manner::default());
+    let ask = |i: u64| (Ask { policy: &policy, key: i % 20_001, cost: 1 }, CheckMode::default());
     let requests: Vec<Vec<_>> = (0..70_000).map(|i| vec![ask(i)]).collect();
     let now = Micros(1_700_000_000_000_000);
     // The second call reads what the first has written.
@@ -120,9 +119,9 @@ fn lua_compares_the_largest_products_exactly() {
         let state = window.state(Micros(end + period), previous, MAX_COUNT - room - 1);
 
         let ask = Ask { policy: &Policy::SlidingWindow(window), key: 0, cost: 1 };
-        let (mut lua, mut rust) = (redis.fresh(), Plain::new());
+        let (mut lua, mut rust) = (redis.fresh(), MapStore::new());
         lua.put(&ask, &format!(
-            "{} {previous} {} {}", state.until.0, MAX_COUNT - room - 1, window.mark(),
+            "{} {previous} {} {}", state.ends_at.0, MAX_COUNT - room - 1, window.mark(),
         ));
         rust.adjust(ask.policy, ask.key, |_| state);
         let now = Micros(end - span);
@@ -144,53 +143,55 @@ fn inverse(number: u64, modulus: u64) -> Option<u64> {
     (a == 1).then(|| x.rem_euclid(i128::from(modulus)) as u64)
 }
 
-/// What becomes of a bucket before the requests of a turn.
+/// What becomes of a bucket before the requests of a step.
 #[derive(Debug, Clone, Copy)]
 struct Correction {
     pick: Pick,
-    owe: bool,
-    /// When it was charged: a share of the limit's span in 2^-16, or the number of a turn.
+    charge_after: bool,
+    /// When it was charged: a share of the limit's span in 2^-16, or the number of a step.
     ago: u64,
     at_random: bool,
 }
 
-fn corrected_turns() -> impl Strategy<Value = Vec<(Turn, Correction)>> {
-    let correction = (pick(), any::<bool>(), 0..1_u64 << 17, prop::bool::weighted(0.1))
-        .prop_map(|(pick, owe, ago, at_random)| Correction { pick, owe, ago, at_random });
-    prop::collection::vec((turn(), correction), 1..25)
+fn corrected_steps() -> impl Strategy<Value = Vec<(TwinStep, Correction)>> {
+    let correction = (pick(), any::<bool>(), 0..1_u64 << 17, prop::bool::weighted(0.1)).prop_map(
+        |(pick, charge_after, ago, at_random)| Correction { pick, charge_after, ago, at_random },
+    );
+    prop::collection::vec((step(), correction), 1..25)
 }
 
 fn correct_alike(
-    (one, other): (&mut impl Decider, &mut impl Decider),
+    one: &mut impl Decider,
+    other: &mut impl Decider,
     limits: &[Limit],
-    turns: &[(Turn, Correction)],
-    mut next: impl FnMut(&Turn) -> Micros,
+    steps: &[(TwinStep, Correction)],
+    mut next: impl FnMut(&TwinStep) -> Micros,
 ) -> Result<(), TestCaseError> {
-    // Instants of charges, to give them back by.
+    // Instants of charges, to refund them by.
     let mut charges = Vec::new();
-    for (turn, Correction { pick, owe, ago, at_random }) in turns {
-        let now = next(turn);
+    for (step, Correction { pick, charge_after, ago, at_random }) in steps {
+        let now = next(step);
         charges.push(now);
         if now > LATEST {
             break;
         }
-        let ask = turn.ask(limits, pick);
+        let ask = step.ask(limits, pick);
         let charged_at = if *at_random {
             Micros(now.0 - share(*ago, span(ask.policy)).min(now.0))
         } else {
             charges[*ago as usize % charges.len()]
         };
-        if *owe {
-            one.owe(now, &ask);
-            other.owe(now, &ask);
+        if *charge_after {
+            one.charge_after(now, &ask);
+            other.charge_after(now, &ask);
         } else {
-            one.give_back(now, &ask, charged_at);
-            other.give_back(now, &ask, charged_at);
+            one.refund(now, &ask, charged_at);
+            other.refund(now, &ask, charged_at);
         }
         let peek = [Ask { cost: 0, ..ask }];
         prop_assert_eq!(one.decide(now, &peek), other.decide(now, &peek));
-        for mut asks in turn.requests(limits) {
-            asks.iter_mut().for_each(|(_, manner)| manner.late = 0);
+        for mut asks in step.requests(limits) {
+            asks.iter_mut().for_each(|(_, mode)| mode.waited = 0);
             prop_assert_eq!(one.decide_as(now, &asks), other.decide_as(now, &asks));
         }
     }
@@ -198,30 +199,30 @@ fn correct_alike(
 }
 
 #[test]
-fn lua_gives_back_and_owes_as_rust_does() {
+fn lua_refunds_and_charges_after_as_rust_does() {
     let redis = Redis::start();
     proptest!(ProptestConfig::with_cases(400), |(
-        limits in limits(), start in start(), turns in corrected_turns(),
+        limits in limits(), start in start(), steps in corrected_steps(),
     )| {
         let mut now = start;
-        let both = (&mut redis.fresh(), &mut Plain::new());
-        correct_alike(both, &limits, &turns, |turn| {
-            now = turn.ahead_or_back(&limits, now);
+        let (mut lua, mut rust) = (redis.fresh(), MapStore::new());
+        correct_alike(&mut lua, &mut rust, &limits, &steps, |step| {
+            now = step.ahead_or_back(&limits, now);
             now
         })?;
     });
 }
 
 #[test]
-fn lua_gives_back_and_owes_as_the_embedded_store_does_while_time_goes_on() {
+fn lua_refunds_and_charges_after_as_the_embedded_store_does_while_time_goes_on() {
     let redis = Redis::start();
     proptest!(ProptestConfig::with_cases(300), |(
-        limits in limits(), start in start(), turns in corrected_turns(),
+        limits in limits(), start in start(), steps in corrected_steps(),
     )| {
         let mut now = start;
-        let both = (&mut redis.fresh(), &mut Embedded::new(100));
-        correct_alike(both, &limits, &turns, |turn| {
-            now = turn.ahead(&limits, now);
+        let (mut lua, mut store) = (redis.fresh(), Embedded::new(100));
+        correct_alike(&mut lua, &mut store, &limits, &steps, |step| {
+            now = step.ahead(&limits, now);
             now
         })?;
     });

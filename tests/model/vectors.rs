@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use weir::clock::Micros;
 use weir::limit::fixed_window::FixedWindow;
-use weir::limit::refill::RefillBucket;
+use weir::limit::refill_bucket::RefillBucket;
 use weir::limit::sliding_log::SlidingLog;
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate, Retry};
 
-use crate::decider::{Ask, Decider, Engine, Manner, on_every_engine};
+use crate::decider::{Ask, CheckMode, Decider, Engine, on_every_engine};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,7 +57,7 @@ struct Step {
     cost: u64,
     /// For so long it says that it could have passed.
     #[serde(default)]
-    late: u64,
+    waited: u64,
     /// Nothing is asked: so much is charged in any case.
     owe: Option<u64>,
     expect: Option<Expect>,
@@ -92,7 +92,7 @@ impl Vector {
                 Policy::RefillBucket(RefillBucket::new(every, amount, burst).expect("a bucket"))
             }
             ("token_bucket", None) => Policy::TokenBucket(bucket()),
-            ("leaky_bucket", None) => Policy::LeakyBucket(bucket()),
+            ("leaky_bucket", None) => Policy::LeakyBucket(bucket().into()),
             ("sliding_window", None) => Policy::SlidingWindow(SlidingWindow::new(rate())),
             ("sliding_log", None) => Policy::SlidingLog(SlidingLog::new(rate()).expect("a log")),
             ("fixed_window", None) => Policy::FixedWindow(FixedWindow::new(rate())),
@@ -110,14 +110,14 @@ impl Vector {
             }
             let now = Micros(self.start + step.at);
             if let Some(cost) = step.owe {
-                decider.owe(now, &Ask { policy: &policy, key: 0, cost });
+                decider.charge_after(now, &Ask { policy: &policy, key: 0, cost });
                 let left = decider.ask(now, &policy, 0).report.remaining;
                 assert_eq!((None, Some(left)), (step.expect, step.left), "{place}");
                 continue;
             }
             let ask = Ask { policy: &policy, key: 0, cost: step.cost };
-            let manner = Manner { late: step.late, ..Manner::default() };
-            let answer = decider.decide_as(now, &[(ask, manner)]).answers[0];
+            let mode = CheckMode { waited: step.waited, ..CheckMode::default() };
+            let answer = decider.decide_as(now, &[(ask, mode)]).answers[0];
             let (seen, retry) = match answer.refused {
                 None => (Expect::Pass, None),
                 Some(Retry::At(at)) => (Expect::Wait, Some(at.0 - self.start)),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether what watches Weir asks for what Weir says.
+"""Whether the dashboard and the alerts query what Weir exports.
 
 Without arguments: the dashboard, the rules and what provisions them are held against each other,
 and promtool runs over the rules if it is there. With a Prometheus and a `/metrics` page, every
@@ -64,8 +64,8 @@ class Files:
         self.prometheus = yaml("config/prometheus/prometheus.yml")
         self.alerts = yaml("config/prometheus/alerts.yml")
         self.alert_tests = [test for path in ALERT_TESTS for test in yaml(path)["tests"]]
-        self.readme = (root / "README.md").read_text()
-        self.guide = (root / "docs/monitoring.md").read_text()
+        self.documents = {path.stem: path.read_text() for path in (root / "docs").glob("*.md")}
+        self.guide = self.documents["monitoring"]
 
     def rules(self):
         return [rule for group in self.alerts["groups"] for rule in group["rules"] if "alert" in rule]

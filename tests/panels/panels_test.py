@@ -208,7 +208,7 @@ class Broken(unittest.TestCase):
             (lambda rule: rule.update(alert="Refusals"), "begins with Weir"),
             (lambda rule: rule.update(alert="WeirRefusal"), "does not show both"),
             (lambda rule: rule.update(alert="WeirUnchecked"), "alert WeirUnchecked is there twice"),
-            (lambda rule: rule["annotations"].update(description='See README, "Limits".'), "no section 'Limits'"),
+            (lambda rule: rule["annotations"].update(description='See docs/limits.md, "Limits".'), "no section 'Limits'"),
             (lambda rule: rule["annotations"].pop("summary"), "has no summary"),
         ):
             self.assertIn(said, spoilt(lambda files: change(files.rules()[3])), said)
@@ -282,7 +282,7 @@ class PromQL(unittest.TestCase):
 
 
 class Asked(unittest.TestCase):
-    """Of a Prometheus that answers as it is told."""
+    """With a Prometheus of scripted answers."""
 
     def setUp(self):
         test = self

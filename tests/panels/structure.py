@@ -14,7 +14,7 @@ PROMETHEUS = "http://prometheus:9090"
 
 
 def faults(files):
-    """Everything that is wrong, each as a sentence with its place."""
+    """Every error, each as a sentence with its location."""
     return [*of_dashboard(files), *of_provisioning(files), *of_rules(files), *of_texts(files)]
 
 
@@ -132,7 +132,7 @@ def legend_pattern(legend, values):
 
 
 def of_source(owner, files):
-    """Whoever asks names a data source that is provisioned."""
+    """Every query names a data source that is provisioned."""
     source = owner.get("datasource") or {}
     provisioned = {(each["type"], each["uid"]) for each in files.datasources["datasources"]}
     if (source.get("type"), source.get("uid")) not in provisioned:
@@ -181,19 +181,19 @@ def of_rules(files):
             yield f"alert {name}: has no summary, or no description that is a sentence"
         if tested.get(name) != {True, False}:
             yield f"alert {name}: tests/panels/alerts does not show both when it fires and when it does not"
-        sections = re.findall(r'README, "([^"]+)"', annotations.get("description", ""))
+        sections = re.findall(r'docs/(\w+)\.md, "([^"]+)"', annotations.get("description", ""))
         if not sections:
-            yield f"alert {name}: names no section of the README"
-        for section in sections:
-            if f"\n## {section}\n" not in files.readme:
-                yield f"alert {name}: the README has no section {section!r}"
+            yield f"alert {name}: names no section of the documents"
+        for document, section in sections:
+            if f"\n## {section}\n" not in files.documents.get(document, ""):
+                yield f"alert {name}: docs/{document}.md has no section {section!r}"
     yield from twice("alert", [rule["alert"] for rule in files.rules()])
     for name in sorted(set(tested) - {rule["alert"] for rule in files.rules()}):
         yield f"tests/panels/alerts: there is no alert {name}"
 
 
 def of_texts(files):
-    """docs/monitoring.md tells of every panel and every alert."""
+    """docs/monitoring.md describes every panel and every alert."""
     for panel in panels(files.dashboard):
         if f"**{panel['title']}**" not in files.guide:
             yield f"docs/monitoring.md: does not tell of {name_of(panel)}"

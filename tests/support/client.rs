@@ -1,11 +1,11 @@
-//! A client that says exactly the bytes it is told to.
+//! A client that sends exactly the bytes it is given.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use super::PATIENCE;
 use super::response::Response;
-use super::wire::{Stop, Wire};
+use super::wire::{ReadError, Wire};
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -41,7 +41,7 @@ impl Client {
     }
 
     /// The next answer, if one comes.
-    pub(crate) fn try_response(&mut self) -> Result<Response, Stop> {
+    pub(crate) fn try_response(&mut self) -> Result<Response, ReadError> {
         Response::read(&mut self.wire, false)
     }
 
@@ -52,8 +52,8 @@ impl Client {
         self.response()
     }
 
-    /// Sends a request and says what became of it: the answer, or that there was none.
-    pub(crate) fn try_ask(&mut self, request: impl AsRef<[u8]>) -> Result<Response, Stop> {
+    /// Sends a request and returns the answer, or why there was none.
+    pub(crate) fn try_ask(&mut self, request: impl AsRef<[u8]>) -> Result<Response, ReadError> {
         self.send(request);
         self.try_response()
     }
@@ -62,7 +62,7 @@ impl Client {
     /// happen, where there is no condition to wait for.
     pub(crate) fn stays_silent(&mut self) -> bool {
         self.wire.set_patience(Duration::from_millis(150));
-        let silent = self.wire.fill() == Err(Stop::Silence);
+        let silent = self.wire.fill() == Err(ReadError::Silence);
         self.wire.set_patience(PATIENCE);
         silent
     }

@@ -11,8 +11,10 @@ use super::{wait_at_most, wait_until};
 
 const SLOTS: u32 = 16_384;
 const MASTERS: usize = 3;
-/// How long a node may be silent that others are asked in the place of.
+/// How long a node may be silent before another takes over.
 const SILENCE: Duration = Duration::from_secs(1);
+/// The same where there is no replica to take over: a busy machine must not make the cluster fail.
+const SILENCE_OF_MASTERS: Duration = Duration::from_secs(3);
 /// A takeover is voted on, and the vote may have to be repeated.
 const TAKEOVER: Duration = Duration::from_secs(60);
 
@@ -26,21 +28,24 @@ impl Cluster {
     /// Three masters.
     #[track_caller]
     pub(crate) fn start() -> Cluster {
-        Cluster::of_masters((0..MASTERS).map(|_| node(0)).collect())
+        Cluster::of_masters((0..MASTERS).map(|_| node(0, SILENCE_OF_MASTERS)).collect())
     }
 
     /// Three masters whose clocks are ahead by so many milliseconds.
     #[track_caller]
     pub(crate) fn skewed(milliseconds: [i64; MASTERS]) -> Cluster {
-        Cluster::of_masters(milliseconds.into_iter().map(node).collect())
+        Cluster::of_masters(
+            milliseconds.into_iter().map(|skew| node(skew, SILENCE_OF_MASTERS)).collect(),
+        )
     }
 
     /// Three masters, and as `nodes[3 + n]` the replica of `nodes[n]`.
     #[track_caller]
     pub(crate) fn with_replicas() -> Cluster {
-        let mut cluster = Cluster::start();
+        let masters = (0..MASTERS).map(|_| node(0, SILENCE)).collect();
+        let mut cluster = Cluster::of_masters(masters);
         for n in 0..MASTERS {
-            cluster.nodes.push(node(0));
+            cluster.nodes.push(node(0, SILENCE));
             cluster.introduce(MASTERS + n);
             let (replica, master) = (&cluster.nodes[MASTERS + n], cluster.id(n));
             wait_until("the replica knows its master", || {
@@ -73,7 +78,7 @@ impl Cluster {
             let mut words = vec!["CLUSTER", "ADDSLOTS"];
             words.extend(slots.iter().map(String::as_str));
             node.command(&words);
-            // Different from the start, so that nobody has to agree on them first.
+            // Different from the start, so that the nodes need not agree on them first.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]);
         }
         let cluster = Cluster { nodes };
@@ -194,7 +199,7 @@ impl Cluster {
     pub(crate) fn end_move(&self, slot: u32, to: usize) {
         let (slot, target) = (slot.to_string(), self.id(to));
         self.nodes[to].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target]);
-        // Replicas hear of it from their masters.
+        // Replicas learn of it from their masters.
         for node in &self.nodes[..MASTERS] {
             node.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target]);
         }
@@ -206,9 +211,9 @@ impl Cluster {
 }
 
 #[track_caller]
-fn node(skew: i64) -> Redis {
-    let bus = free_port().to_string();
-    let mut args = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+fn node(skew: i64, silence: Duration) -> Redis {
+    let (bus, silence) = (free_port().to_string(), silence.as_millis().to_string());
+    let mut args = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", &silence];
     args.extend(["--cluster-announce-ip", "127.0.0.1", "--repl-diskless-sync-delay", "0"]);
     // However old its data is, a replica takes over.
     args.extend(["--cluster-replica-validity-factor", "0"]);
@@ -226,7 +231,7 @@ fn bus_port(node: &Redis) -> i64 {
     node.command(&["CONFIG", "GET", "cluster-port"]).list()[1].integer()
 }
 
-/// What a node says, unless it is dead or hangs.
+/// The answer of a node, unless it is dead or hangs.
 fn answer(node: &Redis, words: &[&str]) -> Option<Reply> {
     node.connect(SILENCE).and_then(|mut it| it.ask(words)).ok()
 }

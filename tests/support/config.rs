@@ -62,7 +62,7 @@ impl Config {
         self
     }
 
-    /// Lets whoever has [`TOKEN`](super::gateway::TOKEN) decide about callers.
+    /// Allows overrides to operators that have [`TOKEN`](super::gateway::TOKEN).
     pub(crate) fn operated(self) -> Config {
         self.admin("token_env = \"WEIR_TEST_TOKEN\"")
     }

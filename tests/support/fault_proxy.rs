@@ -1,4 +1,4 @@
-//! A bad line to Redis: a TCP proxy that delays, loses, cuts and refuses as it is told.
+//! A TCP proxy in front of Redis that delays, drops, cuts and refuses on demand.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use super::PATIENCE;
 
-/// What becomes of what passes through.
+/// What the proxy does with its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum Link {
     /// Everything passes.
     Good,
-    /// Replies come that much later.
+    /// Replies are delayed by this.
     Slow(Duration),
-    /// On each connection one reply of so many comes that much later.
+    /// On each connection, one of so many replies is delayed by this.
     SlowOneIn(usize, Duration),
     /// New connections are reset.
     Refusing,
-    /// Connections are taken, and what is said on them is heard by nobody.
+    /// Connections are accepted, and everything sent on them is dropped.
     Silent,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Loss {
 
 #[derive(Debug)]
 struct State {
-    line: Line,
+    line: Link,
     next_loss: Option<Loss>,
     lost: usize,
     open: Vec<TcpStream>,
@@ -51,7 +51,7 @@ impl FaultProxy {
     pub(crate) fn to(server: SocketAddr) -> FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { line: Line::Good, next_loss: None, lost: 0, open: vec![], over: false };
+        let state = State { line: Link::Good, next_loss: None, lost: 0, open: vec![], over: false };
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
@@ -63,7 +63,7 @@ impl FaultProxy {
                     }
                     state.line
                 };
-                if line == Line::Refusing {
+                if line == Link::Refusing {
                     let _ = socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO));
                     continue;
                 }
@@ -84,11 +84,11 @@ impl FaultProxy {
         format!("kind = \"redis\"\nurl = \"redis://{}\"\n", self.address)
     }
 
-    pub(crate) fn set(&self, line: Line) {
+    pub(crate) fn set(&self, line: Link) {
         lock(&self.state).line = line;
     }
 
-    /// The next script call reaches Redis, and its reply does not come back.
+    /// The next call that decides reaches Redis, and its reply does not come back.
     pub(crate) fn lose_next_reply(&self, loss: Loss) {
         lock(&self.state).next_loss = Some(loss);
     }
@@ -131,10 +131,10 @@ fn carry(client: TcpStream, server: TcpStream, state: &Arc<Mutex<State>>) {
     thread::spawn(move || {
         pass(there, |bytes| {
             let mut state = lock(&shared);
-            if state.line == Line::Silent {
+            if state.line == Link::Silent {
                 return Some(false);
             }
-            if state.next_loss.is_some() && names_script(bytes) {
+            if state.next_loss.is_some() && is_decision(bytes) {
                 *armed.lock().unwrap() = state.next_loss.take();
             }
             Some(true)
@@ -155,17 +155,17 @@ fn carry(client: TcpStream, server: TcpStream, state: &Arc<Mutex<State>>) {
             let line = lock(&shared).line;
             replies += 1;
             match line {
-                Line::Silent => return Some(false),
-                Line::Slow(by) => thread::sleep(by),
-                Line::SlowOneIn(many, by) if replies.is_multiple_of(many) => thread::sleep(by),
-                Line::Good | Line::Refusing | Line::SlowOneIn(..) => {}
+                Link::Silent => return Some(false),
+                Link::Slow(by) => thread::sleep(by),
+                Link::SlowOneIn(many, by) if replies.is_multiple_of(many) => thread::sleep(by),
+                Link::Good | Link::Refusing | Link::SlowOneIn(..) => {}
             }
             Some(true)
         });
     });
 }
 
-/// Copies one direction. The judge says of each piece whether it is passed on; `None` ends the
+/// Copies one direction. `judge` decides for each piece whether it is passed on; `None` ends the
 /// connection.
 fn pass((mut from, mut to): (TcpStream, TcpStream), mut judge: impl FnMut(&[u8]) -> Option<bool>) {
     let mut chunk = [0; 64 * 1024];
@@ -180,6 +180,9 @@ fn pass((mut from, mut to): (TcpStream, TcpStream), mut judge: impl FnMut(&[u8])
     let _ = to.shutdown(Shutdown::Both);
 }
 
-fn names_script(bytes: &[u8]) -> bool {
-    bytes.windows(4).any(|window| window.eq_ignore_ascii_case(b"EVAL"))
+/// Whether it is a script call that decides: those of heartbeats and probes name a key of their own.
+fn is_decision(bytes: &[u8]) -> bool {
+    let names = |what: &[u8]| bytes.windows(what.len()).any(|it| it.eq_ignore_ascii_case(what));
+    let own_keys: [&[u8]; 3] = [b":@nodes", b":@probe", b":@overrides"];
+    names(b"EVAL") && !own_keys.into_iter().any(names)
 }

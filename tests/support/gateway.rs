@@ -15,7 +15,7 @@ use super::config::Config;
 use super::metrics::Metrics;
 use super::response::Response;
 use super::scratch::Scratch;
-use super::{PATIENCE, get, wait_until};
+use super::{PATIENCE, POLL_INTERVAL, get, wait_until};
 
 #[derive(Debug)]
 pub(crate) struct Weir {
@@ -23,7 +23,7 @@ pub(crate) struct Weir {
     data: Vec<SocketAddr>,
     admin: SocketAddr,
     file: PathBuf,
-    said: Arc<Mutex<String>>,
+    output: Arc<Mutex<String>>,
     scratch: Scratch,
 }
 
@@ -79,26 +79,26 @@ impl Weir {
         raise_file_limit();
         command.arg("run").arg("--config").arg(&file).current_dir(scratch.path());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = Arc::new(Mutex::new(String::new()));
-        collect(child.stderr.take().unwrap(), Arc::clone(&said));
-        collect(child.stdout.take().unwrap(), Arc::clone(&said));
+        let output = Arc::new(Mutex::new(String::new()));
+        collect(child.stderr.take().unwrap(), Arc::clone(&output));
+        collect(child.stdout.take().unwrap(), Arc::clone(&output));
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let text = said.lock().unwrap().clone();
+            let text = output.lock().unwrap().clone();
             let data = addresses(&text, "listening on http://");
             let admin = addresses(&text, "admin on http://");
             let store = text.contains("store memory") || text.contains("store redis");
             if !data.is_empty() && !admin.is_empty() && store {
-                return Weir { child, data, admin: admin[0], file, said, scratch };
+                return Weir { child, data, admin: admin[0], file, output, scratch };
             }
             let over = Instant::now() > deadline;
             if over || child.try_wait().unwrap().is_some() {
                 let _ = child.kill();
                 let _ = child.wait();
                 let config = std::fs::read_to_string(&file).unwrap_or_default();
-                panic!("weir did not start; it said:\n{text}\nfrom:\n{config}");
+                panic!("weir did not start; it output:\n{text}\nfrom:\n{config}");
             }
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -106,7 +106,7 @@ impl Weir {
         self.data[0]
     }
 
-    /// Every data address it said it listens on.
+    /// Every data address it output it listens on.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.data
     }
@@ -173,7 +173,7 @@ impl Weir {
         self.metrics().value("weir_store_degraded", &[]).expect("weir_store_degraded") != 0.0
     }
 
-    /// How many gateways share the store, as this one has heard.
+    /// How many gateways share the store, as far as this one knows.
     #[track_caller]
     pub(crate) fn nodes(&self) -> f64 {
         self.metrics().value("weir_store_nodes", &[]).expect("weir_store_nodes")
@@ -205,6 +205,13 @@ impl Weir {
         kill_process(pid, signal).unwrap();
     }
 
+    /// Stops the process for a while. The length of the stall is what is tested, so it sleeps.
+    pub(crate) fn stall(&self, time: Duration) {
+        self.signal(Signal::STOP);
+        thread::sleep(time);
+        self.signal(Signal::CONT);
+    }
+
     /// Waits for the process to end by itself.
     #[track_caller]
     pub(crate) fn exit(&mut self) -> ExitStatus {
@@ -233,15 +240,23 @@ impl Weir {
     }
 
     /// The processor time it has used, in ticks of a hundredth of a second.
-    pub(crate) fn processor_ticks(&self) -> u64 {
+    fn processor_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields = stat.rsplit(')').next().unwrap().split_whitespace();
         fields.skip(11).take(2).map(|it| it.parse::<u64>().unwrap()).sum()
     }
 
+    /// The processor time it uses meanwhile. A gateway that spins shows it only over time, so this
+    /// sleeps.
+    pub(crate) fn processor_ticks_in(&self, time: Duration) -> u64 {
+        let before = self.processor_ticks();
+        thread::sleep(time);
+        self.processor_ticks() - before
+    }
+
     /// Everything it has printed so far.
-    pub(crate) fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    pub(crate) fn output(&self) -> String {
+        self.output.lock().unwrap().clone()
     }
 }
 
@@ -250,7 +265,7 @@ impl Drop for Weir {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            eprintln!("weir said:\n{}", self.said());
+            eprintln!("weir output:\n{}", self.output());
         }
     }
 }

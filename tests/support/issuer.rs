@@ -1,4 +1,4 @@
-//! Issuers of tokens with real keys, and a server that tells their public halves as an OpenID
+//! Issuers of tokens with real keys, and a server that publishes their public halves as an OpenID
 //! provider does.
 
 use std::sync::{Arc, Mutex};
@@ -150,12 +150,12 @@ pub(crate) fn unsigned(header: &Value, claims: &Value) -> String {
     format!("{}.{}", encode(header), encode(claims))
 }
 
-/// The time, as tokens tell it.
+/// The time in the unit of tokens.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// What a token of that user says, for an hour.
+/// The claims of a token of that user, valid for an hour.
 pub(crate) fn claims(user: &str) -> Value {
     json!({ "sub": user, "exp": now() + 3600 })
 }

@@ -1,4 +1,4 @@
-//! Requests that keep coming while something happens to the gateway's surroundings.
+//! Requests that keep coming while something happens around the gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,10 +7,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::client::Client;
+use super::gateway::Weir;
 
 /// One request and what came of it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Answered {
+pub(crate) struct LoadAnswer {
     /// Which of the load's requests it was.
     pub(crate) request: usize,
     pub(crate) status: u16,
@@ -22,7 +23,7 @@ pub(crate) struct Answered {
 pub(crate) struct Load {
     over: Arc<AtomicBool>,
     count: Arc<AtomicUsize>,
-    threads: Vec<JoinHandle<Vec<Answered>>>,
+    threads: Vec<JoinHandle<Vec<LoadAnswer>>>,
 }
 
 impl Load {
@@ -41,8 +42,14 @@ impl Load {
                         while !over.load(Ordering::Relaxed) {
                             let sent = Instant::now();
                             let status = client.ask(&text).status;
-                            answers.push(Answered { request, status, sent, took: sent.elapsed() });
+                            answers.push(LoadAnswer {
+                                request,
+                                status,
+                                sent,
+                                took: sent.elapsed(),
+                            });
                             count.fetch_add(1, Ordering::Relaxed);
+                            // The pace of the load.
                             thread::sleep(Duration::from_millis(4));
                         }
                         answers
@@ -66,7 +73,7 @@ impl Load {
     }
 
     /// Ends it. Fails the test if any request got no whole answer.
-    pub(crate) fn finish(mut self) -> Vec<Answered> {
+    pub(crate) fn finish(mut self) -> Vec<LoadAnswer> {
         self.over.store(true, Ordering::Relaxed);
         let threads = std::mem::take(&mut self.threads);
         threads.into_iter().flat_map(|it| it.join().expect("every request is answered")).collect()
@@ -83,10 +90,19 @@ impl Drop for Load {
 pub(crate) const FREE: &str =
     "[[routes]]\nname = \"free\"\npath = \"/free\"\nupstream = \"echo\"\nlimits = []\n";
 
+/// Waits until a gateway of one worker has read what was sent to it before: it serves its
+/// connections in turn, so a request to [`FREE`] on a new one is answered after that.
+#[track_caller]
+pub(crate) fn read_everything(weir: &Weir) {
+    for _ in 0..3 {
+        assert_eq!(weir.get("/free").status, 200);
+    }
+}
+
 /// Fails the test if an answer took seconds: more than one, beside what the machine held up the
 /// requests to [`FREE`], which are those of that number.
 #[track_caller]
-pub(crate) fn assert_prompt(answers: &[Answered], free: usize) {
+pub(crate) fn assert_prompt(answers: &[LoadAnswer], free: usize) {
     let slowest = |of_free: bool| {
         let of = answers.iter().filter(|it| (it.request == free) == of_free);
         of.map(|it| it.took).max().expect("there are such answers")

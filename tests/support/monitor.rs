@@ -1,4 +1,4 @@
-//! What a Redis was told: the lines of its MONITOR.
+//! The commands a Redis received: the lines of its MONITOR.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,7 +16,7 @@ pub(crate) struct Monitor<'a> {
 impl<'a> Monitor<'a> {
     #[track_caller]
     pub(crate) fn of(redis: &'a Redis) -> Monitor<'a> {
-        // Nothing may be said for a long time.
+        // There may be no command for a long time.
         let mut resp = redis.connect(30 * PATIENCE).unwrap();
         resp.ask(&["MONITOR"]).unwrap().ok();
         let lines = Arc::new(Mutex::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! Ports that stay free while nobody listens on them.
+//! Ports that stay free until a server of the test binds them.
 //!
 //! A server that is killed and comes back needs the port it had. So these lie below the range
 //! from which the system serves port 0 and outgoing connections: only another run of the tests
@@ -11,7 +11,7 @@ const FIRST: usize = 12_000;
 const COUNT: usize = 20_000;
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// A port of the loopback address that nobody listens on.
+/// A port of the loopback address that is not in use.
 #[track_caller]
 pub(crate) fn free_port() -> u16 {
     let start = std::process::id() as usize * 611;

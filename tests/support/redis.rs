@@ -1,4 +1,4 @@
-//! A real `redis-server` in a folder of its own, which can be hurt and healed.
+//! A real `redis-server` in a folder of its own, with faults on demand.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use super::ports::free_port;
 use super::programs::{redis_major, redis_server};
 use super::resp::{Reply, Resp};
 use super::skew::Skew;
-use super::{PATIENCE, Scratch, wait_until};
+use super::{PATIENCE, POLL_INTERVAL, Scratch, wait_until};
 
 #[derive(Debug)]
 pub(crate) struct Redis {
@@ -122,7 +122,7 @@ impl Redis {
             if self.child.try_wait().unwrap().is_some() {
                 return false;
             }
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(POLL_INTERVAL);
         }
         false
     }
@@ -149,7 +149,7 @@ impl Redis {
         format!("kind = \"redis\"\nurl = \"{scheme}://{}\"\n", self.address())
     }
 
-    /// SIGKILL: nothing is saved, nobody is told.
+    /// SIGKILL: nothing is saved, and no client is notified.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -224,7 +224,7 @@ impl Redis {
         }
     }
 
-    /// How many scripts it was told to run, those of probes included.
+    /// How many script calls it received, those of probes included.
     #[track_caller]
     pub(crate) fn script_calls(&self) -> u64 {
         let text = self.info_text("commandstats");
@@ -246,14 +246,14 @@ impl Redis {
     pub(crate) fn keys_of(&self, database: &str) -> Vec<Key> {
         let mut resp = self.connect(PATIENCE).unwrap();
         resp.ask(&["SELECT", database]).unwrap().ok();
-        // A cluster's replica shows what it has only to those who say that they know what it is.
+        // A cluster's replica answers reads only after READONLY.
         let _ = resp.ask(&["READONLY"]).unwrap();
         let (mut keys, mut cursor) = (Vec::new(), "0".to_owned());
         loop {
             let page = resp.ask(&["SCAN", &cursor, "COUNT", "1000"]).unwrap().ok();
             for name in page.list()[1].list() {
                 let name = name.text();
-                // Without it a cluster's node sends away who asks for a key that just came.
+                // Without it a cluster's node redirects requests for a key that it is importing.
                 let mut ask = |word: &str| {
                     let _ = resp.ask(&["ASKING"]).unwrap();
                     resp.ask(&[word, &name]).unwrap().ok()

@@ -15,7 +15,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// What it says, whatever its type.
+    /// Its text, whatever its type.
     pub(crate) fn text(&self) -> String {
         match self {
             Reply::Nil => String::new(),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::wire::{self, Stop, Wire};
+use super::wire::{self, ReadError, Wire};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Response {
@@ -22,7 +22,7 @@ pub(crate) struct Response {
 impl Response {
     /// Reads one answer; `bodyless` for one to HEAD. `Err` if the connection ends, or stays
     /// silent, before the head is whole. Panics on anything that is not well-formed HTTP/1.
-    pub(crate) fn read(wire: &mut Wire, bodyless: bool) -> Result<Response, Stop> {
+    pub(crate) fn read(wire: &mut Wire, bodyless: bool) -> Result<Response, ReadError> {
         let mut interim = Vec::new();
         loop {
             let mut response = Response::read_head(wire)?;
@@ -38,7 +38,7 @@ impl Response {
         }
     }
 
-    fn read_head(wire: &mut Wire) -> Result<Response, Stop> {
+    fn read_head(wire: &mut Wire) -> Result<Response, ReadError> {
         let head = wire.take_through(b"\r\n\r\n")?;
         let head = std::str::from_utf8(&head).expect("a head in UTF-8");
         let (line, lines) = head.split_once("\r\n").unwrap();
@@ -61,9 +61,9 @@ impl Response {
         })
     }
 
-    /// A body that stays away past the deadline is an error; one cut off by a close is told in
+    /// A body that stays away past the deadline is an error; one cut off by a close is stated in
     /// `truncated`.
-    fn read_body(&mut self, wire: &mut Wire) -> Result<(), Stop> {
+    fn read_body(&mut self, wire: &mut Wire) -> Result<(), ReadError> {
         let lengths = self.all("content-length");
         let codings = self.all("transfer-encoding");
         assert!(lengths.len() <= 1, "several Content-Lengths: {self:?}");
@@ -73,17 +73,17 @@ impl Response {
             assert_eq!(codings, ["chunked"]);
             match wire.take_chunked(&mut self.body) {
                 Ok(trailers) => self.trailers = trailers,
-                Err(Stop::Closed) => self.truncated = true,
-                Err(Stop::Silence) => return Err(Stop::Silence),
+                Err(ReadError::Closed) => self.truncated = true,
+                Err(ReadError::Silence) => return Err(ReadError::Silence),
             }
         } else if let Some(length) = length {
             match wire.take(length) {
                 Ok(body) => self.body = body,
-                Err(Stop::Closed) => {
+                Err(ReadError::Closed) => {
                     self.body = wire.take_rest();
                     self.truncated = true;
                 }
-                Err(Stop::Silence) => return Err(Stop::Silence),
+                Err(ReadError::Silence) => return Err(ReadError::Silence),
             }
         } else {
             self.until_close = true;

@@ -21,7 +21,7 @@ impl Scratch {
         &self.0
     }
 
-    /// Writes a file and says where it is.
+    /// Writes a file and returns its path.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         std::fs::write(&path, text).unwrap();

@@ -1,4 +1,4 @@
-//! A master, its replica, and one or three sentinels that put the one in the other's place.
+//! A master, its replica, and one or three sentinels that fail over from the one to the other.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Sentinel {
         let sentinel = Sentinel { master, replica, watchers };
         for watcher in &sentinel.watchers {
             wait_until("the sentinel knows the replica", || {
-                // A replica it has only heard of has no run id yet and cannot be chosen.
+                // A replica it has not contacted has no run id yet and cannot be chosen.
                 watcher.field(&["SENTINEL", "REPLICAS", NAME], "flags").as_deref() == Some("slave")
                     && watcher
                         .field(&["SENTINEL", "REPLICAS", NAME], "master-link-status")
@@ -66,7 +66,7 @@ impl Sentinel {
         sentinel
     }
 
-    /// The lines of `[store]` that lead to whoever is the master.
+    /// The lines of `[store]` that lead to the current master.
     pub(crate) fn store(&self) -> String {
         let all: Vec<usize> = (0..self.watchers.len()).collect();
         self.store_by(&all)
@@ -87,7 +87,7 @@ impl Sentinel {
         )
     }
 
-    /// The port of the master, as the first sentinel tells those who ask.
+    /// The port of the master, as the first sentinel reports it.
     pub(crate) fn master_port(&self) -> u16 {
         self.watchers[0].master_port()
     }
@@ -116,7 +116,7 @@ impl Sentinel {
         });
     }
 
-    /// Waits until the old master, which lives, has been told to follow the new one.
+    /// Waits until the old master, which lives, is a replica of the new one.
     #[track_caller]
     pub(crate) fn wait_demotion(&self) {
         wait_at_most(FAILOVER, "the old master follows", || {
@@ -178,7 +178,7 @@ impl Watcher {
         fields.get(at + 1).map(|it| (*it).to_owned())
     }
 
-    /// The port of the master, as it tells those who ask.
+    /// The port of the master, as it reports it.
     pub(crate) fn master_port(&self) -> u16 {
         let reply = self.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
         reply.expect("the sentinel answers").list()[1].text().parse().unwrap()

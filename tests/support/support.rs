@@ -11,24 +11,26 @@ pub(crate) mod config;
 pub(crate) mod fault_proxy;
 pub(crate) mod fields;
 pub(crate) mod gateway;
-pub(crate) mod held;
+pub(crate) mod held_upstream;
 pub(crate) mod issuer;
 pub(crate) mod load;
 pub(crate) mod metrics;
 pub(crate) mod monitor;
-pub(crate) mod places;
 pub(crate) mod ports;
 pub(crate) mod programs;
+pub(crate) mod queues;
 pub(crate) mod redis;
 pub(crate) mod resp;
 pub(crate) mod response;
 pub(crate) mod scratch;
 pub(crate) mod sentinel;
 pub(crate) mod skew;
+pub(crate) mod slots;
 pub(crate) mod stores;
 pub(crate) mod upstream;
 pub(crate) mod wire;
 
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 pub(crate) use client::Client;
@@ -36,19 +38,29 @@ pub(crate) use cluster::Cluster;
 pub(crate) use config::Config;
 pub(crate) use fault_proxy::FaultProxy;
 pub(crate) use gateway::Weir;
-pub(crate) use held::Held;
+pub(crate) use held_upstream::HeldUpstream;
 pub(crate) use issuer::{Issuer, KeyServer};
 pub(crate) use load::Load;
 pub(crate) use redis::Redis;
 pub(crate) use response::Response;
 pub(crate) use scratch::Scratch;
 pub(crate) use sentinel::Sentinel;
-pub(crate) use stores::{Home, on_each_store};
+pub(crate) use stores::{TestStore, on_each_store};
 pub(crate) use upstream::{After, Exchange, Upstream};
 
 /// How long anything may take before a test gives up. Far above what is ever needed, so that a
 /// busy machine fails no test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The same for what takes long by itself on a busy machine, such as thousands of decisions.
+pub(crate) const LONG_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How soon a gateway uses its Redis again once it answers: probes are less than a second apart, and
+/// the rest is for a busy machine.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(10);
+
+/// How long a test waits before it looks at a condition again.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Polls until `condition` holds, and fails the test with `what` if it never does.
 #[track_caller]
@@ -62,7 +74,47 @@ pub(crate) fn wait_at_most(time: Duration, what: &str, mut condition: impl FnMut
     let deadline = Instant::now() + time;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Polls until `accept` takes what `look` sees, and fails the test with the last of it otherwise.
+#[track_caller]
+pub(crate) fn wait_for_value<T: Debug>(
+    what: &str,
+    mut look: impl FnMut() -> T,
+    accept: impl Fn(&T) -> bool,
+) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let seen = look();
+        if accept(&seen) {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "waited in vain until {what}: {seen:?}");
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Polls until `look` sees the same twice, a while apart, and returns it.
+#[track_caller]
+pub(crate) fn wait_until_steady<T: PartialEq>(what: &str, mut look: impl FnMut() -> T) -> T {
+    let mut last = look();
+    wait_until(what, || {
+        // The absence of change over a while is the condition, so time has to pass.
+        std::thread::sleep(Duration::from_millis(200));
+        let before = std::mem::replace(&mut last, look());
+        before == last
+    });
+    last
+}
+
+/// Checks again and again, for so long, that nothing happens: `check` fails the test if it does.
+pub(crate) fn check_for(time: Duration, mut check: impl FnMut()) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        check();
+        std::thread::sleep(10 * POLL_INTERVAL);
     }
 }
 

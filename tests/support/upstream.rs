@@ -1,4 +1,4 @@
-//! An origin that does as it is told and remembers what it saw.
+//! A scriptable origin that records what it received.
 //!
 //! It reads requests strictly: one that a careful origin would not accept is a fault of the
 //! gateway, kept and raised when the upstream goes out of scope.
@@ -8,8 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
-use super::wire::{self, Stop, Wire};
+use super::wire::{self, ReadError, Wire};
+
+/// Longer than any test takes.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
@@ -83,8 +87,8 @@ impl Exchange<'_> {
         self.request.trailers = outcome.unwrap_or_default();
     }
 
-    /// Writes part or all of an answer. The request is put on record first, so that whoever
-    /// sees the answer finds the request as well.
+    /// Writes part or all of an answer. The request is recorded first, so that a
+    /// client that has the answer finds the request as well.
     pub(crate) fn reply(&mut self, bytes: impl AsRef<[u8]>) {
         self.record();
         self.wire.write(bytes.as_ref());
@@ -120,6 +124,15 @@ impl Upstream {
     /// Answers every request with a short 200 and keeps the connection.
     pub(crate) fn ok() -> Upstream {
         Upstream::replying(|_| ok("ok"))
+    }
+
+    /// Never answers, and closes when the gateway does.
+    pub(crate) fn silent() -> Upstream {
+        Upstream::scripted(|exchange| {
+            exchange.wire.set_patience(LONG);
+            while exchange.wire.fill().is_ok() {}
+            After::Close
+        })
     }
 
     /// Reads each request whole, answers it with these bytes and keeps the connection.
@@ -214,7 +227,7 @@ fn serve(
         let head = match wire.take_through(b"\r\n\r\n") {
             Ok(head) => head,
             // An idle connection is the gateway's to keep.
-            Err(Stop::Silence) if !seen.over.load(Ordering::SeqCst) => continue,
+            Err(ReadError::Silence) if !seen.over.load(Ordering::SeqCst) => continue,
             Err(_) => return,
         };
         let raw = String::from_utf8_lossy(&head).into_owned();
@@ -230,7 +243,7 @@ fn serve(
         let slot = {
             let mut requests = seen.requests.lock().unwrap();
             requests.push(request.clone());
-            // Whoever has seen the count finds the request.
+            // Under the lock, so that a test that has seen the count finds the request.
             seen.heads.fetch_add(1, Ordering::SeqCst);
             requests.len() - 1
         };

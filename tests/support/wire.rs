@@ -8,7 +8,7 @@ use super::PATIENCE;
 
 /// Why no more could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum ReadError {
     /// The peer closed or reset the connection.
     Closed,
     /// Nothing came before the deadline.
@@ -54,32 +54,32 @@ impl Wire {
     }
 
     /// Reads once more, blocking up to the deadline.
-    pub(crate) fn fill(&mut self) -> Result<(), Stop> {
+    pub(crate) fn fill(&mut self) -> Result<(), ReadError> {
         let deadline = Instant::now() + self.patience;
         let mut chunk = [0; 64 * 1024];
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Stop::Silence);
+                return Err(ReadError::Silence);
             }
             self.stream.set_read_timeout(Some(left)).unwrap();
             match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(Stop::Closed),
+                Ok(0) => return Err(ReadError::Closed),
                 Ok(count) => {
                     self.buffer.extend_from_slice(&chunk[..count]);
                     return Ok(());
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut => return Err(Stop::Silence),
-                    _ => return Err(Stop::Closed),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => return Err(ReadError::Silence),
+                    _ => return Err(ReadError::Closed),
                 },
             }
         }
     }
 
     /// Takes everything up to and including `mark`.
-    pub(crate) fn take_through(&mut self, mark: &[u8]) -> Result<Vec<u8>, Stop> {
+    pub(crate) fn take_through(&mut self, mark: &[u8]) -> Result<Vec<u8>, ReadError> {
         let mut searched = 0;
         loop {
             if let Some(at) = find(&self.buffer[searched..], mark) {
@@ -92,7 +92,7 @@ impl Wire {
     }
 
     /// Takes exactly `count` bytes.
-    pub(crate) fn take(&mut self, count: usize) -> Result<Vec<u8>, Stop> {
+    pub(crate) fn take(&mut self, count: usize) -> Result<Vec<u8>, ReadError> {
         while self.buffer.len() < count {
             self.fill()?;
         }
@@ -106,7 +106,7 @@ impl Wire {
     }
 
     /// Reads a chunked body into `body`, strictly; the trailer lines are the result.
-    pub(crate) fn take_chunked(&mut self, body: &mut Vec<u8>) -> Result<Vec<String>, Stop> {
+    pub(crate) fn take_chunked(&mut self, body: &mut Vec<u8>) -> Result<Vec<String>, ReadError> {
         loop {
             let line = self.take_through(b"\r\n")?;
             let line = std::str::from_utf8(&line[..line.len() - 2]).expect("a chunk size in ASCII");
@@ -138,7 +138,7 @@ impl Wire {
 
     /// Whether the peer closes without sending another byte.
     pub(crate) fn closes(&mut self) -> bool {
-        self.buffer.is_empty() && self.fill() == Err(Stop::Closed)
+        self.buffer.is_empty() && self.fill() == Err(ReadError::Closed)
     }
 }
 

@@ -14,9 +14,9 @@ use ipnet::IpNet;
 use crate::caller::address::unmapped;
 
 #[derive(Debug, Clone, Default)]
-pub struct Networks {
-    v4: Ranges<u32>,
-    v6: Ranges<u128>,
+pub struct NetworkSet {
+    v4: AddressRanges<u32>,
+    v6: AddressRanges<u128>,
 }
 
 /// How many ranges lie together.
@@ -24,15 +24,14 @@ const GROUP: usize = 64;
 
 /// Sorted, without overlap, ends included; as many ends as starts.
 #[derive(Debug, Clone, Default)]
-struct Ranges<T> {
+struct AddressRanges<T> {
     /// The first start of each group.
     groups: Box<[T]>,
     starts: Box<[T]>,
     ends: Box<[T]>,
 }
 
-impl Networks {
-    #[must_use]
+impl NetworkSet {
     pub fn contains(&self, ip: IpAddr) -> bool {
         match ip.to_canonical() {
             IpAddr::V4(ip) => self.v4.contains(ip.to_bits()),
@@ -40,13 +39,12 @@ impl Networks {
         }
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.v4.starts.is_empty() && self.v6.starts.is_empty()
     }
 }
 
-impl FromIterator<IpNet> for Networks {
+impl FromIterator<IpNet> for NetworkSet {
     fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for network in networks {
@@ -55,11 +53,11 @@ impl FromIterator<IpNet> for Networks {
                 IpNet::V6(it) => v6.push((it.network().to_bits(), it.broadcast().to_bits())),
             }
         }
-        Networks { v4: Ranges::new(v4), v6: Ranges::new(v6) }
+        NetworkSet { v4: AddressRanges::new(v4), v6: AddressRanges::new(v6) }
     }
 }
 
-impl<T: Copy + Ord> Ranges<T> {
+impl<T: Copy + Ord> AddressRanges<T> {
     fn new(mut ranges: Vec<(T, T)>) -> Self {
         // Of those that start together the widest comes first.
         ranges.sort_unstable_by_key(|&(start, end)| (start, Reverse(end)));
@@ -73,7 +71,7 @@ impl<T: Copy + Ord> Ranges<T> {
         });
         let starts: Box<[T]> = ranges.iter().map(|&(start, _)| start).collect();
         let groups = starts.iter().step_by(GROUP).copied().collect();
-        Ranges { groups, starts, ends: ranges.iter().map(|&(_, end)| end).collect() }
+        AddressRanges { groups, starts, ends: ranges.iter().map(|&(_, end)| end).collect() }
     }
 
     fn contains(&self, ip: T) -> bool {

@@ -17,48 +17,51 @@ fn ip(text: &str) -> IpAddr {
 
 #[test]
 fn callers_are_judged_by_network_user_and_client() {
-    let access = Access {
+    let access = AccessLists {
         allow: list(&["10.1.0.0/16", "user:alice", "client:batch"]),
         deny: list(&["10.2.0.0/16", "2001:db8::/32", "user:mallory", "client:old"]),
     };
-    let judge = |address, user, client| access.judge(ip(address), user, client);
-    assert_eq!(judge("10.1.2.3", None, None), Verdict::Allowed);
-    assert_eq!(judge("10.2.2.3", None, None), Verdict::Denied);
-    assert_eq!(judge("10.3.2.3", None, None), Verdict::Neither);
-    assert_eq!(judge("2001:db8:ffff::", None, None), Verdict::Denied);
-    assert_eq!(judge("10.3.2.3", Some("alice"), None), Verdict::Allowed);
-    assert_eq!(judge("10.3.2.3", None, Some("batch")), Verdict::Allowed);
-    assert_eq!(judge("10.3.2.3", Some("mallory"), Some("batch")), Verdict::Denied);
+    let check = |address, user, client| access.check(ip(address), user, client);
+    assert_eq!(check("10.1.2.3", None, None), AccessDecision::Allowed);
+    assert_eq!(check("10.2.2.3", None, None), AccessDecision::Denied);
+    assert_eq!(check("10.3.2.3", None, None), AccessDecision::Neither);
+    assert_eq!(check("2001:db8:ffff::", None, None), AccessDecision::Denied);
+    assert_eq!(check("10.3.2.3", Some("alice"), None), AccessDecision::Allowed);
+    assert_eq!(check("10.3.2.3", None, Some("batch")), AccessDecision::Allowed);
+    assert_eq!(check("10.3.2.3", Some("mallory"), Some("batch")), AccessDecision::Denied);
     // A name is one of its kind, and to the letter.
-    assert_eq!(judge("10.3.2.3", Some("batch"), Some("alice")), Verdict::Neither);
-    assert_eq!(judge("10.3.2.3", Some("Alice"), Some("batch ")), Verdict::Neither);
-    assert_eq!(judge("10.3.2.3", Some(""), Some("")), Verdict::Neither);
-    assert_eq!(Access::default().judge(ip("10.1.2.3"), Some("alice"), None), Verdict::Neither);
+    assert_eq!(check("10.3.2.3", Some("batch"), Some("alice")), AccessDecision::Neither);
+    assert_eq!(check("10.3.2.3", Some("Alice"), Some("batch ")), AccessDecision::Neither);
+    assert_eq!(check("10.3.2.3", Some(""), Some("")), AccessDecision::Neither);
+    assert_eq!(
+        AccessLists::default().check(ip("10.1.2.3"), Some("alice"), None),
+        AccessDecision::Neither
+    );
 }
 
 #[test]
 fn a_denial_outweighs_whatever_allows() {
-    let access = Access {
+    let access = AccessLists {
         allow: list(&["10.0.0.1", "user:alice", "client:batch"]),
         deny: list(&["10.0.0.0/8", "user:eve"]),
     };
-    assert_eq!(access.judge(ip("10.0.0.1"), Some("alice"), Some("batch")), Verdict::Denied);
-    assert_eq!(access.judge(ip("1.1.1.1"), Some("eve"), Some("batch")), Verdict::Denied);
+    assert_eq!(access.check(ip("10.0.0.1"), Some("alice"), Some("batch")), AccessDecision::Denied);
+    assert_eq!(access.check(ip("1.1.1.1"), Some("eve"), Some("batch")), AccessDecision::Denied);
 }
 
 #[test]
 fn mapped_addresses_and_networks_are_ipv4() {
-    let access = Access { allow: list(&["::ffff:10.0.0.0/104"]), deny: list(&["192.0.2.1"]) };
+    let access = AccessLists { allow: list(&["::ffff:10.0.0.0/104"]), deny: list(&["192.0.2.1"]) };
     for (address, verdict) in [
-        ("10.1.2.3", Verdict::Allowed),
-        ("::ffff:10.1.2.3", Verdict::Allowed),
-        ("11.1.2.3", Verdict::Neither),
-        ("::ffff:192.0.2.1", Verdict::Denied),
-        ("::10.1.2.3", Verdict::Neither),
+        ("10.1.2.3", AccessDecision::Allowed),
+        ("::ffff:10.1.2.3", AccessDecision::Allowed),
+        ("11.1.2.3", AccessDecision::Neither),
+        ("::ffff:192.0.2.1", AccessDecision::Denied),
+        ("::10.1.2.3", AccessDecision::Neither),
     ] {
-        assert_eq!(access.judge(ip(address), None, None), verdict, "{address}");
+        assert_eq!(access.check(ip(address), None, None), verdict, "{address}");
     }
-    assert!(!list(&["::/0"]).holds(ip("1.2.3.4"), None, None), "each family has its own");
+    assert!(!list(&["::/0"]).holds_address(ip("1.2.3.4")), "each family has its own");
 }
 
 #[test]
@@ -75,10 +78,10 @@ fn networks_reach_from_end_to_end() {
         let list = list(entries);
         assert_eq!(list.is_empty(), entries.is_empty());
         for address in within {
-            assert!(list.holds(ip(address), None, None), "{address} in {entries:?}");
+            assert!(list.holds_address(ip(address)), "{address} in {entries:?}");
         }
         for address in without {
-            assert!(!list.holds(ip(address), None, None), "{address} in {entries:?}");
+            assert!(!list.holds_address(ip(address)), "{address} in {entries:?}");
         }
     }
 }
@@ -101,7 +104,7 @@ proptest! {
             .into_iter()
             .map(|(ip, bits)| IpNet::new(ip, bits.min(longest(ip))).unwrap())
             .collect();
-        let set: Networks = networks.iter().copied().collect();
+        let set: NetworkSet = networks.iter().copied().collect();
         for ip in asked.into_iter().chain(networks.iter().map(IpNet::broadcast)) {
             prop_assert_eq!(set.contains(ip), networks.iter().any(|it| it.contains(&ip)), "{}", ip);
         }
@@ -144,7 +147,7 @@ fn lists_are_what_is_written_and_what_files_say() {
         files,
     };
     let access = settings::Access { allow, deny: AccessEntries::default() };
-    let access = Access::load(&access).unwrap();
+    let access = AccessLists::load(&access).unwrap();
     for (address, user, client) in [
         ("10.1.0.1", None, None),
         ("10.2.0.1", None, None),
@@ -152,7 +155,11 @@ fn lists_are_what_is_written_and_what_files_say() {
         ("1.1.1.1", Some("bob"), None),
         ("1.1.1.1", None, Some("batch")),
     ] {
-        assert_eq!(access.judge(ip(address), user, client), Verdict::Allowed, "{address} {user:?}");
+        assert_eq!(
+            access.check(ip(address), user, client),
+            AccessDecision::Allowed,
+            "{address} {user:?}"
+        );
     }
 }
 
@@ -164,10 +171,10 @@ fn a_faulty_file_is_refused_by_name_and_line() {
         deny: AccessEntries { files, ..AccessEntries::default() },
         ..settings::Access::default()
     };
-    let error = Access::load(&written).unwrap_err().to_string();
+    let error = AccessLists::load(&written).unwrap_err().to_string();
     assert!(error.contains("deny.txt:3: `10.0.0.256` is no entry; write a CIDR"), "{error}");
     assert!(error.ends_with("(and another line is wrong)"), "{error}");
-    let missing = file::load(Path::new("/no/such/list.txt")).unwrap_err();
+    let missing = list_file::load(Path::new("/no/such/list.txt")).unwrap_err();
     assert_eq!(missing.to_string(), "cannot read /no/such/list.txt");
     assert!(std::error::Error::source(&missing).is_some());
 }

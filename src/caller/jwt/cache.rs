@@ -15,34 +15,34 @@ use hashbrown::HashMap;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use tokio::sync::Mutex;
 
-use super::budget::{Budget, Slot};
-use super::{Claims, LONGEST, Rejection, Trial, Verifier};
+use super::budget::{CallerIndex, SignatureBudget};
+use super::{Claims, LONGEST, Rejection, SigningCandidates, Verifier};
 
 /// Tokens that verified.
 const MOST_GOOD: usize = 8192;
 /// Tokens that did not.
 const MOST_BAD: usize = 4096;
-/// For how many seconds a rejection is repeated unseen.
-const GRUDGE: u64 = 10;
+/// For how many seconds a rejection is repeated without checking again.
+const REJECTION_SECONDS: u64 = 10;
 
 /// One worker's memory of tokens.
 pub struct TokenCache {
     /// The slower SipHash: this one stands in for a signature.
     keyed: SipHasher24,
-    memory: RefCell<Memory>,
-    budget: RefCell<Budget>,
+    memory: RefCell<TokenMemory>,
+    budget: RefCell<SignatureBudget>,
     /// Of the tokens that several keys may have signed, one at a time is tried.
     turn: Mutex<()>,
 }
 
-struct Memory {
+struct TokenMemory {
     generation: u64,
-    good: Recent<Arc<Claims>>,
-    bad: Recent<Bad>,
+    good: RecentTable<Arc<Claims>>,
+    bad: RecentTable<RejectedToken>,
 }
 
 #[derive(Clone, Copy)]
-struct Bad {
+struct RejectedToken {
     rejection: Rejection,
     /// From this second on it is looked at again.
     until: u64,
@@ -50,13 +50,13 @@ struct Bad {
 
 impl TokenCache {
     /// A memory whose hashes nobody can foresee who does not know the secret.
-    #[must_use]
     pub fn new(secret: &[u8; 16]) -> Self {
         Self::with_room(secret, MOST_GOOD, MOST_BAD)
     }
 
     fn with_room(secret: &[u8; 16], good: usize, bad: usize) -> Self {
-        let memory = Memory { generation: 0, good: Recent::new(good), bad: Recent::new(bad) };
+        let memory =
+            TokenMemory { generation: 0, good: RecentTable::new(good), bad: RecentTable::new(bad) };
         TokenCache {
             keyed: SipHasher24::new_with_key(secret),
             memory: RefCell::new(memory),
@@ -77,7 +77,7 @@ impl TokenCache {
         }
         let id = self.id(token);
         let mut memory = self.memory.borrow_mut();
-        memory.start_over_if_other(verifier.generation());
+        memory.reset_if_keys_changed(verifier.generation());
         if let Some(claims) = memory.good.get(id).filter(|claims| claims.holds_at(now)) {
             return Some(Ok(claims.clone()));
         }
@@ -87,8 +87,8 @@ impl TokenCache {
     /// What [`Verifier::verify`] says, or has said, as long as there is a budget for it. `clock` tells
     /// the second since the Unix epoch.
     ///
-    /// Nobody else waits for more than one signature: others have their turn between two, and tokens
-    /// that take several wait for each other.
+    /// Other requests wait for one signature at most: the task yields between two, and tokens that take
+    /// several are checked one after another.
     ///
     /// # Errors
     /// If the token is no identity, or could not be checked.
@@ -105,20 +105,20 @@ impl TokenCache {
         // Read before the keys are used: an answer of older keys is never kept for newer ones.
         let generation = verifier.generation();
         let verified = match verifier.open(token) {
-            Ok(trial) if trial.places.len() == 1 => {
-                self.attempt(verifier, &trial, token, caller, &clock).await
+            Ok(candidates) if candidates.indexes.len() == 1 => {
+                self.attempt(verifier, &candidates, token, caller, &clock).await
             }
-            Ok(trial) => {
-                let caller_slot = self.slot(caller);
-                if !self.has_budget(&trial, caller_slot, clock()) {
-                    return Err(Rejection::PutOff);
+            Ok(candidates) => {
+                let caller_index = self.caller_index(caller);
+                if !self.has_budget(&candidates, caller_index, clock()) {
+                    return Err(Rejection::OverBudget);
                 }
                 let _turn = self.turn.lock().await;
-                // Somebody may have brought it meanwhile.
+                // Another request may have had it checked meanwhile.
                 if let Some(known) = self.recall(verifier, token, clock()) {
                     return known;
                 }
-                self.attempt(verifier, &trial, token, caller, &clock).await
+                self.attempt(verifier, &candidates, token, caller, &clock).await
             }
             Err(rejection) => Err(rejection),
         };
@@ -130,40 +130,40 @@ impl TokenCache {
     async fn attempt(
         &self,
         verifier: &Verifier,
-        trial: &Trial,
+        candidates: &SigningCandidates,
         token: &[u8],
         caller: IpAddr,
         clock: impl Fn() -> u64,
     ) -> Result<Arc<Claims>, Rejection> {
-        let slot = self.slot(caller);
-        if !self.has_budget(trial, slot, clock()) {
-            return Err(Rejection::PutOff);
+        let caller_index = self.caller_index(caller);
+        if !self.has_budget(candidates, caller_index, clock()) {
+            return Err(Rejection::OverBudget);
         }
-        for (tried, place) in trial.places.iter().enumerate() {
+        for (tried, index) in candidates.indexes.iter().enumerate() {
             if tried > 0 {
                 tokio::task::yield_now().await;
             }
-            match verifier.signed(trial, *place, token) {
+            match verifier.signed(candidates, *index, token) {
                 Err(Rejection::Signature) => {}
-                signed => return verifier.terms.read(signed?, clock()).map(Arc::new),
+                signed => return verifier.rules.read(signed?, clock()).map(Arc::new),
             }
         }
-        // One that a later key has signed costs nobody anything.
+        // Charged only if none has signed it.
         let (now, mut budget) = (clock(), self.budget.borrow_mut());
-        for place in &trial.places {
-            budget.spend(now, slot, *place, trial.keys.key(*place).cost);
+        for index in &candidates.indexes {
+            budget.spend(now, caller_index, *index, candidates.keys.key(*index).cost);
         }
-        verifier.note_unsigned(trial);
+        verifier.note_no_signer(candidates);
         Err(Rejection::Signature)
     }
 
-    fn has_budget(&self, trial: &Trial, caller: Slot, now: u64) -> bool {
-        let keys = trial.places.iter().copied();
-        self.budget.borrow_mut().allows(now, caller, keys, trial.names_key)
+    fn has_budget(&self, candidates: &SigningCandidates, caller: CallerIndex, now: u64) -> bool {
+        let keys = candidates.indexes.iter().copied();
+        self.budget.borrow_mut().allows(now, caller, keys, candidates.names_key)
     }
 
-    fn slot(&self, caller: IpAddr) -> Slot {
-        Slot::of(caller, |bytes| self.id(bytes))
+    fn caller_index(&self, caller: IpAddr) -> CallerIndex {
+        CallerIndex::of(caller, |bytes| self.id(bytes))
     }
 
     fn note(&self, id: u128, verified: &Result<Arc<Claims>, Rejection>, generation: u64, now: u64) {
@@ -173,14 +173,14 @@ impl TokenCache {
         }
         match verified {
             Ok(claims) => memory.good.insert(id, claims.clone()),
-            Err(Rejection::PutOff) => {}
+            Err(Rejection::OverBudget) => {}
             Err(rejection) => {
                 memory.good.remove(id);
                 let until = match rejection {
-                    Rejection::Early { from } => now.saturating_add(GRUDGE).min(*from),
-                    _ => now.saturating_add(GRUDGE),
+                    Rejection::Early { from } => now.saturating_add(REJECTION_SECONDS).min(*from),
+                    _ => now.saturating_add(REJECTION_SECONDS),
                 };
-                memory.bad.insert(id, Bad { rejection: *rejection, until });
+                memory.bad.insert(id, RejectedToken { rejection: *rejection, until });
             }
         }
     }
@@ -199,8 +199,8 @@ impl fmt::Debug for TokenCache {
     }
 }
 
-impl Memory {
-    fn start_over_if_other(&mut self, generation: u64) {
+impl TokenMemory {
+    fn reset_if_keys_changed(&mut self, generation: u64) {
         if self.generation != generation {
             self.generation = generation;
             self.good.clear();
@@ -211,15 +211,15 @@ impl Memory {
 
 /// A bounded table in two halves. What is asked for moves to the younger one; when that is full
 /// it becomes the older, and what nobody has asked for since is forgotten.
-struct Recent<T> {
+struct RecentTable<T> {
     half: usize,
     young: HashMap<u128, T>,
     old: HashMap<u128, T>,
 }
 
-impl<T> Recent<T> {
+impl<T> RecentTable<T> {
     fn new(most: usize) -> Self {
-        Recent { half: most / 2, young: HashMap::new(), old: HashMap::new() }
+        RecentTable { half: most / 2, young: HashMap::new(), old: HashMap::new() }
     }
 
     fn get(&mut self, id: u128) -> Option<&T> {
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_stays_and_what_is_not_goes() {
-        let mut recent = Recent::new(8);
+        let mut recent = RecentTable::new(8);
         for id in 0..1000_u128 {
             recent.insert(id, id);
             assert_eq!(recent.get(0), Some(&0), "after {id}");

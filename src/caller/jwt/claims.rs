@@ -23,7 +23,6 @@ impl Claims {
     /// A claim that is text, a number or a boolean. Dots lead into claims that are objects:
     /// `realm.tenant`; a claim whose own name has dots in it, such as a URL, is found as well.
     /// `None` if there is no such claim, if it is empty, or if it is anything else.
-    #[must_use]
     pub fn get(&self, claim: &str) -> Option<Cow<'_, str>> {
         match find(&self.claims, claim)? {
             Value::String(text) if !text.is_empty() => Some(Cow::Borrowed(text)),
@@ -34,7 +33,6 @@ impl Claims {
     }
 
     /// Whether it can still be believed, and already.
-    #[must_use]
     pub fn holds_at(&self, now: u64) -> bool {
         self.valid.contains(&now)
     }
@@ -56,15 +54,15 @@ fn shown(number: &Number) -> Option<String> {
 
 /// What the configuration asks of a token besides its signature.
 #[derive(Debug)]
-pub(super) struct Terms {
+pub(super) struct ClaimRules {
     issuer: Option<Vec<String>>,
     audience: Option<Vec<String>>,
     leeway: u64,
 }
 
-impl Terms {
+impl ClaimRules {
     pub(super) fn new(settings: &Jwt) -> Self {
-        Terms {
+        ClaimRules {
             issuer: settings.issuer.clone(),
             audience: settings.audience.clone(),
             leeway: settings.leeway.as_secs(),
@@ -137,22 +135,29 @@ mod tests {
     use super::*;
     use crate::config::settings::{JwtKeys, Secret};
 
-    fn terms(leeway: u64) -> Terms {
+    fn rules(leeway: u64) -> ClaimRules {
         let keys = JwtKeys::Secret(Secret("secret".to_owned()));
         let leeway = Duration::from_secs(leeway);
         let (issuer, audience) = (None, None);
-        Terms::new(&Jwt { keys, algorithms: vec![], issuer, audience, leeway, required: false })
+        ClaimRules::new(&Jwt {
+            keys,
+            algorithms: vec![],
+            issuer,
+            audience,
+            leeway,
+            required: false,
+        })
     }
 
-    fn read(terms: &Terms, claims: Value, now: u64) -> Result<Claims, Rejection> {
+    fn read(rules: &ClaimRules, claims: Value, now: u64) -> Result<Claims, Rejection> {
         let Value::Object(claims) = claims else { panic!("no object: {claims}") };
-        terms.read(claims, now)
+        rules.read(claims, now)
     }
 
     #[test]
     fn a_token_is_believed_from_nbf_on_and_until_before_exp() {
         let claims = json!({ "nbf": 100, "exp": 200 });
-        let at = |leeway, now| read(&terms(leeway), claims.clone(), now).map(|_| ());
+        let at = |leeway, now| read(&rules(leeway), claims.clone(), now).map(|_| ());
         assert_eq!(at(0, 99), Err(Rejection::Early { from: 100 }));
         assert_eq!(at(0, 100), Ok(()));
         assert_eq!(at(0, 199), Ok(()));
@@ -165,7 +170,7 @@ mod tests {
 
     #[test]
     fn times_are_numbers_and_an_expiry_must_be_there() {
-        let at = |claims| read(&terms(0), claims, 100).map(|_| ());
+        let at = |claims| read(&rules(0), claims, 100).map(|_| ());
         for exp in [json!("200"), json!(null), json!([200]), json!(true), json!({})] {
             assert_eq!(at(json!({ "exp": exp })), Err(Rejection::NoExpiry), "{exp}");
             assert_eq!(at(json!({ "exp": 200, "nbf": exp })), Err(Rejection::Malformed), "{exp}");
@@ -183,13 +188,13 @@ mod tests {
 
     #[test]
     fn issuer_and_audience_are_asked_for_only_if_configured() {
-        let mut terms = terms(0);
+        let mut rules = rules(0);
         let open = json!({ "exp": 200, "iss": "x", "aud": ["y"] });
-        assert!(read(&terms, open, 100).is_ok());
-        terms.issuer = Some(vec!["a".to_owned(), "b".to_owned()]);
-        terms.audience = Some(vec!["api".to_owned(), "web".to_owned()]);
+        assert!(read(&rules, open, 100).is_ok());
+        rules.issuer = Some(vec!["a".to_owned(), "b".to_owned()]);
+        rules.audience = Some(vec!["api".to_owned(), "web".to_owned()]);
         let at = |iss: Value, aud: Value| {
-            read(&terms, json!({ "exp": 200, "iss": iss, "aud": aud }), 100).map(|_| ())
+            read(&rules, json!({ "exp": 200, "iss": iss, "aud": aud }), 100).map(|_| ())
         };
         assert_eq!(at(json!("b"), json!("api")), Ok(()));
         assert_eq!(at(json!("b"), json!(["x", "web"])), Ok(()));
@@ -199,7 +204,7 @@ mod tests {
         for aud in [json!("x"), json!(null), json!([]), json!(["ap"]), json!({ "api": 1 })] {
             assert_eq!(at(json!("a"), aud.clone()), Err(Rejection::Audience), "{aud}");
         }
-        let without = read(&terms, json!({ "exp": 200 }), 100);
+        let without = read(&rules, json!({ "exp": 200 }), 100);
         assert_eq!(without.map(|_| ()), Err(Rejection::Issuer));
     }
 
@@ -212,7 +217,7 @@ mod tests {
             "https://example.com/plan": "pro",
             "https://example.com/app": { "plan": "free" },
         });
-        let claims = read(&terms(0), claims, 100).expect("valid");
+        let claims = read(&rules(0), claims, 100).expect("valid");
         let get = |claim: &str| claims.get(claim).map(Cow::into_owned);
         for (claim, value) in [
             ("sub", "anna"),

@@ -1,6 +1,6 @@
 //! Fetches a JWK set: one GET over a connection of its own, answered with 200 or not at all.
 //!
-//! Nothing is followed and nothing is kept: whoever is configured to have the keys has them.
+//! Redirects are not followed: keys come from the configured server only.
 
 use std::io;
 use std::sync::Arc;

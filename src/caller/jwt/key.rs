@@ -17,7 +17,7 @@ use crate::config::settings::JwtAlgorithm;
 const RSA_MODULUS: std::ops::RangeInclusive<usize> = 256..=1024;
 
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct VerifyKey {
     /// Its name, by which tokens tell with which key they were signed.
     pub(super) kid: Option<String>,
     key: DecodingKey,
@@ -29,7 +29,7 @@ pub(super) struct Key {
 
 /// A key's type, which says what it can be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum KeyKind {
     Secret,
     Rsa,
     P256,
@@ -37,48 +37,48 @@ enum Kind {
     Ed25519,
 }
 
-impl Kind {
+impl KeyKind {
     fn algorithms(self) -> &'static [JwtAlgorithm] {
         use JwtAlgorithm::*;
         match self {
-            Kind::Secret => &[Hs256, Hs384, Hs512],
-            Kind::Rsa => &[Rs256, Rs384, Rs512, Ps256, Ps384, Ps512],
-            Kind::P256 => &[Es256],
-            Kind::P384 => &[Es384],
-            Kind::Ed25519 => &[EdDsa],
+            KeyKind::Secret => &[Hs256, Hs384, Hs512],
+            KeyKind::Rsa => &[Rs256, Rs384, Rs512, Ps256, Ps384, Ps512],
+            KeyKind::P256 => &[Es256],
+            KeyKind::P384 => &[Es384],
+            KeyKind::Ed25519 => &[EdDsa],
         }
     }
 
     /// In microseconds, RSA's of the shortest key.
     fn cost(self) -> u32 {
         match self {
-            Kind::Secret => 2,
-            Kind::Rsa => 25,
-            Kind::P256 | Kind::Ed25519 => 60,
-            Kind::P384 => 300,
+            KeyKind::Secret => 2,
+            KeyKind::Rsa => 25,
+            KeyKind::P256 | KeyKind::Ed25519 => 60,
+            KeyKind::P384 => 300,
         }
     }
 }
 
-impl Key {
+impl VerifyKey {
     /// `None` if there is no algorithm that fits, or nothing secret about it.
-    pub(super) fn of_secret(secret: &[u8], accepted: &[JwtAlgorithm]) -> Option<Self> {
+    pub(super) fn from_secret(secret: &[u8], accepted: &[JwtAlgorithm]) -> Option<Self> {
         let key = DecodingKey::from_secret(secret);
-        if secret.is_empty() { None } else { Key::new(Kind::Secret, key, accepted) }
+        if secret.is_empty() { None } else { VerifyKey::new(KeyKind::Secret, key, accepted) }
     }
 
     /// A public key as X.509 has it, RFC 5280 section 4.1.2.7.
-    pub(super) fn of_spki(der: &[u8], accepted: &[JwtAlgorithm]) -> Option<Self> {
+    pub(super) fn from_spki(der: &[u8], accepted: &[JwtAlgorithm]) -> Option<Self> {
         if let Ok(key) = rsa::PublicKey::from_der(der) {
             let RsaPublicKeyComponents { n, e } = RsaPublicKeyComponents::<Vec<u8>>::from(&key);
-            return Key::of_rsa(&n, &e, accepted);
+            return VerifyKey::from_rsa(&n, &e, accepted);
         }
-        let curves = [Kind::P256, Kind::P384, Kind::Ed25519];
-        curves.into_iter().find_map(|kind| Key::of_point(kind, der, accepted))
+        let curves = [KeyKind::P256, KeyKind::P384, KeyKind::Ed25519];
+        curves.into_iter().find_map(|kind| VerifyKey::from_point(kind, der, accepted))
     }
 
     /// A key of a JWK set, RFC 7517 section 4. `None` if it is for something else.
-    pub(super) fn of_jwk(jwk: Value, accepted: &[JwtAlgorithm]) -> Option<Self> {
+    pub(super) fn from_jwk(jwk: Value, accepted: &[JwtAlgorithm]) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(jwk).ok()?;
         let common = jwk.common;
         let signs = |it: &PublicKeyUse| *it == PublicKeyUse::Signature;
@@ -98,49 +98,56 @@ impl Key {
         };
         let bytes = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();
         let key = match &jwk.algorithm {
-            AlgorithmParameters::RSA(it) => Key::of_rsa(&bytes(&it.n)?, &bytes(&it.e)?, &accepted),
+            AlgorithmParameters::RSA(it) => {
+                VerifyKey::from_rsa(&bytes(&it.n)?, &bytes(&it.e)?, &accepted)
+            }
             AlgorithmParameters::EllipticCurve(it) => {
                 let kind = match it.curve {
-                    EllipticCurve::P256 => Kind::P256,
-                    EllipticCurve::P384 => Kind::P384,
+                    EllipticCurve::P256 => KeyKind::P256,
+                    EllipticCurve::P384 => KeyKind::P384,
                     _ => return None,
                 };
                 // Uncompressed, SEC 1 section 2.3.3.
                 let point = [vec![4], bytes(&it.x)?, bytes(&it.y)?].concat();
-                Key::of_point(kind, &point, &accepted)
+                VerifyKey::from_point(kind, &point, &accepted)
             }
             AlgorithmParameters::OctetKeyPair(it) if it.curve == EllipticCurve::Ed25519 => {
-                Key::of_point(Kind::Ed25519, &bytes(&it.x)?, &accepted)
+                VerifyKey::from_point(KeyKind::Ed25519, &bytes(&it.x)?, &accepted)
             }
-            AlgorithmParameters::OctetKey(it) => Key::of_secret(&bytes(&it.value)?, &accepted),
+            AlgorithmParameters::OctetKey(it) => {
+                VerifyKey::from_secret(&bytes(&it.value)?, &accepted)
+            }
             _ => None,
         };
-        key.map(|key| Key { kid: common.key_id, ..key })
+        key.map(|key| VerifyKey { kid: common.key_id, ..key })
     }
 
-    fn of_rsa(n: &[u8], e: &[u8], accepted: &[JwtAlgorithm]) -> Option<Self> {
+    fn from_rsa(n: &[u8], e: &[u8], accepted: &[JwtAlgorithm]) -> Option<Self> {
         let zeros = n.iter().take_while(|byte| **byte == 0).count();
         let fits = RSA_MODULUS.contains(&(n.len() - zeros)) && !e.is_empty();
         let key = DecodingKey::from_rsa_raw_components(&n[zeros..], e);
-        let key = if fits { Key::new(Kind::Rsa, key, accepted) } else { None };
+        let key = if fits { VerifyKey::new(KeyKind::Rsa, key, accepted) } else { None };
         // Twice as long a number takes four times as long to multiply.
         let times = u32::try_from(n.len() / 256).unwrap_or(u32::MAX);
-        key.map(|key| Key { cost: key.cost.saturating_mul(times.saturating_pow(2).max(1)), ..key })
+        key.map(|key| VerifyKey {
+            cost: key.cost.saturating_mul(times.saturating_pow(2).max(1)),
+            ..key
+        })
     }
 
     /// A point of a curve, bare or as X.509 has it.
-    fn of_point(kind: Kind, point: &[u8], accepted: &[JwtAlgorithm]) -> Option<Self> {
+    fn from_point(kind: KeyKind, point: &[u8], accepted: &[JwtAlgorithm]) -> Option<Self> {
         let (curve, key): (&'static dyn VerificationAlgorithm, _) = match kind {
-            Kind::P256 => (&ECDSA_P256_SHA256_FIXED, DecodingKey::from_ec_der(point)),
-            Kind::P384 => (&ECDSA_P384_SHA384_FIXED, DecodingKey::from_ec_der(point)),
-            Kind::Ed25519 => (&ED25519, DecodingKey::from_ed_der(point)),
-            Kind::Secret | Kind::Rsa => return None,
+            KeyKind::P256 => (&ECDSA_P256_SHA256_FIXED, DecodingKey::from_ec_der(point)),
+            KeyKind::P384 => (&ECDSA_P384_SHA384_FIXED, DecodingKey::from_ec_der(point)),
+            KeyKind::Ed25519 => (&ED25519, DecodingKey::from_ed_der(point)),
+            KeyKind::Secret | KeyKind::Rsa => return None,
         };
         ParsedPublicKey::new(curve, point).ok()?;
-        Key::new(kind, key, accepted)
+        VerifyKey::new(kind, key, accepted)
     }
 
-    fn new(kind: Kind, key: DecodingKey, accepted: &[JwtAlgorithm]) -> Option<Self> {
+    fn new(kind: KeyKind, key: DecodingKey, accepted: &[JwtAlgorithm]) -> Option<Self> {
         let fitting = kind.algorithms().iter().filter(|it| accepted.contains(it));
         let algorithms: Vec<Algorithm> = fitting.map(|it| algorithm(*it)).collect();
         let mut validation = Validation::new(*algorithms.first()?);
@@ -149,7 +156,7 @@ impl Key {
         validation.validate_exp = false;
         validation.validate_aud = false;
         validation.required_spec_claims.clear();
-        Some(Key { kid: None, key, validation, cost: kind.cost() })
+        Some(VerifyKey { kid: None, key, validation, cost: kind.cost() })
     }
 
     pub(super) fn fits(&self, algorithm: Algorithm) -> bool {

@@ -10,7 +10,7 @@ use rustls::server::ParsedCertificate;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::key::Key;
+use super::key::VerifyKey;
 use crate::caller::clients::sha256;
 use crate::config::regular_file;
 use crate::config::settings::JwtAlgorithm;
@@ -39,7 +39,7 @@ pub enum KeyError {
 #[derive(Debug)]
 pub(super) struct KeySet {
     pub(super) generation: u64,
-    keys: Vec<Key>,
+    keys: Vec<VerifyKey>,
     /// Of the text that it was read from, to tell whether that has changed. The text itself may
     /// hold secrets.
     hash: Option<[u8; 32]>,
@@ -55,12 +55,12 @@ impl KeySet {
         Self::new(Vec::new(), None)
     }
 
-    pub(super) fn of_secret(secret: &[u8], accepted: &[JwtAlgorithm]) -> Result<Self, KeyError> {
-        Self::usable(Key::of_secret(secret, accepted).into_iter().collect(), None)
+    pub(super) fn from_secret(secret: &[u8], accepted: &[JwtAlgorithm]) -> Result<Self, KeyError> {
+        Self::usable(VerifyKey::from_secret(secret, accepted).into_iter().collect(), None)
     }
 
     /// Public keys and certificates; the names, dates and issuers of certificates mean nothing.
-    pub(super) fn of_pem(pem: &[u8], accepted: &[JwtAlgorithm]) -> Result<Self, KeyError> {
+    pub(super) fn from_pem(pem: &[u8], accepted: &[JwtAlgorithm]) -> Result<Self, KeyError> {
         let mut found = Vec::new();
         for key in SubjectPublicKeyInfoDer::pem_slice_iter(pem) {
             found.push(key.map_err(|_| KeyError::NotPem)?);
@@ -73,36 +73,37 @@ impl KeySet {
         if found.is_empty() {
             return Err(KeyError::NotPem);
         }
-        let keys = found.iter().filter_map(|der| Key::of_spki(der, accepted)).take(MOST_KEYS);
+        let keys =
+            found.iter().filter_map(|der| VerifyKey::from_spki(der, accepted)).take(MOST_KEYS);
         Self::usable(keys.collect(), None)
     }
 
     /// RFC 7517 section 5: what cannot be used, or is for something else, is left out.
-    pub(super) fn of_jwks(text: &[u8], accepted: &[JwtAlgorithm]) -> Result<Self, KeyError> {
+    pub(super) fn from_jwks(text: &[u8], accepted: &[JwtAlgorithm]) -> Result<Self, KeyError> {
         let set: Jwks = serde_json::from_slice(text).map_err(KeyError::NotASet)?;
-        let keys = set.keys.into_iter().filter_map(|jwk| Key::of_jwk(jwk, accepted));
+        let keys = set.keys.into_iter().filter_map(|jwk| VerifyKey::from_jwk(jwk, accepted));
         Self::usable(keys.take(MOST_KEYS).collect(), Some(sha256(text)))
     }
 
-    fn usable(keys: Vec<Key>, hash: Option<[u8; 32]>) -> Result<Self, KeyError> {
+    fn usable(keys: Vec<VerifyKey>, hash: Option<[u8; 32]>) -> Result<Self, KeyError> {
         if keys.is_empty() { Err(KeyError::NoKey) } else { Ok(Self::new(keys, hash)) }
     }
 
-    fn new(keys: Vec<Key>, hash: Option<[u8; 32]>) -> Self {
+    fn new(keys: Vec<VerifyKey>, hash: Option<[u8; 32]>) -> Self {
         KeySet { generation: GENERATIONS.fetch_add(1, Ordering::Relaxed), keys, hash }
     }
 
     /// The places of the keys by that name, and of those that have none. Without a name, of all.
     pub(super) fn named(&self, kid: Option<&str>) -> impl Iterator<Item = usize> {
-        let fits = move |key: &Key| match (kid, &key.kid) {
+        let fits = move |key: &VerifyKey| match (kid, &key.kid) {
             (Some(wanted), Some(name)) => wanted == name,
             _ => true,
         };
-        (0..self.keys.len()).filter(move |place| fits(&self.keys[*place]))
+        (0..self.keys.len()).filter(move |index| fits(&self.keys[*index]))
     }
 
-    pub(super) fn key(&self, place: usize) -> &Key {
-        &self.keys[place]
+    pub(super) fn key(&self, index: usize) -> &VerifyKey {
+        &self.keys[index]
     }
 
     pub(super) fn is_from(&self, text: &[u8]) -> bool {

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use super::address;
 use super::clients::name;
-use super::source::Known;
-use crate::caller::access::{Entry, FileError, file};
-use crate::config::file::{Section, Unique, Value};
+use super::request_source::KnownIdentities;
+use crate::caller::access::{AccessEntry, ListFileError, list_file};
+use crate::config::file::{Section, Value, unique_values};
 use crate::config::settings::{Access, AccessEntries};
 use crate::config::suggest::quote;
 
-pub(super) fn access(mut section: Section<'_>, known: Known) -> Access {
+pub(super) fn access(mut section: Section<'_>, known: KnownIdentities) -> Access {
     Access {
         allow: entries(section.section("allow"), known, "is allowed: no limit applies to anybody"),
         deny: entries(section.section("deny"), known, "is denied: nobody gets in"),
@@ -19,12 +19,12 @@ pub(super) fn access(mut section: Section<'_>, known: Known) -> Access {
 }
 
 /// `all` is what to say of a network of all addresses.
-fn entries(mut section: Section<'_>, known: Known, all: &str) -> AccessEntries {
-    let ip = each(section.get("ip"), "10.0.0.0/8", |value| {
+fn entries(mut section: Section<'_>, known: KnownIdentities, all: &str) -> AccessEntries {
+    let ip = list(section.get("ip"), "10.0.0.0/8", |value| {
         let network = address::network(value)?;
         if network.prefix_len() == 0 {
             let message = format!("has every address: `{network}` {all}");
-            value.doubtful(&message, "name the networks that you mean");
+            value.warning(&message, "name the networks that you mean");
         }
         Some(network)
     });
@@ -37,51 +37,43 @@ fn entries(mut section: Section<'_>, known: Known, all: &str) -> AccessEntries {
     }
     AccessEntries {
         ip,
-        user: each(user, "alice", |value| name(value, "alice")),
-        client: each(client, "billing", |value| name(value, "billing")),
-        files: each(section.get("files"), "/etc/weir/allow.txt", |value| list(value, known)),
+        user: list(user, "alice", |value| name(value, "alice")),
+        client: list(client, "billing", |value| name(value, "billing")),
+        files: list(section.get("files"), "/etc/weir/allow.txt", |value| entry_file(value, known)),
     }
 }
 
-fn each<'a, T: Clone + Hash + Eq>(
+fn list<'a, T: Clone + Hash + Eq>(
     value: Option<Value<'a>>,
     example: &str,
     parse: impl Fn(&Value<'a>) -> Option<T>,
 ) -> Vec<T> {
     let entries = value.and_then(|value| value.list(&format!("[\"{example}\"]")));
-    let mut seen = Unique::new();
-    let mut good = Vec::new();
-    for entry in entries.unwrap_or_default() {
-        let Some(it) = parse(&entry) else { continue };
-        if seen.insert(it.clone(), &entry) {
-            good.push(it);
-        }
-    }
-    good
+    unique_values(&entries.unwrap_or_default(), parse)
 }
 
 /// A file that can be read and is good now. It is read again when it is put to use.
-fn list(value: &Value<'_>, known: Known) -> Option<PathBuf> {
+fn entry_file(value: &Value<'_>, known: KnownIdentities) -> Option<PathBuf> {
     let text = value.text("/etc/weir/allow.txt")?;
     let path = PathBuf::from(text);
-    let entries = match file::load(&path) {
+    let entries = match list_file::load(&path) {
         Ok(entries) => entries,
-        Err(FileError::Unreadable { source, .. }) => {
-            value.wrong(
+        Err(ListFileError::Unreadable { source, .. }) => {
+            value.error(
                 &format!("names a file that cannot be read: {}: {source}", quote(text)),
                 "see that it is there and may be read",
             );
             return None;
         }
-        Err(fault @ FileError::Faulty { .. }) => {
-            value.wrong(&format!("names a file with a fault: {fault}"), "mend it there");
+        Err(fault @ ListFileError::Faulty { .. }) => {
+            value.error(&format!("names a file with a fault: {fault}"), "mend it there");
             return None;
         }
     };
-    if !known.user && entries.iter().any(|it| matches!(it, Entry::User(_))) {
+    if !known.user && entries.iter().any(|it| matches!(it, AccessEntry::User(_))) {
         unknown(value, "names users to no effect", "user");
     }
-    if !known.client && entries.iter().any(|it| matches!(it, Entry::Client(_))) {
+    if !known.client && entries.iter().any(|it| matches!(it, AccessEntry::Client(_))) {
         unknown(value, "names clients to no effect", "client");
     }
     Some(path)
@@ -89,7 +81,7 @@ fn list(value: &Value<'_>, known: Known) -> Option<PathBuf> {
 
 fn unknown(value: &Value<'_>, so: &str, what: &str) {
     let example = if what == "user" { "jwt:sub" } else { "header:x-api-key" };
-    value.doubtful(
+    value.warning(
         &format!("{so}: `[identity]` does not say where a `{what}` is found"),
         format!("add a line such as `{what} = \"{example}\"` there"),
     );

@@ -5,24 +5,24 @@ use std::ops::Range;
 
 use ipnet::IpNet;
 
-use super::variable::Variable;
+use super::env_variable::EnvVariable;
 use crate::caller::address::unmapped;
-use crate::config::diagnostic::Fault;
-use crate::config::file::{Notes, Value};
+use crate::config::diagnostic::Diagnostic;
+use crate::config::file::{Reporter, Value};
 use crate::config::suggest::quote;
 
 /// The addresses that are listened on already.
 #[derive(Default)]
-pub(super) struct Taken(Vec<(SocketAddr, Range<usize>)>);
+pub(super) struct ListenAddresses(Vec<(SocketAddr, Range<usize>)>);
 
-impl Taken {
+impl ListenAddresses {
     /// The address to listen on, unless another listener has it.
     pub(super) fn claim(&mut self, value: &Value<'_>) -> Option<SocketAddr> {
         let address = listen(value)?;
         if let Some((_, first)) = self.0.iter().find(|(it, _)| collide(*it, address)) {
             let message = format!("`{address}` is listened on already");
-            value.fault(
-                Fault::error(value.span(), message)
+            value.report(
+                Diagnostic::error(value.span(), message)
                     .also(first.clone(), "by this listener")
                     .help("give one of the two another port"),
             );
@@ -37,12 +37,12 @@ impl Taken {
         &mut self,
         key: &str,
         default: SocketAddr,
-        notes: &Notes,
+        reporter: &Reporter,
     ) -> SocketAddr {
         if let Some((address, span)) = self.0.iter().find(|(it, _)| collide(*it, default)) {
             let message = format!("`{address}` is listened on already: `{key}` is `{default}`");
             let help = format!("use another port here, or set `{key}`");
-            notes.fault(Fault::error(span.clone(), message).help(help));
+            reporter.report(Diagnostic::error(span.clone(), message).help(help));
         }
         default
     }
@@ -75,7 +75,7 @@ fn listen(value: &Value<'_>) -> Option<SocketAddr> {
         _ => "write an IP address and a port, such as `\"0.0.0.0:8080\"` or `\"[::]:8080\"`"
             .to_owned(),
     };
-    value.wrong(&format!("is not an address to listen on: {}", quote(text)), help);
+    value.error(&format!("is not an address to listen on: {}", quote(text)), help);
     None
 }
 
@@ -83,15 +83,15 @@ fn listen(value: &Value<'_>) -> Option<SocketAddr> {
 /// IPv4-mapped addresses are too.
 pub(super) fn network(value: &Value<'_>) -> Option<IpNet> {
     let text = value.text("10.0.0.0/8")?;
-    let Some(Written { network, within }) = written(text) else {
-        value.wrong(
+    let Some(ParsedNetwork { network, has_host_bits }) = parse_network(text) else {
+        value.error(
             &format!("is not a network: {}", quote(text)),
             "write a CIDR such as `\"10.0.0.0/8\"` or `\"fd00::/8\"`, or one address",
         );
         return None;
     };
-    if within {
-        value.doubtful(
+    if has_host_bits {
+        value.warning(
             &format!("names an address within its network: {}", quote(text)),
             format!("write `\"{network}\"`, which is what it means"),
         );
@@ -100,16 +100,19 @@ pub(super) fn network(value: &Value<'_>) -> Option<IpNet> {
 }
 
 /// A network as somebody wrote it.
-struct Written {
+struct ParsedNetwork {
     network: IpNet,
     /// Whether it was written with an address that is not its first.
-    within: bool,
+    has_host_bits: bool,
 }
 
-fn written(text: &str) -> Option<Written> {
+fn parse_network(text: &str) -> Option<ParsedNetwork> {
     let parsed = text.parse::<IpNet>().ok();
     let parsed = parsed.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
-    Some(Written { network: unmapped(parsed.trunc()), within: parsed != parsed.trunc() })
+    Some(ParsedNetwork {
+        network: unmapped(parsed.trunc()),
+        has_host_bits: parsed != parsed.trunc(),
+    })
 }
 
 const TRUSTS_EVERYONE: &str = "any caller can choose its own address; list your proxies only";
@@ -118,7 +121,7 @@ const TRUSTS_EVERYONE: &str = "any caller can choose its own address; list your 
 pub(super) fn trusted(value: &Value<'_>) -> Option<IpNet> {
     let network = network(value)?;
     if network.prefix_len() == 0 {
-        value.doubtful(&format!("trusts everyone: `{network}`"), TRUSTS_EVERYONE);
+        value.warning(&format!("trusts everyone: `{network}`"), TRUSTS_EVERYONE);
     }
     Some(network)
 }
@@ -126,29 +129,29 @@ pub(super) fn trusted(value: &Value<'_>) -> Option<IpNet> {
 /// The networks of proxies in an environment variable, with commas or blanks between them. All are
 /// looked at, so that each is told what is wrong with it.
 pub(super) fn trusted_in_variable(value: &Value<'_>) -> Vec<IpNet> {
-    let Some(Variable { name, text }) = Variable::of(value, "WEIR_TRUSTED_PROXIES") else {
+    let Some(EnvVariable { name, text }) = EnvVariable::read(value, "WEIR_TRUSTED_PROXIES") else {
         return Vec::new();
     };
     let mut networks = Vec::new();
     let items = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|it| !it.is_empty());
     for item in items {
         let told = |what: &str| format!("names the environment variable {}, {what}", quote(name));
-        let Some(Written { network, within }) = written(item) else {
-            value.wrong(
+        let Some(ParsedNetwork { network, has_host_bits }) = parse_network(item) else {
+            value.error(
                 &told(&format!("in which {} is not a network", quote(item))),
                 "write CIDRs such as `10.0.0.0/8` or `fd00::/8`, or single addresses, with commas \
                  between them",
             );
             continue;
         };
-        if within {
-            value.doubtful(
+        if has_host_bits {
+            value.warning(
                 &told(&format!("in which {} is an address within its network", quote(item))),
                 format!("write `{network}`, which is what it means"),
             );
         }
         if network.prefix_len() == 0 {
-            value.doubtful(&told(&format!("which trusts everyone: `{network}`")), TRUSTS_EVERYONE);
+            value.warning(&told(&format!("which trusts everyone: `{network}`")), TRUSTS_EVERYONE);
         }
         networks.push(network);
     }

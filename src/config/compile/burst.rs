@@ -1,77 +1,77 @@
 //! `burst` and `burst_allowance`: how much a bucket holds.
 
-use super::told::{Place, Told};
-use crate::limit::refill::RefillError;
+use super::parsed_key::{ParsedKey, ReportTarget};
+use crate::limit::refill_bucket::RefillError;
 use crate::limit::token_bucket::BurstError;
 
 /// What says how large a burst is.
-pub(super) struct Burst<'t, 'a> {
-    pub(super) size: &'t Told<'a, u64>,
-    pub(super) allowance: &'t Told<'a, f64>,
-    pub(super) place: Place<'t, 'a>,
+pub(super) struct BurstSpec<'t, 'a> {
+    pub(super) size: &'t ParsedKey<'a, u64>,
+    pub(super) allowance: &'t ParsedKey<'a, f64>,
+    pub(super) target: ReportTarget<'t, 'a>,
 }
 
 /// Why a burst does not fit its bucket.
-pub(super) enum Misfit {
+pub(super) enum BurstMisfit {
     OutOfRange(String),
     /// It would take more than a century to refill.
     TooSlow,
 }
 
-impl From<BurstError> for Misfit {
+impl From<BurstError> for BurstMisfit {
     fn from(error: BurstError) -> Self {
         match error {
-            BurstError::TooSlow => Misfit::TooSlow,
-            BurstError::OutOfRange => Misfit::OutOfRange(error.to_string()),
+            BurstError::TooSlow => BurstMisfit::TooSlow,
+            BurstError::OutOfRange => BurstMisfit::OutOfRange(error.to_string()),
         }
     }
 }
 
-impl From<RefillError> for Misfit {
+impl From<RefillError> for BurstMisfit {
     fn from(error: RefillError) -> Self {
         match error {
-            RefillError::TooSlow => Misfit::TooSlow,
+            RefillError::TooSlow => BurstMisfit::TooSlow,
             RefillError::Every | RefillError::Amount | RefillError::Burst => {
-                Misfit::OutOfRange(error.to_string())
+                BurstMisfit::OutOfRange(error.to_string())
             }
         }
     }
 }
 
-impl Burst<'_, '_> {
+impl BurstSpec<'_, '_> {
     /// A bucket of this burst, or of `default` times the allowance if none is written.
     pub(super) fn fit<T>(
         &self,
         default: u64,
-        build: impl Fn(u64) -> Result<T, Misfit>,
+        build: impl Fn(u64) -> Result<T, BurstMisfit>,
     ) -> Option<T> {
         let size = self.size.or(default)?;
         let factor = self.allowance.or(1.0)?;
         if let Some(value) = self.allowance.value.as_ref().filter(|_| size as f64 * factor < 1.0) {
-            value.doubtful(
+            value.warning(
                 &format!(
                     "leaves less than one of a burst of {size}, and a limit holds at least one"
                 ),
                 "write a larger factor, or `burst = 1` alone",
             );
         }
-        let burst = stretch(size, factor);
+        let burst = scale_burst(size, factor);
         let (message, help) = match build(burst) {
             Ok(bucket) => return Some(bucket),
-            Err(Misfit::OutOfRange(range)) => (String::new(), range),
-            Err(Misfit::TooSlow) => (
+            Err(BurstMisfit::OutOfRange(range)) => (String::new(), range),
+            Err(BurstMisfit::TooSlow) => (
                 ", which takes more than 100 years to refill at this rate".to_owned(),
                 format!("the largest burst that fits is {}", largest(&build, burst)),
             ),
         };
-        self.place.wrong(&format!("makes a burst of {burst}{message}"), help);
+        self.target.error(&format!("makes a burst of {burst}{message}"), help);
         None
     }
 
     /// Warns of a burst that holds less than `what`, which comes to `least`.
     pub(super) fn warn_if_below(&self, burst: u64, least: u64, what: &str) {
         if burst < least {
-            self.place.doubtful(
+            self.target.warning(
                 &format!(
                     "makes a burst of {burst}, which holds less than {what}, so steady traffic at \
                      that rate is refused in part"
@@ -83,7 +83,7 @@ impl Burst<'_, '_> {
 }
 
 /// The largest burst below one that is too large for its rate.
-fn largest<T>(build: impl Fn(u64) -> Result<T, Misfit>, too_large: u64) -> u64 {
+fn largest<T>(build: impl Fn(u64) -> Result<T, BurstMisfit>, too_large: u64) -> u64 {
     let (mut fits, mut beyond) = (1, too_large);
     while beyond - fits > 1 {
         let middle = fits.midpoint(beyond);
@@ -97,7 +97,7 @@ fn largest<T>(build: impl Fn(u64) -> Result<T, Misfit>, too_large: u64) -> u64 {
 
 /// Burst times allowance, rounded down, at least one. The product is lifted by a few parts in
 /// 10^16 first: 100 × 1.15 is 115, though the nearest double lies below it.
-fn stretch(burst: u64, factor: f64) -> u64 {
+fn scale_burst(burst: u64, factor: f64) -> u64 {
     ((burst as f64 * factor * (1.0 + 4.0 * f64::EPSILON)).floor() as u64).max(1)
 }
 
@@ -107,10 +107,10 @@ mod tests {
 
     #[test]
     fn stretched_bursts_round_down_as_decimals_do_and_hold_at_least_one() {
-        assert_eq!(stretch(100, 1.15), 115);
-        assert_eq!(stretch(100, 1.5), 150);
-        assert_eq!(stretch(3, 1.5), 4);
-        assert_eq!(stretch(1, 0.1), 1);
-        assert_eq!(stretch(1_000_000_000, 1.0), 1_000_000_000);
+        assert_eq!(scale_burst(100, 1.15), 115);
+        assert_eq!(scale_burst(100, 1.5), 150);
+        assert_eq!(scale_burst(3, 1.5), 4);
+        assert_eq!(scale_burst(1, 0.1), 1);
+        assert_eq!(scale_burst(1_000_000_000, 1.0), 1_000_000_000);
     }
 }

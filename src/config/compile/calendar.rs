@@ -2,8 +2,8 @@
 
 use chrono_tz::{TZ_VARIANTS, Tz};
 
+use super::parsed_key::{ParsedKey, ReportTarget};
 use super::rate::rate;
-use super::told::{Place, Told};
 use crate::config::file::Value;
 use crate::config::suggest::{nearest, quote};
 use crate::config::units::{self, show_rate};
@@ -16,27 +16,27 @@ const DAY: u64 = 86_400_000_000;
 
 /// What `rate` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Often {
+pub(super) enum RateSpec {
     Rate(Rate),
     /// So many a month, which has no fixed length.
     Month(u64),
 }
 
-pub(super) fn often(value: &Value<'_>) -> Option<Often> {
+pub(super) fn rate_spec(value: &Value<'_>) -> Option<RateSpec> {
     let text = value.text("100/minute")?;
-    match units::a_month(text) {
-        Some(count) => Some(Often::Month(count)),
-        None => rate(value, text).map(Often::Rate),
+    match units::monthly_count(text) {
+        Some(count) => Some(RateSpec::Month(count)),
+        None => rate(value, text).map(RateSpec::Rate),
     }
 }
 
-impl Often {
+impl RateSpec {
     /// The same as a rate, for whatever is no `fixed_window`.
-    pub(super) fn rate(self, place: &Place<'_, '_>) -> Option<Rate> {
+    pub(super) fn rate(self, target: &ReportTarget<'_, '_>) -> Option<Rate> {
         match self {
-            Often::Rate(rate) => Some(rate),
-            Often::Month(count) => {
-                place.wrong(
+            RateSpec::Rate(rate) => Some(rate),
+            RateSpec::Month(count) => {
+                target.error(
                     &format!("cannot be `{count}/month`: a month has no fixed length"),
                     format!("write `algorithm = \"fixed_window\"`, or `\"{count}/30d\"`"),
                 );
@@ -48,21 +48,21 @@ impl Often {
     /// The windows of a `fixed_window`.
     pub(super) fn windows(
         self,
-        timezone: &Told<'_, Tz>,
-        place: &Place<'_, '_>,
+        timezone: &ParsedKey<'_, Tz>,
+        target: &ReportTarget<'_, '_>,
     ) -> Option<FixedWindow> {
         let (count, unit) = match self {
-            Often::Month(count) => (count, Unit::Month),
-            Often::Rate(rate) if timezone.is_absent() => return Some(FixedWindow::new(rate)),
-            Often::Rate(rate) if rate.period_us() == DAY => (rate.count(), Unit::Day),
-            Often::Rate(rate) => {
+            RateSpec::Month(count) => (count, Unit::Month),
+            RateSpec::Rate(rate) if timezone.is_absent() => return Some(FixedWindow::new(rate)),
+            RateSpec::Rate(rate) if rate.period_us() == DAY => (rate.count(), Unit::Day),
+            RateSpec::Rate(rate) => {
                 let (count, shown) = (rate.count(), show_rate(rate));
                 let message = format!("goes with a day or a month, not with `{shown}`");
                 let help =
                     format!("remove it, or write `rate = \"{count}/day\"` or `\"{count}/month\"`");
                 match &timezone.value {
-                    Some(value) => value.wrong(&message, help),
-                    None => place.wrong("goes with another period than its `timezone`", help),
+                    Some(value) => value.error(&message, help),
+                    None => target.error("goes with another period than its `timezone`", help),
                 }
                 return None;
             }
@@ -70,13 +70,13 @@ impl Often {
         let calendar = Calendar::new(unit, timezone.or(Tz::UTC)?);
         FixedWindow::calendar(count, calendar)
             .inspect_err(|range| {
-                place.wrong(&format!("is out of range: `{count}/month`"), range.to_string());
+                target.error(&format!("is out of range: `{count}/month`"), range.to_string());
             })
             .ok()
     }
 }
 
-pub(super) fn zone(value: &Value<'_>) -> Option<Tz> {
+pub(super) fn timezone_name(value: &Value<'_>) -> Option<Tz> {
     let text = value.text("Europe/Berlin")?;
     if let Ok(tz) = text.parse() {
         return Some(tz);
@@ -85,6 +85,6 @@ pub(super) fn zone(value: &Value<'_>) -> Option<Tz> {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => "write a name of the IANA database, such as `Europe/Berlin` or `UTC`".to_owned(),
     };
-    value.wrong(&format!("is not a time zone: {}", quote(text)), help);
+    value.error(&format!("is not a time zone: {}", quote(text)), help);
     None
 }

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use super::secret;
 use super::server::read;
 use crate::caller::clients::parse_hash;
-use crate::config::file::{Section, Unique, Value};
+use crate::config::file::{Section, UniqueValues, Value};
 use crate::config::settings::Client;
 use crate::config::suggest::{quote, shown};
-use crate::config::{ConfigError, LARGEST, parse_clients};
+use crate::config::{ConfigError, MAX_CONFIG_BYTES, parse_clients};
 
 /// Names of clients are looked up and logged, so they are not endless.
 const LONGEST: usize = 128;
@@ -17,9 +17,9 @@ const HASH: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6
 
 /// `None` if there is nothing written of them.
 pub(in crate::config) fn clients(root: &mut Section<'_>) -> Option<Vec<Client>> {
-    let (mut ids, mut hashes) = (Unique::new(), Unique::new());
+    let (mut ids, mut hashes) = (UniqueValues::new(), UniqueValues::new());
     let mut clients = Vec::new();
-    for mut section in root.each("clients").unwrap_or_default() {
+    for mut section in root.array_sections("clients").unwrap_or_default() {
         let id = section.require("id", "id = \"billing\"");
         let id = id.and_then(|value| {
             let id = name(&value, "billing")?;
@@ -47,18 +47,20 @@ pub(super) fn with_files(
 ) -> (Option<Vec<Client>>, Vec<PathBuf>) {
     let Some(value) = value else { return (written, Vec::new()) };
     let mut clients = written.unwrap_or_default();
-    let mut taken = Taken::default();
+    let mut taken = TakenIdentifiers::default();
     for client in &clients {
-        taken.take(client, "the configuration");
+        taken.claim(client, "the configuration");
     }
     let entries = value.one_or_more();
     if entries.is_empty() {
-        value.wrong("is empty", "write a file such as `\"clients.toml\"`, or leave it out");
+        value.error("is empty", "write a file such as `\"clients.toml\"`, or leave it out");
     }
-    let mut seen = Unique::new();
+    let mut seen = UniqueValues::new();
     let mut files = Vec::new();
     for entry in &entries {
-        let Some((path, bytes)) = secret::contents(entry, "/etc/weir/clients.toml", LARGEST) else {
+        let Some((path, bytes)) =
+            secret::contents(entry, "/etc/weir/clients.toml", MAX_CONFIG_BYTES)
+        else {
             continue;
         };
         if !seen.insert(path, entry) {
@@ -66,9 +68,9 @@ pub(super) fn with_files(
         }
         files.push(PathBuf::from(path));
         for client in file(path, bytes, entry) {
-            match taken.take(&client, path) {
+            match taken.claim(&client, path) {
                 None => clients.push(client),
-                Some((what, first)) => entry.wrong(
+                Some((what, first)) => entry.error(
                     &format!(
                         "names a file whose client {} has the {what} of one in {}",
                         quote(&client.id),
@@ -93,7 +95,7 @@ fn file(path: &str, bytes: Vec<u8>, value: &Value<'_>) -> Vec<Client> {
         Ok(clients) => clients,
         Err(error) => {
             for line in error.lines() {
-                value.wrong(&format!("names a file with a fault: {line}"), "mend it there");
+                value.error(&format!("names a file with a fault: {line}"), "mend it there");
             }
             Vec::new()
         }
@@ -102,14 +104,14 @@ fn file(path: &str, bytes: Vec<u8>, value: &Value<'_>) -> Vec<Client> {
 
 /// Which ids and keys are given away, and where.
 #[derive(Default)]
-struct Taken {
+struct TakenIdentifiers {
     ids: HashMap<String, String>,
     hashes: HashMap<[u8; 32], String>,
 }
 
-impl Taken {
+impl TakenIdentifiers {
     /// What is taken already, and where, if anything is.
-    fn take(&mut self, client: &Client, place: &str) -> Option<(&'static str, String)> {
+    fn claim(&mut self, client: &Client, place: &str) -> Option<(&'static str, String)> {
         if let Some(first) = self.ids.get(&client.id) {
             return Some(("id", first.clone()));
         }
@@ -127,7 +129,7 @@ pub(super) fn name(value: &Value<'_>, example: &str) -> Option<String> {
     let good = is_name(text);
     if !good {
         let help = format!("write 1 to {LONGEST} characters on one line");
-        value.wrong(&format!("cannot be {}", quote(text)), help);
+        value.error(&format!("cannot be {}", quote(text)), help);
     }
     good.then(|| text.to_owned())
 }
@@ -142,7 +144,7 @@ fn hash(value: &Value<'_>) -> Option<[u8; 32]> {
     let hash = parse_hash(value.text(HASH)?);
     if let Err(error) = &hash {
         let help = "write the hash of the key, never the key: `weir hash-key` makes one";
-        value.wrong(&error.to_string(), help);
+        value.error(&error.to_string(), help);
     }
     hash.ok()
 }

@@ -1,7 +1,7 @@
 //! `cost`, of a limit or a route, and `count`: what is charged, and for which outcomes.
 
-use super::source::{self, of_the_connection};
-use crate::config::file::{Section, Unique, Value};
+use super::request_source::{self, is_connection_header};
+use crate::config::file::{Section, Value, unique_values};
 use crate::config::suggest::{nearest, one_of, quote, shown};
 use crate::limit::rate::MAX_COUNT;
 use crate::limit::{Cost, CostSource, Outcomes, Policy, Source};
@@ -9,7 +9,7 @@ use crate::limit::{Cost, CostSource, Outcomes, Policy, Source};
 const SOURCES: [&str; 3] = ["header:NAME", "query:NAME", "response:NAME"];
 
 /// A cost as it is written.
-pub(super) struct Written<'a> {
+pub(super) struct CostSpec<'a> {
     pub(super) cost: Cost,
     value: Value<'a>,
     /// Where it says what counts for requests that tell nothing.
@@ -18,15 +18,15 @@ pub(super) struct Written<'a> {
 
 /// The `cost` of a limit or a route, if it has one that is good. One that is told is at most
 /// `most`, if nothing else is written.
-pub(super) fn cost<'a>(section: &mut Section<'a>, most: u64) -> Option<Written<'a>> {
-    let (value, mut table) = section.either("cost");
+pub(super) fn cost<'a>(section: &mut Section<'a>, most: u64) -> Option<CostSpec<'a>> {
+    let (value, mut table) = section.value_or_section("cost");
     let from = table.require("from", "from = \"header:x-weight\"").map(|value| source(&value));
     let default = table.get("default");
     let max = table.get("max");
     let value = value?;
     if !value.is_table() {
         let cost = Cost::Fixed(value.integer(1..=MAX_COUNT)?);
-        return Some(Written { cost, value, default: None });
+        return Some(CostSpec { cost, value, default: None });
     }
     // Only the upstream may say that a request has cost nothing.
     let told_by_caller = matches!(from, Some(Some(CostSource::Header(_) | CostSource::Query(_))));
@@ -36,17 +36,17 @@ pub(super) fn cost<'a>(section: &mut Section<'a>, most: u64) -> Option<Written<'
     let usual = usual?;
     let highest = highest.unwrap_or(Some(most.max(usual)))?;
     if let Some(max) = max.filter(|_| highest < usual) {
-        max.wrong(
+        max.error(
             &format!("is {highest}, below the `default` of {usual}"),
             format!("write at least {usual}, or a lower `default`"),
         );
         return None;
     }
-    let cost = Cost::Told { from: from??, default: usual, max: highest };
-    Some(Written { cost, value, default })
+    let cost = Cost::Dynamic { from: from??, default: usual, max: highest };
+    Some(CostSpec { cost, value, default })
 }
 
-impl Written<'_> {
+impl CostSpec<'_> {
     /// Notes what does not go with a limit that is charged so. `whose` is how messages call it.
     pub(super) fn check(&self, policy: &Policy, counts: bool, whose: &str) {
         // What is charged later only has to find something there.
@@ -55,14 +55,14 @@ impl Written<'_> {
         }
         let (value, cost, so) = match &self.cost {
             Cost::Fixed(cost) => (&self.value, *cost, ": every request is refused"),
-            Cost::Told { default, .. } => {
+            Cost::Dynamic { default, .. } => {
                 (self.default.as_ref().unwrap_or(&self.value), *default, "")
             }
         };
         // A cost that does not fit never passes, which is a way to close a route, too.
         let quota = policy.quota();
         if cost > quota {
-            value.doubtful(
+            value.warning(
                 &format!("is {cost}, and {whose} never holds more than {quota}{so}"),
                 format!("write at most {quota}, or let the limit hold more"),
             );
@@ -83,7 +83,7 @@ impl Written<'_> {
     pub(super) fn goes_with(&self, policy: &Policy, whose: &str) -> bool {
         let late = self.cost.is_of_response() && matches!(policy, Policy::Concurrency(_));
         if late {
-            self.value.wrong(
+            self.value.error(
                 &format!("comes with the response, and {whose} counts requests in flight"),
                 "tell it by a `header:` or `query:`, or count by a rate",
             );
@@ -96,22 +96,22 @@ fn source(value: &Value<'_>) -> Option<CostSource> {
     let text = value.text("header:x-weight")?;
     let (kind, name) = text.split_once(':').unwrap_or((text, ""));
     let named = match kind {
-        "header" | "response" => source::named("header", name),
-        "query" => source::named("query", name),
+        "header" | "response" => request_source::named("header", name),
+        "query" => request_source::named("query", name),
         _ => {
             let kinds = SOURCES.map(|it| it.split_once(':').map_or(it, |(kind, _)| kind));
             let help = match nearest(kind, kinds) {
                 Some(meant) => format!("did you mean `{meant}:NAME`?"),
                 None => format!("write {}", one_of(SOURCES)),
             };
-            value.wrong(&format!("cannot be {}", quote(text)), help);
+            value.error(&format!("cannot be {}", quote(text)), help);
             return None;
         }
     };
     match named {
-        Some(Source::Header(name)) if of_the_connection(name.as_str()) => {
+        Some(Source::Header(name)) if is_connection_header(name.as_str()) => {
             let name = shown(name.as_str());
-            value.wrong(
+            value.error(
                 &format!(
                     "cannot be `{kind}:{name}`: it belongs to a connection, and tells no cost"
                 ),
@@ -124,7 +124,7 @@ fn source(value: &Value<'_>) -> Option<CostSource> {
         Some(Source::Query(name)) => Some(CostSource::Query(name)),
         _ => {
             let what = if kind == "query" { "parameter" } else { "header" };
-            value.wrong(
+            value.error(
                 &format!("does not name a {what}: {}", quote(text)),
                 format!("write one such as `\"{kind}:x-cost\"`"),
             );
@@ -137,20 +137,13 @@ fn source(value: &Value<'_>) -> Option<CostSource> {
 pub(super) fn count(value: &Value<'_>) -> Option<Outcomes> {
     let entries = value.one_or_more();
     if entries.is_empty() {
-        value.wrong(
+        value.error(
             "is empty: nothing would be charged",
             "name statuses such as `\"4xx\"`, or leave it out to charge every request",
         );
         return None;
     }
-    let mut seen = Unique::new();
-    let mut ranges = Vec::new();
-    for entry in &entries {
-        let Some(range) = outcome(entry) else { continue };
-        if seen.insert(range, entry) {
-            ranges.push(range);
-        }
-    }
+    let ranges = unique_values(&entries, outcome);
     (ranges.len() == entries.len()).then_some(Outcomes(ranges))
 }
 
@@ -166,7 +159,7 @@ fn outcome(value: &Value<'_>) -> Option<(u16, u16)> {
                     .to_owned()
             }
         };
-        value.wrong(&format!("is not a status: {}", quote(text)), help);
+        value.error(&format!("is not a status: {}", quote(text)), help);
     }
     found
 }

@@ -6,7 +6,7 @@
 use crate::config::settings::Route;
 use crate::limit::{Cost, Limit};
 
-pub(super) fn leave_room(limits: &mut [Limit], routes: &[Route]) {
+pub(super) fn reserve_debts(limits: &mut [Limit], routes: &[Route]) {
     let mut debts: Vec<u64> = limits.iter().map(|limit| debt(limit, &limit.cost)).collect();
     for route in routes {
         let Some(cost) = &route.cost else { continue };
@@ -28,6 +28,6 @@ fn debt(limit: &Limit, cost: &Cost) -> u64 {
     match cost {
         _ if !limit.charges_later(cost) => 0,
         Cost::Fixed(_) => limit.policy.quota(),
-        Cost::Told { .. } => cost.most(),
+        Cost::Dynamic { .. } => cost.most(),
     }
 }

@@ -2,8 +2,8 @@
 
 use http::{HeaderName, HeaderValue};
 
-use crate::config::diagnostic::Fault;
-use crate::config::file::{Section, Unique, Value};
+use crate::config::diagnostic::Diagnostic;
+use crate::config::file::{Section, UniqueValues, Value};
 use crate::config::settings::HeaderEdits;
 use crate::config::suggest::quote;
 
@@ -23,8 +23,8 @@ const UNTOUCHABLE: [&str; 9] = [
 
 pub(super) fn edits(mut section: Section<'_>) -> HeaderEdits {
     let mut edits = HeaderEdits::default();
-    let mut seen = Unique::new();
-    for (written, value) in section.free("set") {
+    let mut seen = UniqueValues::new();
+    for (written, value) in section.author_keys("set") {
         let name = name(written, &value, value.key());
         let content = content(&value);
         let Some((name, content)) = name.zip(content) else { continue };
@@ -46,13 +46,13 @@ fn name(written: &str, value: &Value<'_>, span: std::ops::Range<usize>) -> Optio
     let Ok(name) = HeaderName::from_bytes(written.as_bytes()) else {
         let message = format!("{} cannot be the name of a header", quote(written));
         let help = "use letters, digits and `-`, such as `x-request-source`";
-        value.fault(Fault::error(span, message).help(help));
+        value.report(Diagnostic::error(span, message).help(help));
         return None;
     };
     if UNTOUCHABLE.contains(&name.as_str()) {
         let message = format!("the header `{name}` cannot be changed by a route");
         let help = "leave it out: Weir writes it as the connection and the message require";
-        value.fault(Fault::error(span, message).help(help));
+        value.report(Diagnostic::error(span, message).help(help));
         return None;
     }
     Some(name)
@@ -63,11 +63,11 @@ fn content(value: &Value<'_>) -> Option<HeaderValue> {
     match HeaderValue::from_str(text) {
         Ok(content) if text.trim() == text => Some(content),
         Ok(_) => {
-            value.wrong("has spaces around its value", "leave them out: they would not arrive");
+            value.error("has spaces around its value", "leave them out: they would not arrive");
             None
         }
         Err(_) => {
-            value.wrong(
+            value.error(
                 &format!("cannot be sent in a header: {}", quote(text)),
                 "leave out line breaks and other control characters",
             );

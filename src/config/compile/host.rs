@@ -11,7 +11,7 @@ pub(super) fn host(value: &Value<'_>) -> Option<HostPattern> {
     match parse(&text.to_ascii_lowercase()) {
         Ok(pattern) => Some(pattern),
         Err(help) => {
-            value.wrong(&format!("is not a host name: {}", quote(text)), help);
+            value.error(&format!("is not a host name: {}", quote(text)), help);
             None
         }
     }

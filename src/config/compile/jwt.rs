@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
+use super::parsed_key::ParsedKey;
 use super::server::{read, secs};
-use super::told::Told;
 use super::{origin, secret};
 use crate::caller::jwt::{KeyError, Verifier};
-use crate::config::diagnostic::Fault;
-use crate::config::file::{Section, Unique, Value};
+use crate::config::diagnostic::Diagnostic;
+use crate::config::file::{Section, Value, unique_values};
 use crate::config::settings::{JwksUrl, Jwt, JwtAlgorithm, JwtKeys, Origin};
 use crate::config::suggest::quote;
 
@@ -25,7 +25,7 @@ const HMAC: [JwtAlgorithm; 3] = [JwtAlgorithm::Hs256, JwtAlgorithm::Hs384, JwtAl
 
 /// Where keys may be, of which a file has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum KeySource {
     SecretEnv,
     SecretFile,
     PemFile,
@@ -33,107 +33,115 @@ enum Place {
     JwksUrl,
 }
 
-const PLACES: [(&str, Place); 5] = [
-    ("secret_env", Place::SecretEnv),
-    ("secret_file", Place::SecretFile),
-    ("pem_file", Place::PemFile),
-    ("jwks_file", Place::JwksFile),
-    ("jwks_url", Place::JwksUrl),
+/// The key of the file that says where the JWT keys are.
+struct KeyEntry<'a> {
+    key: &'static str,
+    source: KeySource,
+    value: Value<'a>,
+}
+
+const KEY_SOURCES: [(&str, KeySource); 5] = [
+    ("secret_env", KeySource::SecretEnv),
+    ("secret_file", KeySource::SecretFile),
+    ("pem_file", KeySource::PemFile),
+    ("jwks_file", KeySource::JwksFile),
+    ("jwks_url", KeySource::JwksUrl),
 ];
 
 pub(super) fn jwt(mut section: Section<'_>) -> Option<Jwt> {
-    let written = PLACES.map(|(key, place)| section.get(key).map(|value| (key, place, value)));
-    let refresh = Told::of(section.get("refresh"), |it| it.duration(REFRESH));
+    let written = KEY_SOURCES
+        .map(|(key, source)| section.get(key).map(|value| KeyEntry { key, source, value }));
+    let refresh = ParsedKey::of(section.get("refresh"), |it| it.duration(REFRESH));
     let ca = section.get("ca");
     let algorithms = section.get("algorithms");
     let issuer = section.get("issuer").map(|it| names(&it, "https://id.example.com"));
     let audience = section.get("audience").map(|it| names(&it, "my-api"));
     let leeway = read(&mut section, "leeway", secs(60), |it| it.duration(LEEWAY));
     let required = read(&mut section, "required", false, Value::boolean);
-    if !section.is_there() {
+    if !section.is_present() {
         return None;
     }
     let mut written = written.into_iter().flatten();
-    let Some((key, place, value)) = written.next() else {
-        section.wrong(
+    let Some(entry) = written.next() else {
+        section.error(
             "has no keys to verify tokens with",
             "add one of `secret_env`, `secret_file`, `pem_file`, `jwks_file` and `jwks_url`",
         );
         return None;
     };
-    if let Some((_, _, second)) = written.next() {
-        let message = format!("there are keys in `{key}` already");
-        let fault = Fault::error(second.span(), message).also(value.span(), "here");
-        second.fault(fault.help("keep one of the two"));
+    if let Some(KeyEntry { value: second, .. }) = written.next() {
+        let message = format!("there are keys in `{}` already", entry.key);
+        let fault = Diagnostic::error(second.span(), message).also(entry.value.span(), "here");
+        second.report(fault.help("keep one of the two"));
         return None;
     }
-    if place != Place::JwksUrl {
+    let value = &entry.value;
+    if entry.source != KeySource::JwksUrl {
         let why = "only keys behind a `jwks_url` are fetched";
-        refresh.without_effect(why, "remove it");
-        Told::of(ca.as_ref().map(Value::again), |_| Some(())).without_effect(why, "remove it");
+        refresh.warn_without_effect(why, "remove it");
+        ParsedKey::of(ca.clone(), |_| Some(())).warn_without_effect(why, "remove it");
     }
-    let keys = match place {
-        Place::SecretEnv => secret::variable(&value, "JWT_SECRET").map(JwtKeys::Secret),
-        Place::SecretFile => {
-            secret::file(&value, "secret", "/etc/weir/jwt-secret").map(JwtKeys::Secret)
+    let keys = match entry.source {
+        KeySource::SecretEnv => secret::variable(value, "JWT_SECRET").map(JwtKeys::Secret),
+        KeySource::SecretFile => {
+            secret::file(value, "secret", "/etc/weir/jwt-secret").map(JwtKeys::Secret)
         }
-        Place::PemFile => secret::contents(&value, "/etc/weir/jwt.pem", secret::LARGEST)
+        KeySource::PemFile => secret::contents(value, "/etc/weir/jwt.pem", secret::LARGEST)
             .map(|(_, pem)| JwtKeys::Pem(pem)),
-        Place::JwksFile => {
+        KeySource::JwksFile => {
             value.text("/etc/weir/jwks.json").map(|it| JwtKeys::JwksFile(PathBuf::from(it)))
         }
-        Place::JwksUrl => {
+        KeySource::JwksUrl => {
             let refresh = refresh.or(secs(600));
-            url(&value, ca.as_ref(), refresh).map(|it| JwtKeys::JwksUrl(Box::new(it)))
+            url(value, ca.as_ref(), refresh).map(|it| JwtKeys::JwksUrl(Box::new(it)))
         }
     };
     let algorithms = match algorithms {
-        Some(value) => self::algorithms(&value, (key, place)),
-        None => Some(usual(place)),
+        Some(value) => self::algorithms(&value, &entry),
+        None => Some(default_algorithms(entry.source)),
     };
     let (keys, algorithms) = (keys?, algorithms?);
     let issuer = issuer.map_or(Some(None), |it| it.map(Some))?;
     let audience = audience.map_or(Some(None), |it| it.map(Some))?;
     let jwt = Jwt { keys, algorithms, issuer, audience, leeway, required };
-    usable(&jwt, &value).then_some(jwt)
+    usable(&jwt, value).then_some(jwt)
 }
 
-fn usual(place: Place) -> Vec<JwtAlgorithm> {
-    match place {
-        Place::SecretEnv | Place::SecretFile => vec![JwtAlgorithm::Hs256],
+fn default_algorithms(source: KeySource) -> Vec<JwtAlgorithm> {
+    match source {
+        KeySource::SecretEnv | KeySource::SecretFile => vec![JwtAlgorithm::Hs256],
         // A secret that many may read is none, so these are only for signatures.
-        Place::PemFile | Place::JwksFile | Place::JwksUrl => {
+        KeySource::PemFile | KeySource::JwksFile | KeySource::JwksUrl => {
             let all = JwtAlgorithm::NAMES.into_iter().map(|(_, it)| it);
             all.filter(|it| !HMAC.contains(it)).collect()
         }
     }
 }
 
-fn algorithms(value: &Value<'_>, (key, place): (&str, Place)) -> Option<Vec<JwtAlgorithm>> {
+fn algorithms(value: &Value<'_>, keys: &KeyEntry<'_>) -> Option<Vec<JwtAlgorithm>> {
     let entries = value.one_or_more();
     if entries.is_empty() {
-        value.wrong(
+        value.error(
             "is empty: no token would be believed",
             "name some such as `\"RS256\"`, or leave it out",
         );
         return None;
     }
-    let mut seen = Unique::new();
-    let mut found = Vec::new();
-    for entry in &entries {
-        let Some(algorithm) = entry.choice(&JwtAlgorithm::NAMES) else { continue };
+    let found = unique_values(&entries, |entry| {
+        let algorithm = entry.choice(&JwtAlgorithm::NAMES)?;
         let hmac = HMAC.contains(&algorithm);
-        let (fits, help) = match place {
-            Place::SecretEnv | Place::SecretFile => (hmac, "write `HS256`, `HS384` or `HS512`"),
-            Place::PemFile => (!hmac, "write one such as `RS256`, `ES256` or `EdDSA`"),
-            Place::JwksFile | Place::JwksUrl => (true, ""),
+        let (fits, help) = match keys.source {
+            KeySource::SecretEnv | KeySource::SecretFile => {
+                (hmac, "write `HS256`, `HS384` or `HS512`")
+            }
+            KeySource::PemFile => (!hmac, "write one such as `RS256`, `ES256` or `EdDSA`"),
+            KeySource::JwksFile | KeySource::JwksUrl => (true, ""),
         };
         if !fits {
-            entry.wrong(&format!("does not go with the keys in `{key}`"), help);
-        } else if seen.insert(algorithm, entry) {
-            found.push(algorithm);
+            entry.error(&format!("does not go with the keys in `{}`", keys.key), help);
         }
-    }
+        fits.then_some(algorithm)
+    });
     (found.len() == entries.len()).then_some(found)
 }
 
@@ -141,19 +149,16 @@ fn algorithms(value: &Value<'_>, (key, place): (&str, Place)) -> Option<Vec<JwtA
 fn names(value: &Value<'_>, example: &str) -> Option<Vec<String>> {
     let entries = value.one_or_more();
     if entries.is_empty() {
-        value.wrong("is empty: no token would be believed", "name one, or leave it out");
+        value.error("is empty: no token would be believed", "name one, or leave it out");
         return None;
     }
-    let mut seen = Unique::new();
-    let mut names = Vec::new();
-    for entry in &entries {
-        match entry.text(example) {
-            None => {}
-            Some("") => entry.wrong("is empty", format!("write one such as `\"{example}\"`")),
-            Some(name) if seen.insert(name, entry) => names.push(name.to_owned()),
-            Some(_) => {}
+    let names = unique_values(&entries, |entry| match entry.text(example)? {
+        "" => {
+            entry.error("is empty", format!("write one such as `\"{example}\"`"));
+            None
         }
-    }
+        name => Some(name.to_owned()),
+    });
     (names.len() == entries.len()).then_some(names)
 }
 
@@ -162,9 +167,9 @@ fn usable(jwt: &Jwt, value: &Value<'_>) -> bool {
     if let JwtKeys::Secret(secret) = &jwt.keys
         && secret.0.len() < SECRET
     {
-        value.doubtful(
+        value.warning(
             &format!(
-                "names a secret of {} bytes: whoever has a token can find it by trying",
+                "names a secret of {} bytes: anyone who has a token can find it by trying",
                 secret.0.len()
             ),
             "use 32 random bytes or more, such as `openssl rand -base64 32` makes",
@@ -190,7 +195,7 @@ fn usable(jwt: &Jwt, value: &Value<'_>) -> bool {
             "name the algorithms of its keys in `algorithms`; RSA keys have 2048 bits or more",
         ),
     };
-    value.wrong(&message, help);
+    value.error(&message, help);
     false
 }
 
@@ -203,19 +208,19 @@ fn url(value: &Value<'_>, ca: Option<&Value<'_>>, refresh: Option<Duration>) -> 
         Ok(parsed) => parsed,
         Err(message) => {
             let form = "write a URL such as `\"https://id.example.com/.well-known/jwks.json\"`";
-            value.wrong(&message, form);
+            value.error(&message, form);
             return None;
         }
     };
     if !tls && !is_here(&origin) {
-        value.doubtful(
-            "is fetched in the clear: whoever is in between can put other keys in its place",
+        value.warning(
+            "is fetched in the clear: anyone in between can put other keys in its place",
             "write `https://`",
         );
     }
     if let Some(ca) = ca.filter(|_| !tls) {
         let help = "remove it, or write `https://` in `jwks_url`";
-        ca.doubtful("has no effect: the keys are fetched in the clear", help);
+        ca.warning("has no effect: the keys are fetched in the clear", help);
     }
     Some(JwksUrl { tls, origin, path, ca: authorities?, refresh: refresh? })
 }

@@ -4,12 +4,12 @@ use http::StatusCode;
 
 use super::cost::{self, cost};
 use super::key::key;
-use super::name::{self, Names};
-use super::plans::Plans;
-use super::policy::Terms;
+use super::names::{self, NameTable};
+use super::plans::PlanSections;
+use super::policy::{BaseLimit, PolicyKeys};
+use super::request_source::KnownIdentities;
 use super::server::read;
-use super::source::Known;
-use super::store::{self, Home};
+use super::store::{self, StoreContext};
 use super::strategy::strategy;
 use super::when::{RouteName, when};
 use crate::config::file::{Section, Value};
@@ -27,18 +27,24 @@ const MISSING: [(&str, Missing); 4] = [
     ("shared", Missing::Shared),
 ];
 
+/// What limits need to know of the rest of the file.
+#[derive(Clone, Copy)]
+pub(super) struct LimitContext {
+    pub(super) store: StoreContext,
+    pub(super) identities: KnownIdentities,
+}
+
 /// The limits, their names, and the routes that their conditions name.
 pub(super) fn limits<'a>(
     root: &mut Section<'a>,
-    home: Home,
-    known: Known,
-) -> (Vec<Limit>, Names, Vec<RouteName<'a>>) {
+    context: LimitContext,
+) -> (Vec<Limit>, NameTable, Vec<RouteName<'a>>) {
     let mut limits = Vec::new();
     let mut routes = Vec::new();
-    let mut names = Names::new("limit", &[]);
-    for entry in root.named("limits") {
-        let good = name::check(entry.name, entry.span.clone(), root.notes());
-        let limit = limit(entry.name, entry.section, (home, known), &mut routes).filter(|_| good);
+    let mut names = NameTable::new("limit", &[]);
+    for entry in root.named_sections("limits") {
+        let good = names::check(entry.name, entry.span.clone(), root.reporter());
+        let limit = limit(entry.name, entry.section, context, &mut routes).filter(|_| good);
         names.define(entry.name, entry.span, limit.is_some().then_some(limits.len()));
         limits.extend(limit);
     }
@@ -48,13 +54,14 @@ pub(super) fn limits<'a>(
 fn limit<'a>(
     name: &str,
     mut section: Section<'a>,
-    (home, known): (Home, Known),
+    context: LimitContext,
     routes: &mut Vec<RouteName<'a>>,
 ) -> Option<Limit> {
+    let LimitContext { store: home, identities: known } = context;
     let key = section.require("key", "key = \"ip\"").and_then(|value| key(&value, known));
     let buckets = buckets(key.as_ref(), home);
-    let terms = Terms::of(&mut section).in_timezone(&mut section);
-    let policy = terms.policy(&mut section, buckets);
+    let keys = PolicyKeys::of(&mut section).in_timezone(&mut section);
+    let policy = keys.policy(&mut section, buckets);
     let quota = policy.as_ref().map_or(MAX_COUNT, Policy::quota);
     let cost = cost(&mut section, quota);
     let count = count(&mut section, policy.as_ref());
@@ -66,13 +73,14 @@ fn limit<'a>(
     let enabled = read(&mut section, "enabled", true, Value::boolean);
     let description = section.get("description").and_then(|value| text(&value));
     let mut tried = section.section("candidate");
-    let other = Terms::of(&mut tried);
-    let plans = Plans::of(&mut section, known);
+    let other = PolicyKeys::of(&mut tried);
+    let plans = PlanSections::of(&mut section, known);
     let when = when(&mut section, known, routes);
     let (key, policy) = (key?, policy?);
-    let later = count.is_some() || cost.as_ref().is_some_and(|it| it.cost.is_of_response());
-    let candidate = other.candidate(tried, (&terms, &policy), (buckets, later));
-    let plans = plans.policies((&terms, &policy), buckets);
+    let charged_later = count.is_some() || cost.as_ref().is_some_and(|it| it.cost.is_of_response());
+    let base = BaseLimit { keys: &keys, policy: &policy, buckets };
+    let candidate = other.candidate(tried, base, charged_later);
+    let plans = plans.policies(base);
     if let Some(cost) = &cost {
         cost.check(&policy, count.is_some(), "the limit");
         cost.check_plans(&plans, count.is_some(), "");
@@ -96,7 +104,7 @@ fn limit<'a>(
 }
 
 /// How many buckets of the limit there may be in memory.
-fn buckets(key: Option<&Key>, home: Home) -> u64 {
+fn buckets(key: Option<&Key>, home: StoreContext) -> u64 {
     let few = |key: &Key| key.0.iter().all(|it| matches!(it, Source::Route | Source::Global));
     match home.in_memory {
         Some(max_keys) if !key.is_none_or(few) => max_keys,
@@ -108,7 +116,7 @@ fn count(section: &mut Section<'_>, policy: Option<&Policy>) -> Option<Outcomes>
     let value = section.get("count")?;
     let outcomes = cost::count(&value);
     if let Some(Policy::Concurrency(_)) = policy {
-        value.wrong(
+        value.error(
             "does not go with `concurrency`, which counts requests before they end",
             "remove it, or write another `algorithm`",
         );
@@ -128,14 +136,14 @@ fn refusal(section: &mut Section<'_>) -> Refusal {
 fn text(value: &Value<'_>) -> Option<String> {
     let text = value.text("Ten a minute for everyone.")?;
     if text.trim().is_empty() {
-        value.wrong("is empty", "write a sentence, or leave it out");
+        value.error("is empty", "write a sentence, or leave it out");
     } else if text.chars().any(char::is_control) {
-        value.wrong(
+        value.error(
             &format!("has control characters: {}", quote(text)),
             "leave out line breaks, tabs and the like",
         );
     } else if text.chars().count() > LONGEST_TEXT {
-        value.wrong("is too long", format!("write at most {LONGEST_TEXT} characters"));
+        value.error("is too long", format!("write at most {LONGEST_TEXT} characters"));
     } else {
         return Some(text.to_owned());
     }
@@ -144,8 +152,8 @@ fn text(value: &Value<'_>) -> Option<String> {
 
 fn missing(value: &Value<'_>, key: Option<&Key>) -> Option<Missing> {
     let missing = value.choice(&MISSING)?;
-    if key.is_some_and(always_there) {
-        value.doubtful(
+    if key.is_some_and(is_always_present) {
+        value.warning(
             "has no effect: no request is without this key",
             "remove it, or count by what some requests lack, such as a `header:`",
         );
@@ -153,10 +161,10 @@ fn missing(value: &Value<'_>, key: Option<&Key>) -> Option<Missing> {
     Some(missing)
 }
 
-fn on_error(value: &Value<'_>, home: Home) -> Option<OnError> {
+fn on_error(value: &Value<'_>, home: StoreContext) -> Option<OnError> {
     let on_error = store::on_error(value)?;
     if home.in_memory.is_some() {
-        value.doubtful(
+        value.warning(
             "has no effect: the store is in memory, which does not fail",
             "remove it, or write `kind = \"redis\"` in `[store]`",
         );
@@ -165,7 +173,7 @@ fn on_error(value: &Value<'_>, home: Home) -> Option<OnError> {
 }
 
 /// Whether every request has all parts of a key, so that `missing` never comes into play.
-pub(in crate::config) fn always_there(key: &Key) -> bool {
+pub(in crate::config) fn is_always_present(key: &Key) -> bool {
     let always = |it: &Source| {
         matches!(it, Source::Ip | Source::IpPrefix(_) | Source::Route | Source::Global)
     };

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::host;
+use super::value_error::ValueError;
 use crate::config::file::Value;
 use crate::config::settings::Origin;
 use crate::config::suggest::{quote, shown};
@@ -13,50 +14,48 @@ pub(super) fn origin(value: &Value<'_>) -> Option<Origin> {
     let text = value.text("http://127.0.0.1:9000")?;
     match parse(text) {
         Ok(origin) => Some(origin),
-        Err((message, help)) => {
-            value.wrong(&message, help);
+        Err(error) => {
+            error.report(value);
             None
         }
     }
 }
 
-/// The server, or what is wrong and what to write instead. Neither repeats a password.
-fn parse(text: &str) -> Result<Origin, (String, String)> {
-    let wrong = |what: &str| (what.to_owned(), FORM.to_owned());
+fn parse(text: &str) -> Result<Origin, ValueError> {
+    let wrong = |what: &str| ValueError::new(what, FORM);
     if text.contains("${") || text.contains("{{") {
-        return Err((
+        return Err(ValueError::new(
             format!("has a placeholder in it: {}", quote(text)),
             "write the address itself, or have the file written by what knows it, such as \
-             `envsubst`"
-                .to_owned(),
+             `envsubst`",
         ));
     }
     let lower = text.to_ascii_lowercase();
     if lower.starts_with("https://") {
-        return Err((
-            "is an https server: this version speaks plain HTTP to upstreams only".to_owned(),
-            "write an `http://` address".to_owned(),
+        return Err(ValueError::new(
+            "is an https server: this version speaks plain HTTP to upstreams only",
+            "write an `http://` address",
         ));
     }
     let Some(rest) = lower.strip_prefix("http://") else {
         return Err(match lower.split_once("://") {
             Some((scheme, _)) => wrong(&format!("has an unknown scheme: {}", quote(scheme))),
             None if parse(&format!("http://{lower}")).is_ok() => {
-                ("has no scheme".to_owned(), format!("write `\"http://{lower}\"`"))
+                ValueError::new("has no scheme", format!("write `\"http://{lower}\"`"))
             }
             None => wrong(&format!("is not the address of a server: {}", quote(text))),
         });
     };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains('@') {
-        return Err((
-            "carries a user or a password, which Weir does not send".to_owned(),
-            "leave out what stands before the `@`".to_owned(),
+        return Err(ValueError::new(
+            "carries a user or a password, which Weir does not send",
+            "leave out what stands before the `@`",
         ));
     }
     if let Some(at) = authority.find(['/', '?', '#']) {
         let bare = shown(&authority[..at]);
-        return Err((
+        return Err(ValueError::new(
             format!("has a path or a query: {}", quote(&authority[at..])),
             format!("write `\"http://{bare}\"`; a route's `strip_prefix` changes paths"),
         ));
@@ -136,14 +135,14 @@ mod tests {
     #[test]
     fn placeholders_are_shown_as_they_are_written() {
         for text in ["http://${API_HOST}:80", "${API_URL}", "http://{{ .Host }}"] {
-            let (message, help) = parse(text).expect_err("refused");
+            let ValueError { message, help } = parse(text).expect_err("refused");
             assert!(message.contains(text) && help.contains("envsubst"), "{message}: {help}");
         }
     }
 
     #[test]
     fn messages_do_not_repeat_a_password() {
-        let (message, help) = parse("http://me:secret@host").expect_err("refused");
+        let ValueError { message, help } = parse("http://me:secret@host").expect_err("refused");
         assert!(!message.contains("secret") && !help.contains("secret"));
     }
 }

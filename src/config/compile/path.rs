@@ -4,26 +4,25 @@
 //! percent-decoded, ASCII letters in lower case, no trailing slash. What the router would never
 //! let through, such as `..` or `;`, can match nothing and is refused here.
 
+use super::value_error::ValueError;
 use crate::config::file::Value;
 use crate::config::settings::{PathPattern, Segment};
 use crate::config::suggest::{quote, shown};
-
-type Complaint = (String, String);
 
 pub(super) fn pattern(value: &Value<'_>) -> Option<PathPattern> {
     let text = value.text("/api/*")?;
     match parse(text) {
         Ok(pattern) => {
             if let Some(colon) = colon_segment(&pattern) {
-                value.doubtful(
+                value.warning(
                     &format!("takes {} literally", quote(&format!(":{colon}"))),
                     format!("write `{{{}}}` for a parameter", shown(colon)),
                 );
             }
             Some(pattern)
         }
-        Err((message, help)) => {
-            value.wrong(&message, help);
+        Err(error) => {
+            error.report(value);
             None
         }
     }
@@ -34,21 +33,21 @@ pub(super) fn strip_prefix(value: &Value<'_>, path: Option<&PathPattern>) -> Opt
     let text = value.text("/api")?;
     let prefix = match parse(text) {
         Ok(prefix) => prefix,
-        Err((message, help)) => {
-            value.wrong(&message, help);
+        Err(error) => {
+            error.report(value);
             return None;
         }
     };
     let literal = |segment: &Segment| matches!(segment, Segment::Literal(_));
     if prefix.prefix || prefix.segments.is_empty() || !prefix.segments.iter().all(literal) {
-        value.wrong(
+        value.error(
             &format!("is not a plain leading part of a path: {}", quote(text)),
             "write one such as `\"/api\"`, or leave it out to forward paths as they are",
         );
         return None;
     }
     if path.is_some_and(|path| !path.segments.starts_with(&prefix.segments)) {
-        value.wrong(
+        value.error(
             &format!("is not how `path` begins: {}", quote(text)),
             "write the leading part of `path` that is to be removed",
         );
@@ -64,15 +63,15 @@ pub(super) fn strip_prefix(value: &Value<'_>, path: Option<&PathPattern>) -> Opt
     Some(kept)
 }
 
-fn parse(text: &str) -> Result<PathPattern, Complaint> {
+fn parse(text: &str) -> Result<PathPattern, ValueError> {
     if is_expression(text) {
-        return Err((
+        return Err(ValueError::new(
             format!("looks like a regular expression: {}", quote(text)),
-            "paths are exact (`/a/b`), a prefix (`/a/*`) or have parameters (`/a/{id}`)".to_owned(),
+            "paths are exact (`/a/b`), a prefix (`/a/*`) or have parameters (`/a/{id}`)",
         ));
     }
     let Some(rest) = text.strip_prefix('/') else {
-        return Err((
+        return Err(ValueError::new(
             format!("does not begin with `/`: {}", quote(text)),
             match format!("/{text}") {
                 all if matches!(text, "" | "*") || parse(&all).is_err() => {
@@ -83,15 +82,15 @@ fn parse(text: &str) -> Result<PathPattern, Complaint> {
         ));
     };
     if let Some(bad) = text.find(['?', '#']) {
-        return Err((
+        return Err(ValueError::new(
             format!("has a query or a fragment: {}", quote(&text[bad..])),
-            "routes match paths only: leave it out".to_owned(),
+            "routes match paths only: leave it out",
         ));
     }
     if text.contains("//") {
-        return Err((
-            "has an empty segment: `//`".to_owned(),
-            "write a single `/`: requests are matched without doubled slashes".to_owned(),
+        return Err(ValueError::new(
+            "has an empty segment: `//`",
+            "write a single `/`: requests are matched without doubled slashes",
         ));
     }
     let (rest, prefix) = match rest.strip_suffix('*') {
@@ -104,9 +103,9 @@ fn parse(text: &str) -> Result<PathPattern, Complaint> {
         for part in rest.split('/') {
             let segment = segment(part)?;
             if matches!(segment, Segment::Parameter(_)) && segments.contains(&segment) {
-                return Err((
+                return Err(ValueError::new(
                     format!("has two parameters {}", quote(part)),
-                    "give each its own name".to_owned(),
+                    "give each its own name",
                 ));
             }
             segments.push(segment);
@@ -125,8 +124,8 @@ fn is_expression(text: &str) -> bool {
         || (text.contains('(') && text.contains('|'))
 }
 
-fn segment(part: &str) -> Result<Segment, Complaint> {
-    let wrong = |what: String, help: &str| Err((what, help.to_owned()));
+fn segment(part: &str) -> Result<Segment, ValueError> {
+    let wrong = |what: String, help: &str| Err(ValueError::new(what, help));
     if part.contains(['{', '}']) {
         let inner = part.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
         return match inner {
@@ -227,7 +226,7 @@ mod tests {
         for wrong in
             ["^/api/.*$", "/api/.*", "~ ^/api", "/users/[0-9]+", "/(a|b)", "/u/\\d+", "^/$", "/a$"]
         {
-            let (message, help) = parse(wrong).expect_err("refused");
+            let ValueError { message, help } = parse(wrong).expect_err("refused");
             assert!(message.contains("regular expression"), "{wrong}: {message}");
             assert!(!help.contains("write `\"/^"), "{help}");
         }
@@ -236,7 +235,7 @@ mod tests {
     #[test]
     fn what_is_suggested_is_never_another_fault() {
         for (wrong, meant) in [("api", "`/api`"), ("api/*", "`/api/*`"), ("a b", "`\"/*\"`")] {
-            let (_, help) = parse(wrong).expect_err("refused");
+            let ValueError { help, .. } = parse(wrong).expect_err("refused");
             assert!(help.contains(meant), "{wrong}: {help}");
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::file::Value;
 use crate::config::suggest::{nearest, quote, shown};
-use crate::config::units::{self, LONGEST, RateFault};
+use crate::config::units::{self, LONGEST, RateParseError};
 use crate::limit::Rate;
 
 /// How people write units of time, how a rate names one of it, and its length in milliseconds.
@@ -26,8 +26,8 @@ const LONGEST_RATE: usize = 40;
 pub(super) fn rate(value: &Value<'_>, text: &str) -> Option<Rate> {
     let fault = match units::rate(text) {
         Ok(rate) => return Some(rate),
-        Err(RateFault::Range(range)) => {
-            value.wrong(&format!("is out of range: {}", quote(text)), range.to_string());
+        Err(RateParseError::Range(range)) => {
+            value.error(&format!("is out of range: {}", quote(text)), range.to_string());
             return None;
         }
         Err(fault) => fault,
@@ -35,12 +35,12 @@ pub(super) fn rate(value: &Value<'_>, text: &str) -> Option<Rate> {
     let count = shown(text.split('/').next().unwrap_or_default().trim());
     let help = if let Some(meant) = meant(text) {
         format!("write `\"{meant}\"`")
-    } else if fault == RateFault::Form && is_count(&count) {
+    } else if fault == RateParseError::Form && is_count(&count) {
         format!("add a period: `\"{count}/second\"`, `\"{count}/minute\"` or `\"{count}/10s\"`")
     } else {
         "write a count and a period, such as `\"600/minute\"` or `\"5/10s\"`".to_owned()
     };
-    value.wrong(&format!("is not a rate: {}", quote(text)), help);
+    value.error(&format!("is not a rate: {}", quote(text)), help);
     None
 }
 

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use http::Method;
 
-use super::name::{self, Names};
+use super::names::{self, NameTable};
 use super::server::SOME_TIME;
 use super::upstreams::ECHO;
 use super::{cost, headers, host, path};
-use crate::config::diagnostic::Fault;
-use crate::config::file::{Notes, Section, Unique, Value};
+use crate::config::diagnostic::Diagnostic;
+use crate::config::file::{Reporter, Section, UniqueValues, Value, unique_values};
 use crate::config::settings::{HostPattern, PathPattern, Route, Segment, Target};
 use crate::config::suggest::quote;
 use crate::limit::rate::MAX_COUNT;
@@ -18,19 +18,19 @@ use crate::limit::{Limit, Strategy};
 
 /// What routes refer to.
 #[derive(Clone, Copy)]
-pub(super) struct Defined<'d> {
-    pub(super) upstreams: &'d Names,
-    pub(super) limit_names: &'d Names,
+pub(super) struct Definitions<'d> {
+    pub(super) upstreams: &'d NameTable,
+    pub(super) limit_names: &'d NameTable,
     pub(super) limits: &'d [Limit],
 }
 
 /// The routes, and whether they are all that there are.
-pub(super) fn routes(root: &mut Section<'_>, defined: Defined<'_>) -> (Vec<Route>, bool) {
-    let notes = root.notes();
-    let sections = root.each("routes");
+pub(super) fn routes(root: &mut Section<'_>, defined: Definitions<'_>) -> (Vec<Route>, bool) {
+    let reporter = root.reporter();
+    let sections = root.array_sections("routes");
     if sections.as_ref().is_some_and(Vec::is_empty) {
-        notes.fault(
-            Fault::error(0..0, "there are no routes: every request would be refused")
+        reporter.report(
+            Diagnostic::error(0..0, "there are no routes: every request would be refused")
                 .help(
                     "add one such as `[[routes]]`, `name = \"all\"`, `path = \"/*\"`, \
                      `upstream = \"echo\"`",
@@ -39,29 +39,29 @@ pub(super) fn routes(root: &mut Section<'_>, defined: Defined<'_>) -> (Vec<Route
         );
     }
     let mut routes = Vec::new();
-    let mut names = Unique::new();
-    let mut claims = Claims::default();
+    let mut names = UniqueValues::new();
+    let mut claims = RouteClaims::default();
     let sections = sections.unwrap_or_default();
     let many = sections.len();
     for section in sections {
         routes.extend(route(section, defined, &mut names, &mut claims));
     }
-    defined.upstreams.warn_of_unused(notes);
-    defined.limit_names.warn_of_unused(notes);
+    defined.upstreams.warn_of_unused(reporter);
+    defined.limit_names.warn_of_unused(reporter);
     let all = routes.len() == many;
     (routes, all)
 }
 
 fn route(
     mut section: Section<'_>,
-    defined: Defined<'_>,
-    names: &mut Unique<String>,
-    claims: &mut Claims,
+    defined: Definitions<'_>,
+    names: &mut UniqueValues<String>,
+    claims: &mut RouteClaims,
 ) -> Option<Route> {
-    let notes = section.notes();
+    let reporter = section.reporter();
     let name = section.require("name", "name = \"api\"").and_then(|value| {
         let name = value.text("api")?;
-        let good = name::check(name, value.span(), notes);
+        let good = names::check(name, value.span(), reporter);
         (good && names.insert(name.to_owned(), &value)).then(|| name.to_owned())
     });
     let host = section.get("host").map(|value| host::host(&value));
@@ -71,12 +71,12 @@ fn route(
     let target = section
         .require("upstream", "upstream = \"echo\"")
         .and_then(|value| target(&value, defined.upstreams));
-    let limits = section.get("limits").map(|value| applied(&value, defined.limit_names));
+    let limits = section.get("limits").map(|value| limit_indexes(&value, defined.limit_names));
     let limits = limits.unwrap_or_else(|| Some(Vec::new()));
-    let applied = limits.as_ref().map(|it| it.iter().map(|at| &defined.limits[*at]));
+    let limit_indexes = limits.as_ref().map(|it| it.iter().map(|at| &defined.limits[*at]));
     let cost = cost::cost(&mut section, MAX_COUNT);
     if let Some(cost) = &cost {
-        for limit in applied.clone().into_iter().flatten() {
+        for limit in limit_indexes.clone().into_iter().flatten() {
             cost.check(&limit.policy, limit.count.is_some(), &format!("limit `{}`", limit.name));
             let of = format!(" of limit `{}`", limit.name);
             cost.check_plans(&limit.plans, limit.count.is_some(), &of);
@@ -85,7 +85,7 @@ fn route(
             }
         }
     }
-    let degrade = degrade(&mut section, defined.upstreams, applied);
+    let degrade = degrade(&mut section, defined.upstreams, limit_indexes);
     let strip_prefix =
         section.get("strip_prefix").map(|value| path::strip_prefix(&value, path.as_ref()));
     let request_headers = headers::edits(section.section("request_headers"));
@@ -93,7 +93,8 @@ fn route(
     let timeout = section.get("timeout").and_then(|value| value.duration(SOME_TIME));
     let (host, path) = (host.unwrap_or(Some(HostPattern::Any))?, path?);
     let methods = methods.unwrap_or_default();
-    claims.claim((&host, &path, &methods), name.as_deref(), written?.span(), notes);
+    let requests = RoutePattern { host: &host, path: &path, methods: &methods };
+    claims.claim(requests, name.as_deref(), written?.span(), reporter);
     Some(Route {
         name: name?,
         host,
@@ -113,17 +114,9 @@ fn route(
 fn methods(value: &Value<'_>) -> Vec<Method> {
     let Some(entries) = value.list("[\"GET\", \"POST\"]") else { return Vec::new() };
     if entries.is_empty() {
-        value.wrong("is empty: no request would match", "leave it out to match every method");
+        value.error("is empty: no request would match", "leave it out to match every method");
     }
-    let mut seen = Unique::new();
-    let mut methods = Vec::new();
-    for entry in &entries {
-        let Some(method) = method(entry) else { continue };
-        if seen.insert(method.clone(), entry) {
-            methods.push(method);
-        }
-    }
-    methods
+    unique_values(&entries, method)
 }
 
 pub(super) fn method(value: &Value<'_>) -> Option<Method> {
@@ -132,25 +125,25 @@ pub(super) fn method(value: &Value<'_>) -> Option<Method> {
     let text = value.text("GET")?;
     let upper = text.to_ascii_uppercase();
     if upper == "TRACE" || upper == "CONNECT" {
-        value.wrong(&format!("cannot be `{upper}`: Weir answers it with 405"), "leave it out");
+        value.error(&format!("cannot be `{upper}`: Weir answers it with 405"), "leave it out");
         return None;
     }
     if text != upper && STANDARD.contains(&upper.as_str()) {
         let help = format!("write `\"{upper}\"`: methods are told apart by case");
-        value.wrong(&format!("is not a method: {}", quote(text)), help);
+        value.error(&format!("is not a method: {}", quote(text)), help);
         return None;
     }
     match Method::from_bytes(text.as_bytes()) {
         Ok(method) if text.len() <= 64 => Some(method),
         _ => {
             value
-                .wrong(&format!("is not a method: {}", quote(text)), "write one such as `\"GET\"`");
+                .error(&format!("is not a method: {}", quote(text)), "write one such as `\"GET\"`");
             None
         }
     }
 }
 
-fn target(value: &Value<'_>, upstreams: &Names) -> Option<Target> {
+fn target(value: &Value<'_>, upstreams: &NameTable) -> Option<Target> {
     match value.text("echo")? {
         ECHO => Some(Target::Echo),
         name => upstreams.resolve(name, value).map(Target::Upstream),
@@ -158,22 +151,22 @@ fn target(value: &Value<'_>, upstreams: &Names) -> Option<Target> {
 }
 
 /// The limits of a route; nothing if one of them is not there or has faults of its own.
-fn applied(value: &Value<'_>, limits: &Names) -> Option<Vec<usize>> {
+fn limit_indexes(value: &Value<'_>, limits: &NameTable) -> Option<Vec<usize>> {
     let entries = value.list("[\"per-ip\"]")?;
-    let mut seen = Unique::new();
-    let mut applied = Vec::new();
+    let mut seen = UniqueValues::new();
+    let mut limit_indexes = Vec::new();
     for entry in &entries {
         let Some(name) = entry.text("per-ip") else { continue };
         if seen.insert(name, entry) {
-            applied.extend(limits.resolve(name, entry));
+            limit_indexes.extend(limits.resolve(name, entry));
         }
     }
-    (applied.len() == entries.len()).then_some(applied)
+    (limit_indexes.len() == entries.len()).then_some(limit_indexes)
 }
 
 fn degrade<'d>(
     section: &mut Section<'_>,
-    upstreams: &Names,
+    upstreams: &NameTable,
     limits: Option<impl Iterator<Item = &'d Limit>>,
 ) -> Option<Target> {
     let mut section = section.section("degrade");
@@ -181,7 +174,7 @@ fn degrade<'d>(
     let target = value.and_then(|value| target(&value, upstreams));
     let degrades = |limit: &Limit| limit.strategy == Strategy::Degrade;
     if target.is_some() && limits.is_some_and(|mut it| !it.any(degrades)) {
-        section.doubtful(
+        section.warning(
             "has no effect: no limit of this route has the strategy `degrade`",
             "remove it, or write `strategy = \"degrade\"` in one of them",
         );
@@ -191,34 +184,43 @@ fn degrade<'d>(
 
 /// Which host, path and methods are taken, to find two routes that would match the same requests.
 #[derive(Default)]
-struct Claims(HashMap<(HostPattern, PathPattern), Vec<Claim>>);
+struct RouteClaims(HashMap<(HostPattern, PathPattern), Vec<RouteClaim>>);
 
-struct Claim {
+/// The requests that a route is for.
+#[derive(Clone, Copy)]
+struct RoutePattern<'r> {
+    host: &'r HostPattern,
+    path: &'r PathPattern,
+    methods: &'r [Method],
+}
+
+struct RouteClaim {
     methods: Vec<Method>,
     /// As messages call the route.
     title: String,
     span: Range<usize>,
 }
 
-impl Claims {
+impl RouteClaims {
     fn claim(
         &mut self,
-        (host, path, methods): (&HostPattern, &PathPattern, &[Method]),
+        requests: RoutePattern<'_>,
         name: Option<&str>,
         span: Range<usize>,
-        notes: &Notes,
+        reporter: &Reporter,
     ) {
+        let RoutePattern { host, path, methods } = requests;
         let title = name.map_or_else(|| "this route".to_owned(), |name| format!("route `{name}`"));
         let claims = self.0.entry((host.clone(), shape(path))).or_default();
         if let Some(first) = claims.iter().find(|it| overlap(&it.methods, methods)) {
             let message = format!("{title} matches the same requests as an earlier one");
-            notes.fault(
-                Fault::error(span.clone(), message)
+            reporter.report(
+                Diagnostic::error(span.clone(), message)
                     .also(first.span.clone(), format!("{} is here", first.title))
                     .help("change the `host`, `path` or `methods` of one of them"),
             );
         }
-        claims.push(Claim { methods: methods.to_vec(), title, span });
+        claims.push(RouteClaim { methods: methods.to_vec(), title, span });
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::variable::Variable;
+use super::env_variable::EnvVariable;
 use crate::config::file::Value;
 use crate::config::regular_file;
 use crate::config::settings::Secret;
@@ -16,12 +16,12 @@ pub(super) const LARGEST: u64 = 1 << 20;
 
 /// What an environment variable holds, which must not be empty.
 pub(super) fn variable(value: &Value<'_>, example: &str) -> Option<Secret> {
-    Variable::full(value, example).map(|it| Secret(it.text))
+    EnvVariable::read_nonempty(value, example).map(|it| Secret(it.text))
 }
 
 /// The same where an empty one means that there is no secret. `None` if there is something wrong.
 pub(super) fn optional(value: &Value<'_>, example: &str) -> Option<Option<Secret>> {
-    let found = Variable::of(value, example)?;
+    let found = EnvVariable::read(value, example)?;
     Some(Some(Secret(found.text)).filter(|secret| !secret.0.is_empty()))
 }
 
@@ -34,7 +34,7 @@ pub(super) fn file(value: &Value<'_>, what: &str, example: &str) -> Option<Secre
     match secret.filter(|it| !it.is_empty()) {
         Some(secret) => Some(Secret(secret.to_owned())),
         None => {
-            value.wrong(
+            value.error(
                 &format!("names a file without a {what}: {}", quote(path)),
                 format!("write the {what} into it, as UTF-8 and on one line"),
             );
@@ -49,7 +49,7 @@ pub(super) fn certificates(value: &Value<'_>, example: &str) -> Option<Vec<u8>> 
     let mut found = CertificateDer::pem_slice_iter(&bytes).peekable();
     let good = found.peek().is_some() && found.all(|it| it.is_ok());
     if !good {
-        value.wrong(
+        value.error(
             &format!("names a file that is no PEM certificate: {}", quote(path)),
             "name one that has `-----BEGIN CERTIFICATE-----` in it",
         );
@@ -63,7 +63,7 @@ pub(super) fn key(value: &Value<'_>) -> Option<Secret> {
     let good = PrivateKeyDer::from_pem_slice(&bytes).is_ok();
     let text = String::from_utf8(bytes).ok().filter(|_| good);
     if text.is_none() {
-        value.wrong(
+        value.error(
             &format!("names a file that is no PEM private key: {}", quote(path)),
             "name one that has `-----BEGIN PRIVATE KEY-----` in it",
         );
@@ -81,7 +81,7 @@ pub(super) fn contents<'a>(
     match regular_file::read(Path::new(path), most) {
         Ok(bytes) => Some((path, bytes)),
         Err(error) => {
-            value.wrong(
+            value.error(
                 &format!("names a file that cannot be read: {}: {error}", quote(path)),
                 format!("see that it is there and may be read, such as `\"{}\"`", shown(example)),
             );

@@ -4,15 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{address, file, secret};
-use crate::config::file::{Section, Unique, Value};
+use super::{address, output_file, secret};
+use crate::config::file::{Section, UniqueValues, Value};
 use crate::config::settings::{Admin, Identity, LogTarget, Respond, Server, Telemetry};
 use crate::config::suggest::quote;
 use crate::config::units::LONGEST;
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 /// Where the admin listener is unless the file says otherwise.
-pub const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+pub const DEFAULT_ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 /// A time to wait that may be none at all.
 pub(super) const ANY_TIME: RangeInclusive<Duration> = Duration::ZERO..=LONGEST;
@@ -28,18 +28,20 @@ pub(super) fn listeners(
     mut admin: Section<'_>,
     identity: &Identity,
 ) -> (Server, Admin) {
-    let mut taken = address::Taken::default();
-    let admin_listen = admin.get("listen").map(|value| taken.claim(&value).unwrap_or(ADMIN));
+    let mut addresses = address::ListenAddresses::default();
+    let admin_listen =
+        admin.get("listen").map(|value| addresses.claim(&value).unwrap_or(DEFAULT_ADMIN_LISTEN));
     let listen = server.get("listen").map(|value| {
         let entries = value.one_or_more();
         if entries.is_empty() {
-            value.wrong("is empty", "write an address such as `\"0.0.0.0:8080\"`");
+            value.error("is empty", "write an address such as `\"0.0.0.0:8080\"`");
         }
-        entries.iter().filter_map(|entry| taken.claim(entry)).collect()
+        entries.iter().filter_map(|entry| addresses.claim(entry)).collect()
     });
     let data = Server {
-        listen: listen
-            .unwrap_or_else(|| vec![taken.claim_default("server.listen", LISTEN, server.notes())]),
+        listen: listen.unwrap_or_else(|| {
+            vec![addresses.claim_default("server.listen", LISTEN, server.reporter())]
+        }),
         workers: read(&mut server, "workers", 0, |it| it.integer(0..=1024)) as usize,
         drain: read(&mut server, "drain", secs(30), |it| it.duration(ANY_TIME)),
         header_timeout: read(&mut server, "header_timeout", secs(10), |it| it.duration(SOME_TIME)),
@@ -58,8 +60,9 @@ pub(super) fn listeners(
             proxy_protocol(it, identity)
         }),
     };
-    let listen =
-        admin_listen.unwrap_or_else(|| taken.claim_default("admin.listen", ADMIN, admin.notes()));
+    let listen = admin_listen.unwrap_or_else(|| {
+        addresses.claim_default("admin.listen", DEFAULT_ADMIN_LISTEN, admin.reporter())
+    });
     let token = admin.get("token_env");
     let token = token.and_then(|value| secret::optional(&value, "WEIR_ADMIN_TOKEN")?);
     let hosts =
@@ -73,7 +76,7 @@ fn admin_host(value: &Value<'_>) -> Option<String> {
     let good = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'.' | b'-' | b'_');
     if text.is_empty() || !text.bytes().all(good) {
         let help = "write a name without a port, such as `\"weir.internal\"`";
-        value.wrong(&format!("cannot be {}", quote(text)), help);
+        value.error(&format!("cannot be {}", quote(text)), help);
         return None;
     }
     Some(text.to_ascii_lowercase())
@@ -82,7 +85,7 @@ fn admin_host(value: &Value<'_>) -> Option<String> {
 /// Where the admin listener of a file is that may have any faults, if it says so; the inner `None`
 /// is for what is no address.
 pub(in crate::config) fn admin_listen(root: &mut Section<'_>) -> Option<Option<SocketAddr>> {
-    let (admin, mut section) = root.either("admin");
+    let (admin, mut section) = root.value_or_section("admin");
     match section.get("listen") {
         Some(listen) => Some(listen.text("127.0.0.1:9090").and_then(|it| it.parse().ok())),
         None => admin.filter(|it| !it.is_table()).map(|_| None),
@@ -92,7 +95,7 @@ pub(in crate::config) fn admin_listen(root: &mut Section<'_>) -> Option<Option<S
 fn proxy_protocol(value: &Value<'_>, identity: &Identity) -> Option<bool> {
     let wanted = value.boolean()?;
     if wanted && identity.trusted_proxies.is_empty() {
-        value.doubtful(
+        value.warning(
             "has no effect: there are no `trusted_proxies` to say whom they speak for",
             "list your proxies in `identity.trusted_proxies`",
         );
@@ -107,7 +110,7 @@ pub(super) fn respond(mut section: Section<'_>) -> Respond {
         return Respond { draft: true, x: true, legacy: false, retry_jitter };
     };
     let mut respond = Respond { draft: false, x: false, legacy: false, retry_jitter };
-    let mut seen = Unique::new();
+    let mut seen = UniqueValues::new();
     for entry in value.list("[\"draft\", \"x\"]").unwrap_or_default() {
         let Some(form) = entry.choice(&[("draft", 0), ("x", 1), ("legacy", 2)]) else { continue };
         seen.insert(form, &entry);
@@ -131,14 +134,14 @@ fn log_target(value: &Value<'_>) -> Option<LogTarget> {
         "stdout" => Some(LogTarget::Stdout),
         "stderr" => Some(LogTarget::Stderr),
         path if path.contains('\0') || path.ends_with('/') => {
-            value.wrong(&format!("is not the path of a file: {}", quote(path)), LOG_FORM);
+            value.error(&format!("is not the path of a file: {}", quote(path)), LOG_FORM);
             None
         }
         path if path.contains('/') || path.ends_with(".log") => {
-            file::written(path, value).map(LogTarget::File)
+            output_file::output_path(path, value).map(LogTarget::File)
         }
         other => {
-            value.wrong(&format!("cannot be {}", quote(other)), LOG_FORM);
+            value.error(&format!("cannot be {}", quote(other)), LOG_FORM);
             None
         }
     }

@@ -8,9 +8,9 @@ mod url;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::parsed_key::ParsedKey;
 use super::server::{read, secs};
-use super::told::Told;
-use super::{file, secret};
+use super::{output_file, secret};
 use crate::config::file::{Section, Value};
 use crate::config::settings::{Snapshot, Store, StoreKind};
 use crate::config::suggest::quote;
@@ -21,12 +21,12 @@ use crate::limit::OnError;
 const INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=LONGEST;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum StoreWord {
     Memory,
     Redis,
 }
 
-const KINDS: [(&str, Kind); 2] = [("memory", Kind::Memory), ("redis", Kind::Redis)];
+const KINDS: [(&str, StoreWord); 2] = [("memory", StoreWord::Memory), ("redis", StoreWord::Redis)];
 
 /// What `on_error` may be, here and in limits.
 pub(super) fn on_error(value: &Value<'_>) -> Option<OnError> {
@@ -35,57 +35,58 @@ pub(super) fn on_error(value: &Value<'_>) -> Option<OnError> {
 
 /// What limits need to know of where their buckets live.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Home {
+pub(super) struct StoreContext {
     /// What holds for limits that say nothing themselves.
     pub(super) on_error: OnError,
     /// How many buckets there may be if they live in memory, which never fails.
     pub(super) in_memory: Option<u64>,
 }
 
-pub(super) fn store(mut section: Section<'_>) -> (Store, Home) {
+pub(super) fn store(mut section: Section<'_>) -> (Store, StoreContext) {
     let written = section.get("kind");
-    let kind = written.as_ref().map_or(Some(Kind::Memory), |value| value.choice(&KINDS));
+    let kind = written.as_ref().map_or(Some(StoreWord::Memory), |value| value.choice(&KINDS));
     let max_keys = read(&mut section, "max_keys", 1_000_000, |it| it.integer(1..=1_000_000_000));
     let on_error = read(&mut section, "on_error", OnError::default(), on_error);
     let snapshot = snapshot(&mut section, kind);
-    let keys = redis::Keys::of(&mut section);
+    let redis_section = redis::RedisSection::of(&mut section);
     let store = match kind {
-        Some(Kind::Redis) => keys.settings().map(|it| StoreKind::Redis(Box::new(it))),
-        Some(Kind::Memory) => {
-            keys.warn_of_all();
+        Some(StoreWord::Redis) => redis_section.settings().map(|it| StoreKind::Redis(Box::new(it))),
+        Some(StoreWord::Memory) => {
+            redis_section.warn_of_all();
             Some(StoreKind::Memory)
         }
         None => None,
     };
-    let home = Home { on_error, in_memory: (kind == Some(Kind::Memory)).then_some(max_keys) };
+    let home =
+        StoreContext { on_error, in_memory: (kind == Some(StoreWord::Memory)).then_some(max_keys) };
     let kind = store.unwrap_or(StoreKind::Memory);
     (Store { kind, max_keys: max_keys as usize, on_error, snapshot }, home)
 }
 
-fn snapshot(section: &mut Section<'_>, kind: Option<Kind>) -> Option<Snapshot> {
-    let path = Told::of(section.get("snapshot"), |it| it.text("weir.snapshot"));
-    let interval = Told::of(section.get("snapshot_interval"), |it| it.duration(INTERVAL));
-    if kind == Some(Kind::Redis) {
+fn snapshot(section: &mut Section<'_>, kind: Option<StoreWord>) -> Option<Snapshot> {
+    let path = ParsedKey::of(section.get("snapshot"), |it| it.text("weir.snapshot"));
+    let interval = ParsedKey::of(section.get("snapshot_interval"), |it| it.duration(INTERVAL));
+    if kind == Some(StoreWord::Redis) {
         let why = "Redis keeps the buckets";
         let help = "remove it, or write `kind = \"memory\"`";
-        path.without_effect(why, help);
-        interval.without_effect(why, help);
+        path.warn_without_effect(why, help);
+        interval.warn_without_effect(why, help);
         return None;
     }
     if path.is_absent() {
-        interval.without_effect(
+        interval.warn_without_effect(
             "without `snapshot` there is nothing to write",
             "remove it, or add a line such as `snapshot = \"weir.snapshot\"`",
         );
     }
     let (value, text) = path.value.as_ref().zip(path.it)?;
     if text.is_empty() || text.contains('\0') || text.ends_with('/') {
-        value.wrong(
+        value.error(
             &format!("is not the path of a file: {}", quote(text)),
             "write one such as `\"weir.snapshot\"`",
         );
         return None;
     }
-    let path = file::written(text, value)?;
+    let path = output_file::output_path(text, value)?;
     Some(Snapshot { path, interval: interval.it.unwrap_or(secs(60)) })
 }

@@ -1,10 +1,10 @@
 //! `[upstreams.NAME]`.
 
-use super::name::{self, Names};
+use super::names::{self, NameTable};
 use super::origin::origin;
 use super::server::{SOME_TIME, read, secs};
-use crate::config::diagnostic::Fault;
-use crate::config::file::{Section, Unique};
+use crate::config::diagnostic::Diagnostic;
+use crate::config::file::{Section, unique_values};
 use crate::config::settings::{Balance, Origin, Upstream};
 
 /// The name of the built-in upstream.
@@ -16,16 +16,16 @@ const BALANCES: [(&str, Balance); 3] = [
     ("random", Balance::Random),
 ];
 
-pub(super) fn upstreams(root: &mut Section<'_>) -> (Vec<Upstream>, Names) {
+pub(super) fn upstreams(root: &mut Section<'_>) -> (Vec<Upstream>, NameTable) {
     let mut upstreams = Vec::new();
-    let mut names = Names::new("upstream", &[ECHO]);
-    for entry in root.named("upstreams") {
-        let notes = root.notes();
-        let mut good = name::check(entry.name, entry.span.clone(), notes);
+    let mut names = NameTable::new("upstream", &[ECHO]);
+    for entry in root.named_sections("upstreams") {
+        let reporter = root.reporter();
+        let mut good = names::check(entry.name, entry.span.clone(), reporter);
         if entry.name == ECHO {
             good = false;
-            notes.fault(
-                Fault::error(entry.span.clone(), "`echo` is the built-in upstream")
+            reporter.report(
+                Diagnostic::error(entry.span.clone(), "`echo` is the built-in upstream")
                     .help("give this one another name"),
             );
         }
@@ -62,15 +62,8 @@ fn servers(section: &mut Section<'_>) -> Option<Vec<Origin>> {
     let value = section.require("servers", &format!("servers = {EXAMPLE}"))?;
     let entries = value.list(EXAMPLE)?;
     if entries.is_empty() {
-        value.wrong("is empty: there is nobody to forward to", format!("write `{EXAMPLE}`"));
+        value.error("is empty: there is nobody to forward to", format!("write `{EXAMPLE}`"));
     }
-    let mut seen = Unique::new();
-    let mut servers = Vec::new();
-    for entry in &entries {
-        let Some(origin) = origin(entry) else { continue };
-        if seen.insert(origin.clone(), entry) {
-            servers.push(origin);
-        }
-    }
+    let servers = unique_values(&entries, origin);
     (!servers.is_empty()).then_some(servers)
 }

@@ -1,9 +1,9 @@
 //! `when`: the requests that a limit is for.
 
+use super::request_source::{self, KnownIdentities, SourceUse};
 use super::routes::method;
-use super::source::{self, Known, Use};
-use crate::config::diagnostic::Fault;
-use crate::config::file::{Section, Unique, Value};
+use crate::config::diagnostic::Diagnostic;
+use crate::config::file::{Section, UniqueValues, Value};
 use crate::config::settings::Route;
 use crate::config::suggest::{list, nearest, quote};
 use crate::limit::{Condition, Source, What};
@@ -18,17 +18,17 @@ pub(super) struct RouteName<'a> {
 /// are put aside until these are known.
 pub(super) fn when<'a>(
     section: &mut Section<'a>,
-    known: Known,
+    known: KnownIdentities,
     routes: &mut Vec<RouteName<'a>>,
 ) -> Option<Vec<Condition>> {
-    let written = section.free("when");
+    let written = section.author_keys("when");
     let many = written.len();
-    let mut seen = Unique::new();
+    let mut seen = UniqueValues::new();
     let mut conditions = Vec::new();
     for (key, value) in written {
         let what = match key {
             "method" => Ok(What::Method),
-            _ => source::parse(key, Use::Condition)
+            _ => request_source::parse(key, SourceUse::Condition)
                 .and_then(|source| known.check(&source).map(|()| What::Source(source))),
         };
         let values = values(&value, what.as_ref().ok(), routes);
@@ -38,9 +38,9 @@ pub(super) fn when<'a>(
                     conditions.push(Condition { what, values });
                 }
             }
-            Err((message, help)) => {
-                let message = format!("a condition of `when` {message}");
-                value.fault(Fault::error(value.key(), message).help(help));
+            Err(error) => {
+                let message = format!("a condition of `when` {}", error.message);
+                value.report(Diagnostic::error(value.key(), message).help(error.help));
             }
         }
     }
@@ -55,11 +55,11 @@ fn values<'a>(
 ) -> Option<Vec<String>> {
     let entries = value.one_or_more();
     if entries.is_empty() {
-        value.wrong("is empty: the limit would never apply", "name what is to be found there");
+        value.error("is empty: the limit would never apply", "name what is to be found there");
         return None;
     }
     let many = entries.len();
-    let mut seen = Unique::new();
+    let mut seen = UniqueValues::new();
     let mut values = Vec::new();
     for entry in entries {
         let text = match what {
@@ -68,10 +68,10 @@ fn values<'a>(
         };
         let Some(text) = text else { continue };
         if text.is_empty() {
-            entry.wrong("is empty, which counts as absent", "name what is to be found there");
+            entry.error("is empty, which counts as absent", "name what is to be found there");
         } else if seen.insert(text, &entry) {
             if text.contains('*') {
-                entry.doubtful(
+                entry.warning(
                     &format!("is compared as it is written, `*` included: {}", quote(text)),
                     "write each value out: wildcards are not for conditions",
                 );
@@ -98,6 +98,6 @@ pub(super) fn check_routes(names: &[RouteName<'_>], routes: &[Route], all: bool)
             None => format!("the routes are {}", list(known.by_ref().take(8))),
         };
         let message = format!("there is no route {}", quote(name));
-        value.fault(Fault::error(value.span(), message).help(help).absence());
+        value.report(Diagnostic::error(value.span(), message).help(help).absence());
     }
 }

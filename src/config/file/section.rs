@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::{Notes, Value};
-use crate::config::diagnostic::Fault;
+use super::{Reporter, Value};
+use crate::config::diagnostic::Diagnostic;
 use crate::config::planned;
 use crate::config::suggest::{list, nearest, quote, shown};
 
@@ -23,39 +23,42 @@ pub(in crate::config) struct Section<'a> {
     span: Range<usize>,
     /// None if the file leaves the section out.
     table: Option<&'a DeTable<'a>>,
-    asked: Vec<&'static str>,
+    known: Vec<&'static str>,
     /// Keys that must be there and are not, and a line for each that would do.
     missing: Vec<(&'static str, String)>,
-    notes: &'a Notes,
+    reporter: &'a Reporter,
 }
 
 /// A table that the file gives a name, such as `[limits.per-ip]`.
-pub(in crate::config) struct Entry<'a> {
+pub(in crate::config) struct NamedSection<'a> {
     pub(in crate::config) name: &'a str,
     pub(in crate::config) span: Range<usize>,
     pub(in crate::config) section: Section<'a>,
 }
 
 impl<'a> Section<'a> {
+    fn new(
+        path: String,
+        title: String,
+        span: Range<usize>,
+        table: Option<&'a DeTable<'a>>,
+        reporter: &'a Reporter,
+    ) -> Self {
+        let (known, missing) = (Vec::new(), Vec::new());
+        Section { path, title, span, table, known, missing, reporter }
+    }
+
     /// The whole file.
-    pub(super) fn root(table: &'a DeTable<'a>, notes: &'a Notes) -> Self {
-        Section {
-            path: String::new(),
-            title: "the file".to_owned(),
-            span: 0..0,
-            table: Some(table),
-            asked: Vec::new(),
-            missing: Vec::new(),
-            notes,
-        }
+    pub(super) fn root(table: &'a DeTable<'a>, reporter: &'a Reporter) -> Self {
+        Section::new(String::new(), "the file".to_owned(), 0..0, Some(table), reporter)
     }
 
     /// The value of a key, if the file has it.
     pub(in crate::config) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
-        self.asked.push(key);
-        self.notes.know(self.path_of(key));
+        self.known.push(key);
+        self.reporter.note_known_key(self.path_of(key));
         let (name, item) = self.table?.get_key_value(key)?;
-        Some(Value::new(quote(key), name.span(), item, self.notes))
+        Some(Value::new(quote(key), name.span(), item, self.reporter))
     }
 
     /// The value of a key that must be there. `example` is a line that would do.
@@ -66,19 +69,19 @@ impl<'a> Section<'a> {
     ) -> Option<Value<'a>> {
         let value = self.get(key);
         if value.is_none() {
-            self.lacks(key, example);
+            self.report_missing(key, example);
         }
         value
     }
 
     /// Notes that a key is not there, which was asked for and turned out to be needed.
-    pub(in crate::config) fn lacks(&mut self, key: &'static str, example: &str) {
+    pub(in crate::config) fn report_missing(&mut self, key: &'static str, example: &str) {
         self.missing.push((key, example.to_owned()));
     }
 
     /// A table below this one; empty if the file leaves it out.
     pub(in crate::config) fn section(&mut self, key: &'static str) -> Section<'a> {
-        let (value, section) = self.either(key);
+        let (value, section) = self.value_or_section(key);
         if let Some(value) = value {
             value.table();
         }
@@ -86,7 +89,7 @@ impl<'a> Section<'a> {
     }
 
     /// What may be a table or another value: that value, and the section that it is if it is one.
-    pub(in crate::config) fn either(
+    pub(in crate::config) fn value_or_section(
         &mut self,
         key: &'static str,
     ) -> (Option<Value<'a>>, Section<'a>) {
@@ -97,20 +100,18 @@ impl<'a> Section<'a> {
         } else {
             format!("`{key}` of {}", self.title)
         };
-        let section = Section {
-            path: self.path_of(key),
+        let section = Section::new(
+            self.path_of(key),
             title,
-            span: found.map_or(self.span.clone(), Value::span),
-            table: found.and_then(Value::table),
-            asked: Vec::new(),
-            missing: Vec::new(),
-            notes: self.notes,
-        };
+            found.map_or(self.span.clone(), Value::span),
+            found.and_then(Value::table),
+            self.reporter,
+        );
         (value, section)
     }
 
     /// The tables below a key, each under a name of the author's choice, in the order written.
-    pub(in crate::config) fn named(&mut self, key: &'static str) -> Vec<Entry<'a>> {
+    pub(in crate::config) fn named_sections(&mut self, key: &'static str) -> Vec<NamedSection<'a>> {
         let path = format!("{}.NAME", self.path_of(key));
         let Some(table) = self.get(key).and_then(|value| value.table()) else {
             return Vec::new();
@@ -118,17 +119,15 @@ impl<'a> Section<'a> {
         let mut entries = Vec::new();
         for (name, item) in table {
             let span = name.span();
-            let value = Value::new(quote(name.get_ref()), span.clone(), item, self.notes);
-            let section = Section {
-                path: path.clone(),
-                title: self.title_of(key, name.get_ref()),
-                span: span.clone(),
-                table: value.table(),
-                asked: Vec::new(),
-                missing: Vec::new(),
-                notes: self.notes,
-            };
-            entries.push(Entry { name: name.get_ref(), span, section });
+            let value = Value::new(quote(name.get_ref()), span.clone(), item, self.reporter);
+            let section = Section::new(
+                path.clone(),
+                self.title_of(key, name.get_ref()),
+                span.clone(),
+                value.table(),
+                self.reporter,
+            );
+            entries.push(NamedSection { name: name.get_ref(), span, section });
         }
         // The parser sorts tables by name.
         entries.sort_by_key(|entry| entry.span.start);
@@ -137,40 +136,45 @@ impl<'a> Section<'a> {
 
     /// The tables of an array such as `[[routes]]`, in the order written; `None` if the file has
     /// something else in their place.
-    pub(in crate::config) fn each(&mut self, key: &'static str) -> Option<Vec<Section<'a>>> {
+    pub(in crate::config) fn array_sections(
+        &mut self,
+        key: &'static str,
+    ) -> Option<Vec<Section<'a>>> {
         let path = format!("{}[]", self.path_of(key));
         let Some(value) = self.get(key) else { return Some(Vec::new()) };
         let DeValue::Array(items) = value.item() else {
             let message = format!("`{key}` must be an array of tables, not {}", value.kind());
-            self.notes.fault(
-                Fault::error(value.span(), message).help(format!("write `[[{key}]]` above each")),
+            self.reporter.report(
+                Diagnostic::error(value.span(), message)
+                    .help(format!("write `[[{key}]]` above each")),
             );
             return None;
         };
         let sections = items.iter().map(|item| {
-            let value = Value::new(format!("`[[{key}]]`"), item.span(), item, self.notes);
-            Section {
-                path: path.clone(),
-                title: format!("`[[{key}]]`"),
-                span: item.span(),
-                table: value.table(),
-                asked: Vec::new(),
-                missing: Vec::new(),
-                notes: self.notes,
-            }
+            let value = Value::new(format!("`[[{key}]]`"), item.span(), item, self.reporter);
+            Section::new(
+                path.clone(),
+                format!("`[[{key}]]`"),
+                item.span(),
+                value.table(),
+                self.reporter,
+            )
         });
         Some(sections.collect())
     }
 
     /// Every key of the table with its value, for tables whose keys are the author's own.
-    pub(in crate::config) fn free(&mut self, key: &'static str) -> Vec<(&'a str, Value<'a>)> {
+    pub(in crate::config) fn author_keys(
+        &mut self,
+        key: &'static str,
+    ) -> Vec<(&'a str, Value<'a>)> {
         let Some(table) = self.get(key).and_then(|value| value.table()) else {
             return Vec::new();
         };
         let mut values: Vec<_> = table
             .iter()
             .map(|(name, item)| {
-                let value = Value::new(quote(name.get_ref()), name.span(), item, self.notes);
+                let value = Value::new(quote(name.get_ref()), name.span(), item, self.reporter);
                 (name.get_ref().as_ref(), value)
             })
             .collect();
@@ -184,30 +188,30 @@ impl<'a> Section<'a> {
     }
 
     /// Whether the file has it, as a table.
-    pub(in crate::config) fn is_there(&self) -> bool {
+    pub(in crate::config) fn is_present(&self) -> bool {
         self.table.is_some()
     }
 
     /// Whether all its keys have been asked for, so that none of them will be a fault.
-    pub(in crate::config) fn is_known(&self) -> bool {
-        let asked = |key: &str| self.asked.contains(&key);
-        self.table.is_none_or(|table| table.keys().all(|key| asked(key.get_ref())))
+    pub(in crate::config) fn has_only_known_keys(&self) -> bool {
+        let known = |key: &str| self.known.contains(&key);
+        self.table.is_none_or(|table| table.keys().all(|key| known(key.get_ref())))
     }
 
     /// Notes that the section is wrong. The message goes on where its name ends.
-    pub(in crate::config) fn wrong(&self, message: &str, help: impl Into<String>) {
+    pub(in crate::config) fn error(&self, message: &str, help: impl Into<String>) {
         let message = format!("{} {message}", self.title);
-        self.notes.fault(Fault::error(self.span.clone(), message).help(help));
+        self.reporter.report(Diagnostic::error(self.span.clone(), message).help(help));
     }
 
     /// Notes that it is allowed and probably not meant.
-    pub(in crate::config) fn doubtful(&self, message: &str, help: impl Into<String>) {
+    pub(in crate::config) fn warning(&self, message: &str, help: impl Into<String>) {
         let message = format!("{} {message}", self.title);
-        self.notes.fault(Fault::warning(self.span.clone(), message).help(help));
+        self.reporter.report(Diagnostic::warning(self.span.clone(), message).help(help));
     }
 
-    pub(in crate::config) fn notes(&self) -> &'a Notes {
-        self.notes
+    pub(in crate::config) fn reporter(&self) -> &'a Reporter {
+        self.reporter
     }
 
     /// As messages call a table of the author's naming.
@@ -228,25 +232,26 @@ impl Drop for Section<'_> {
         let Some(table) = self.table else { return };
         for (key, _) in table {
             let name: &str = key.get_ref();
-            if self.asked.contains(&name) {
+            if self.known.contains(&name) {
                 continue;
             }
-            let help = match nearest(name, self.asked.iter().copied()) {
+            let help = match nearest(name, self.known.iter().copied()) {
                 _ if planned::key(&self.path, name) => planned::HELP.to_owned(),
                 Some(meant) => {
                     // It is not missing: it is misspelled.
                     self.missing.retain(|(missing, _)| *missing != meant);
                     format!("did you mean `{meant}`?")
                 }
-                None => format!("known here: {}", list(self.asked.iter().copied())),
+                None => format!("known here: {}", list(self.known.iter().copied())),
             };
             let message = format!("unknown key {}", quote(name));
-            self.notes.fault(Fault::error(key.span(), message).help(help));
+            self.reporter.report(Diagnostic::error(key.span(), message).help(help));
         }
         for (key, example) in &self.missing {
             let message = format!("{} has no `{key}`", self.title);
             let help = format!("add a line such as `{example}`");
-            self.notes.fault(Fault::error(self.span.clone(), message).help(help).absence());
+            self.reporter
+                .report(Diagnostic::error(self.span.clone(), message).help(help).absence());
         }
     }
 }

@@ -10,55 +10,55 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Notes, Section};
-use crate::config::diagnostic::{Fault, Lines};
-use crate::config::mask::{HIDDEN, Mask};
+use super::{Reporter, Section};
+use crate::config::diagnostic::{Diagnostic, LineIndex};
+use crate::config::mask::{PLACEHOLDER, SecretMask};
 use crate::config::suggest::quote;
 
 /// A parsed text.
-pub(in crate::config) struct File<'a> {
+pub(in crate::config) struct TomlFile<'a> {
     text: &'a str,
     root: Spanned<DeTable<'a>>,
-    faults: Vec<Fault>,
-    /// Where the tables stop to mean what the author meant.
-    trusted: usize,
+    faults: Vec<Diagnostic>,
+    /// From here on tables may not be what the author meant.
+    trusted_end: usize,
 }
 
-impl<'a> File<'a> {
+impl<'a> TomlFile<'a> {
     pub(in crate::config) fn parse(text: &'a str) -> Self {
         let (root, errors) = DeTable::parse_recoverable(text);
-        let mask = Mask::of(text);
+        let mask = SecretMask::of(text);
         let mut faults = Vec::new();
         let mut unclosed: Vec<Range<usize>> = Vec::new();
         for error in &errors {
             let mut at = error.span().unwrap_or(0..0);
-            if takes_a_word_for_a_number(error.message()) {
-                at = word(text, &at);
+            if is_unquoted_value(error.message()) {
+                at = enclosing_value(text, &at);
             }
-            let Some(what) = Open::told_by(error.message()) else {
+            let Some(what) = OpenDelimiter::from_message(error.message()) else {
                 // What the parser stumbles over may be a piece of a password.
                 let written = match text.get(at.clone()) {
-                    Some(_) if mask.touches(&at) => HIDDEN,
+                    Some(_) if mask.touches(&at) => PLACEHOLDER,
                     written => written.unwrap_or_default(),
                 };
                 faults.push(describe(error.message(), written, at));
                 continue;
             };
-            let search = Search { text, what, at: at.start };
+            let search = UnclosedSearch { text, what, at: at.start };
             let start = search.table(root.get_ref()).map_or(at.start, |span| span.start);
             faults.push(describe(error.message(), "", start..at.end));
             unclosed.push(start..at.end);
         }
-        let trusted = unclosed.iter().map(|open| open.start).min().unwrap_or(text.len());
+        let trusted_end = unclosed.iter().map(|open| open.start).min().unwrap_or(text.len());
         // What follows an open bracket is noise, and one error a line is enough.
-        let lines = Lines::of(text);
+        let lines = LineIndex::of(text);
         let mut seen = HashSet::new();
         faults.retain(|fault| {
             let noise =
                 unclosed.iter().any(|open| *open != fault.span && holds(open, fault.span.start));
             !noise && seen.insert(lines.line(fault.span.start))
         });
-        File { text, root, faults, trusted }
+        TomlFile { text, root, faults, trusted_end }
     }
 
     /// Whether all of it could be read, so that what is not there was not written.
@@ -66,30 +66,30 @@ impl<'a> File<'a> {
         self.faults.is_empty()
     }
 
-    pub(in crate::config) fn root<'s>(&'s self, notes: &'s Notes) -> Section<'s> {
-        Section::root(self.root.get_ref(), notes)
+    pub(in crate::config) fn root<'s>(&'s self, reporter: &'s Reporter) -> Section<'s> {
+        Section::root(self.root.get_ref(), reporter)
     }
 
     /// The faults of syntax, and those of meaning that do not follow from them.
-    pub(in crate::config) fn merge(self, meaning: Vec<Fault>) -> Vec<Fault> {
+    pub(in crate::config) fn merge(self, meaning: Vec<Diagnostic>) -> Vec<Diagnostic> {
         if self.faults.is_empty() {
             return meaning;
         }
-        let lines = Lines::of(self.text);
+        let lines = LineIndex::of(self.text);
         let broken: HashSet<usize> =
             self.faults.iter().map(|fault| lines.line(fault.span.start)).collect();
-        let told = meaning.into_iter().filter(|fault| {
+        let kept = meaning.into_iter().filter(|fault| {
             !fault.absence
-                && fault.span.start < self.trusted
+                && fault.span.start < self.trusted_end
                 && !broken.contains(&lines.line(fault.span.start))
         });
-        let told: Vec<Fault> = told.collect();
-        self.faults.into_iter().chain(told).collect()
+        let kept: Vec<Diagnostic> = kept.collect();
+        self.faults.into_iter().chain(kept).collect()
     }
 }
 
 /// The parser's words, with a way out. `written` is what it stumbled over.
-fn describe(message: &str, written: &str, span: Range<usize>) -> Fault {
+fn describe(message: &str, written: &str, span: Range<usize>) -> Diagnostic {
     let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
     let (what, help) = match (what, expected) {
         ("string values must be quoted", _) if written.is_empty() => {
@@ -98,7 +98,7 @@ fn describe(message: &str, written: &str, span: Range<usize>) -> Fault {
         ("string values must be quoted", _) => {
             (format!("{} is not a value", quote(written)), VALUES.to_owned())
         }
-        (what, _) if takes_a_word_for_a_number(what) => {
+        (what, _) if is_unquoted_value(what) => {
             (format!("{} is not a value", quote(written)), VALUES.to_owned())
         }
         ("duplicate key", _) => (
@@ -121,19 +121,19 @@ fn describe(message: &str, written: &str, span: Range<usize>) -> Fault {
         (what, "") => (what.to_owned(), "see https://toml.io for how TOML is written".to_owned()),
         (what, expected) => (what.to_owned(), format!("expected {expected}")),
     };
-    Fault::error(span, what).help(help)
+    Diagnostic::error(span, what).help(help)
 }
 
-/// By its first letter `ip` could have been `inf`, and `two` could have been `true`; whoever forgot
-/// the quotes meant neither.
-fn takes_a_word_for_a_number(message: &str) -> bool {
+/// Whether the parser took a string without quotes for a number or a boolean: by its first letter,
+/// `ip` could be `inf` and `two` could be `true`.
+fn is_unquoted_value(message: &str) -> bool {
     let what = message.split_once(',').map_or(message, |(what, _)| what);
     let kinds = ["boolean", "float", "integer number", "mantissa", "fraction", "exponent"];
     what.strip_prefix("invalid ").is_some_and(|kind| kinds.contains(&kind))
 }
 
 /// All of the value that something within it is wrong with.
-fn word(text: &str, at: &Range<usize>) -> Range<usize> {
+fn enclosing_value(text: &str, at: &Range<usize>) -> Range<usize> {
     let ends = |it: char| it.is_whitespace() || "=,[]{}#".contains(it);
     let (Some(before), Some(after)) = (text.get(..at.start), text.get(at.start..)) else {
         return at.clone();
@@ -154,29 +154,29 @@ fn holds(open: &Range<usize>, at: usize) -> bool {
 
 /// What can be left open and swallow the lines that follow.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Open {
+enum OpenDelimiter {
     Bracket,
     String,
 }
 
-impl Open {
-    fn told_by(message: &str) -> Option<Self> {
+impl OpenDelimiter {
+    fn from_message(message: &str) -> Option<Self> {
         match message {
-            _ if message.starts_with("unclosed") => Some(Open::Bracket),
-            _ if message.starts_with("invalid multi-line") => Some(Open::String),
+            _ if message.starts_with("unclosed") => Some(OpenDelimiter::Bracket),
+            _ if message.starts_with("invalid multi-line") => Some(OpenDelimiter::String),
             _ => None,
         }
     }
 }
 
 /// Looks for what was still open at a place.
-struct Search<'t> {
+struct UnclosedSearch<'t> {
     text: &'t str,
-    what: Open,
+    what: OpenDelimiter,
     at: usize,
 }
 
-impl Search<'_> {
+impl UnclosedSearch<'_> {
     /// The innermost array or inline table, or the string.
     fn table(&self, table: &DeTable<'_>) -> Option<Range<usize>> {
         table.iter().find_map(|(_, item)| self.item(item))
@@ -185,12 +185,15 @@ impl Search<'_> {
     fn item(&self, item: &Spanned<DeValue<'_>>) -> Option<Range<usize>> {
         let span = item.span();
         let (inner, kind) = match item.get_ref() {
-            DeValue::Array(items) => (items.iter().find_map(|it| self.item(it)), Open::Bracket),
-            DeValue::Table(table) => (self.table(table), Open::Bracket),
-            DeValue::String(_) => (None, Open::String),
+            DeValue::Array(items) => {
+                (items.iter().find_map(|it| self.item(it)), OpenDelimiter::Bracket)
+            }
+            DeValue::Table(table) => (self.table(table), OpenDelimiter::Bracket),
+            DeValue::String(_) => (None, OpenDelimiter::String),
             _ => return None,
         };
-        let open = span.end == self.at || (kind == Open::Bracket && self.lacks_its_end(&span));
+        let open =
+            span.end == self.at || (kind == OpenDelimiter::Bracket && self.lacks_its_end(&span));
         inner.or((kind == self.what && span.start < self.at && open).then_some(span))
     }
 

@@ -2,27 +2,26 @@
 //!
 //! Each method notes a fault and returns `None` if the value is something else.
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::Notes;
-use crate::config::diagnostic::Fault;
+use super::Reporter;
+use crate::config::diagnostic::Diagnostic;
 use crate::config::planned;
 use crate::config::suggest::{nearest, one_of, quote, shown};
 use crate::config::units;
 
 /// A value and its place.
+#[derive(Clone)]
 pub(in crate::config) struct Value<'a> {
     /// As messages call it: `` `rate` `` or ``an entry of `listen` ``.
     subject: String,
     key: Range<usize>,
     item: &'a Spanned<DeValue<'a>>,
-    notes: &'a Notes,
+    reporter: &'a Reporter,
 }
 
 impl<'a> Value<'a> {
@@ -30,9 +29,9 @@ impl<'a> Value<'a> {
         subject: String,
         key: Range<usize>,
         item: &'a Spanned<DeValue<'a>>,
-        notes: &'a Notes,
+        reporter: &'a Reporter,
     ) -> Self {
-        Value { subject, key, item, notes }
+        Value { subject, key, item, reporter }
     }
 
     pub(in crate::config) fn span(&self) -> Range<usize> {
@@ -43,28 +42,32 @@ impl<'a> Value<'a> {
         self.key.clone()
     }
 
+    pub(super) fn subject(&self) -> &str {
+        &self.subject
+    }
+
     pub(super) fn item(&self) -> &'a DeValue<'a> {
         self.item.get_ref()
     }
 
     /// Notes that the value is wrong. The message goes on where the subject ends.
-    pub(in crate::config) fn wrong(&self, message: &str, help: impl Into<String>) {
+    pub(in crate::config) fn error(&self, message: &str, help: impl Into<String>) {
         let message = format!("{} {message}", self.subject);
         let mut help = help.into();
         if matches!(self.item(), DeValue::String(text) if text.contains("${")) {
             help.push_str("; variables such as `${NAME}` are not replaced in this file");
         }
-        self.notes.fault(Fault::error(self.span(), message).help(help));
+        self.reporter.report(Diagnostic::error(self.span(), message).help(help));
     }
 
     /// Notes something that is allowed and probably not meant.
-    pub(in crate::config) fn doubtful(&self, message: &str, help: impl Into<String>) {
+    pub(in crate::config) fn warning(&self, message: &str, help: impl Into<String>) {
         let message = format!("{} {message}", self.subject);
-        self.notes.fault(Fault::warning(self.span(), message).help(help));
+        self.reporter.report(Diagnostic::warning(self.span(), message).help(help));
     }
 
-    pub(in crate::config) fn fault(&self, fault: Fault) {
-        self.notes.fault(fault);
+    pub(in crate::config) fn report(&self, fault: Diagnostic) {
+        self.reporter.report(fault);
     }
 
     /// The type of the value, with its article.
@@ -81,7 +84,7 @@ impl<'a> Value<'a> {
     }
 
     fn not_a(&self, what: &str, example: &str) {
-        self.wrong(&format!("must be {what}, not {}", self.kind()), format!("write {example}"));
+        self.error(&format!("must be {what}, not {}", self.kind()), format!("write {example}"));
     }
 
     pub(in crate::config) fn is_table(&self) -> bool {
@@ -133,7 +136,7 @@ impl<'a> Value<'a> {
         };
         let fits = whole(integer).filter(|it| range.contains(it));
         if fits.is_none() {
-            self.wrong(
+            self.error(
                 &format!("is out of range: {}", quote(&integer.to_string())),
                 format!("write a number from {} to {}", range.start(), range.end()),
             );
@@ -162,7 +165,7 @@ impl<'a> Value<'a> {
         let number = self.number(&help)?;
         if !(0.0..=highest).contains(&number) {
             let number = quote(&number.to_string());
-            self.wrong(&format!("is out of range: {number}"), format!("write {help}"));
+            self.error(&format!("is out of range: {number}"), format!("write {help}"));
             return None;
         }
         Some((number * 1000.0).round() as u16)
@@ -173,7 +176,7 @@ impl<'a> Value<'a> {
         let number = Some(self.number("a factor such as `1.5`")?);
         let fits = number.filter(|it: &f64| it.is_finite() && *it > 0.0);
         if fits.is_none() {
-            self.wrong("must be a finite number above zero", "write a factor such as `1.5`");
+            self.error("must be a finite number above zero", "write a factor such as `1.5`");
         }
         fits
     }
@@ -186,22 +189,22 @@ impl<'a> Value<'a> {
             DeValue::Integer(integer) => {
                 let example = shown(&integer.to_string());
                 let help = format!("write it with its unit, such as `\"{example}s\"`");
-                self.wrong("must be a duration, not a plain number", help);
+                self.error("must be a duration, not a plain number", help);
                 return None;
             }
             _ => {
-                self.wrong(&format!("must be a duration, not {}", self.kind()), FORM);
+                self.error(&format!("must be a duration, not {}", self.kind()), FORM);
                 return None;
             }
         };
         let Some(duration) = units::duration(text) else {
-            self.wrong(&format!("is not a duration: {}", quote(text)), FORM);
+            self.error(&format!("is not a duration: {}", quote(text)), FORM);
             return None;
         };
         if !range.contains(&duration) {
             let [least, most] = [range.start(), range.end()].map(|it| units::show_duration(*it));
             let help = format!("write a duration from `\"{least}\"` to `\"{most}\"`");
-            self.wrong(&format!("is out of range: {}", quote(text)), help);
+            self.error(&format!("is out of range: {}", quote(text)), help);
             return None;
         }
         Some(duration)
@@ -218,18 +221,18 @@ impl<'a> Value<'a> {
                 (Some(whole(integer).unwrap_or(u64::MAX)), quote(&integer.to_string()))
             }
             _ => {
-                self.wrong(&format!("must be a size, not {}", self.kind()), FORM);
+                self.error(&format!("must be a size, not {}", self.kind()), FORM);
                 return None;
             }
         };
         let Some(size) = size else {
-            self.wrong(&format!("is not a size: {shown}"), FORM);
+            self.error(&format!("is not a size: {shown}"), FORM);
             return None;
         };
         if !range.contains(&size) {
             let [least, most] = [range.start(), range.end()].map(|it| units::show_size(*it));
             let help = format!("write a size from {least} to {most}");
-            self.wrong(&format!("is out of range: {shown}"), help);
+            self.error(&format!("is out of range: {shown}"), help);
             return None;
         }
         Some(size)
@@ -254,7 +257,7 @@ impl<'a> Value<'a> {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => format!("write {}", one_of(words())),
             };
-            self.wrong(&format!("cannot be {}", quote(text)), help);
+            self.error(&format!("cannot be {}", quote(text)), help);
         }
         found.map(|(_, meaning)| *meaning)
     }
@@ -274,17 +277,12 @@ impl<'a> Value<'a> {
     pub(in crate::config) fn one_or_more(&self) -> Vec<Value<'a>> {
         match self.item() {
             DeValue::Array(items) => items.iter().map(|item| self.entry(item)).collect(),
-            _ => vec![self.again()],
+            _ => vec![self.clone()],
         }
     }
 
-    /// The same once more.
-    pub(in crate::config) fn again(&self) -> Value<'a> {
-        Value::new(self.subject.clone(), self.key(), self.item, self.notes)
-    }
-
     fn entry(&self, item: &'a Spanned<DeValue<'a>>) -> Value<'a> {
-        Value::new(format!("an entry of {}", self.subject), item.span(), item, self.notes)
+        Value::new(format!("an entry of {}", self.subject), item.span(), item, self.reporter)
     }
 }
 
@@ -292,37 +290,4 @@ impl<'a> Value<'a> {
 fn whole(integer: &DeInteger<'_>) -> Option<u64> {
     let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok()?;
     u64::try_from(number).ok()
-}
-
-/// What a list already holds, to find what it holds twice.
-pub(in crate::config) struct Unique<T>(HashMap<T, Range<usize>>);
-
-impl<T: Hash + Eq> Unique<T> {
-    pub(in crate::config) fn new() -> Self {
-        Unique(HashMap::new())
-    }
-
-    /// Takes something in; notes a fault if it is there already.
-    pub(in crate::config) fn insert(&mut self, it: T, value: &Value<'_>) -> bool {
-        match self.0.get(&it) {
-            Some(first) => {
-                let message = match value.item() {
-                    DeValue::String(text) => {
-                        format!("{} repeats an earlier one: {}", value.subject, quote(text))
-                    }
-                    _ => format!("{} repeats an earlier one", value.subject),
-                };
-                value.fault(
-                    Fault::error(value.span(), message)
-                        .also(first.clone(), "first here")
-                        .help("remove one of the two, or change it"),
-                );
-                false
-            }
-            None => {
-                self.0.insert(it, value.span());
-                true
-            }
-        }
-    }
 }

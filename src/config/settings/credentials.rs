@@ -58,7 +58,6 @@ impl fmt::Display for JwksUrl {
 
 impl JwksUrl {
     /// Host and port as a `Host` header has them, without the scheme's own port.
-    #[must_use]
     pub fn authority(&self) -> String {
         let Origin { host, port } = &self.origin;
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::lines;
-use crate::config::compile::always_there;
+use crate::config::compile::is_always_present;
 use crate::config::settings::Settings;
 use crate::config::units::{show_duration, show_rate};
 use crate::limit::fixed_window::Windows;
@@ -51,7 +51,7 @@ fn condition(condition: &Condition) -> String {
 fn row(limit: &Limit, on_error: OnError) -> Vec<String> {
     let (rate, burst) = numbers(&limit.policy);
     let missing = match limit.missing {
-        _ if always_there(&limit.key) => "",
+        _ if is_always_present(&limit.key) => "",
         Missing::Ip => "missing ip",
         Missing::Skip => "missing skip",
         Missing::Deny => "missing deny",
@@ -65,7 +65,7 @@ fn row(limit: &Limit, on_error: OnError) -> Vec<String> {
         burst,
         match &limit.cost {
             Cost::Fixed(cost) => format!("cost {cost}"),
-            Cost::Told { max, .. } => format!("cost up to {max}"),
+            Cost::Dynamic { max, .. } => format!("cost up to {max}"),
         },
         missing.to_owned(),
         remarks(limit, on_error).join("; "),
@@ -81,7 +81,7 @@ fn remarks(limit: &Limit, on_error: OnError) -> Vec<String> {
     if limit.mode == Mode::Shadow {
         remarks.push("shadow".to_owned());
     }
-    if let Cost::Told { from, default, .. } = &limit.cost {
+    if let Cost::Dynamic { from, default, .. } = &limit.cost {
         remarks.push(format!("cost by {}, else {default}", source(from)));
     }
     if let Some(count) = &limit.count {
@@ -110,9 +110,8 @@ fn remarks(limit: &Limit, on_error: OnError) -> Vec<String> {
 /// How often, and how much at once.
 fn numbers(policy: &Policy) -> (String, String) {
     match policy {
-        Policy::TokenBucket(it) | Policy::LeakyBucket(it) => {
-            (show_rate(it.rate()), format!("burst {}", it.burst()))
-        }
+        Policy::TokenBucket(it) => (show_rate(it.rate()), format!("burst {}", it.burst())),
+        Policy::LeakyBucket(it) => (show_rate(it.rate()), format!("burst {}", it.burst())),
         Policy::RefillBucket(it) => {
             let every = show_duration(Duration::from_micros(it.every_us()));
             (format!("{} every {every}", it.amount()), format!("burst {}", it.burst()))

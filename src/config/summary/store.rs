@@ -7,7 +7,6 @@ use crate::config::settings::{
 use crate::config::units::show_duration;
 
 /// `memory, at most 1000000 keys`, or `redis at 127.0.0.1:6379, database 0, …`.
-#[must_use]
 pub fn store(store: &Store) -> String {
     let room = format!("at most {} keys", store.max_keys);
     match &store.kind {

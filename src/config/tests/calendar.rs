@@ -2,7 +2,7 @@
 
 use chrono_tz::Tz;
 
-use super::faults::each;
+use super::faults::each_refused;
 use super::{good, limit};
 use crate::config::summary;
 use crate::limit::Policy;
@@ -34,7 +34,7 @@ fn a_month_or_a_time_zone_makes_windows_of_a_calendar() {
 fn faults_of_calendar_windows_say_what_to_write() {
     let fixed = |keys: &str| limit(&format!("key = \"ip\"\nalgorithm = \"fixed_window\"\n{keys}"));
     let zone = |zone: &str| fixed(&format!("rate = \"5/month\"\ntimezone = {zone}"));
-    each(&[
+    each_refused(&[
         (
             limit("key = \"ip\"\nrate = \"5/month\""),
             "8:8: `rate` cannot be `5/month`: a month has no fixed length; write `algorithm = \

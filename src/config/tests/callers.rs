@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::faults::{doubtful, each};
+use super::faults::{each_refused, each_warned};
 use super::secrets::Files;
 use super::{good, limit, refused, with_route};
 use crate::config::settings::{Jwt, JwtAlgorithm, JwtKeys};
@@ -54,7 +54,7 @@ fn identities_are_sources_or_several_in_order() {
 
 #[test]
 fn faults_of_identities_say_what_to_write() {
-    each(&[
+    each_refused(&[
         (identity("user = \"jwt:sub\""), "6:8: `user` cannot be `jwt:sub`: nothing says which"),
         (identity("user = \"ip\""), "`user` cannot be `ip`; write `jwt:CLAIM`, `header:NAME`"),
         (identity("user = \"hader:x\""), "did you mean `header:NAME`?"),
@@ -68,7 +68,7 @@ fn faults_of_identities_say_what_to_write() {
         (identity("plan = 5"), "`plan` must be a string, not an integer"),
         (identity("users = \"form:a\""), "unknown key `users`; did you mean `user`?"),
     ]);
-    doubtful(&[(identity("user = \"header:cookie\""), "is all cookies together")]);
+    each_warned(&[(identity("user = \"header:cookie\""), "is all cookies together")]);
 }
 
 #[test]
@@ -87,14 +87,14 @@ fn limits_count_by_identities_that_are_found() {
         )
     };
     means(&key("[\"tenant\", \"plan\"]", &client("plan = \"p\"\ntenant = \"t\"")));
-    each(&[
+    each_refused(&[
         (key("\"client\"", ""), "cannot be `client`: `[identity]` does not say where it is found"),
         (key("\"plan\"", &client("tenant = \"t\"")), "cannot be `plan`"),
         (key("\"tenant\"", &client("plan = \"p\"")), "cannot be `tenant`"),
         (key("\"usr\"", all), "did you mean `user`?"),
     ]);
     // Said where it is written, and nowhere else.
-    each(&[(key("\"user\"", "[identity]\nuser = 5"), "`user` must be a string")]);
+    each_refused(&[(key("\"user\"", "[identity]\nuser = 5"), "`user` must be a string")]);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn faults_of_tokens_say_what_to_write() {
     let at = |keys: &str| jwt(&keys.replace("/etc/weir", files.folder()));
     let url = |url: &str| jwt(&format!("jwks_url = \"{url}\""));
     let more = |keys: &str| jwt(&format!("jwks_url = \"https://a/b\"\n{keys}"));
-    each(&[
+    each_refused(&[
         (
             jwt("required = true"),
             "`jwt` of `[identity]` has no keys to verify tokens with; add one",
@@ -196,9 +196,12 @@ fn doubtful_tokens_are_warned_of() {
     let files = Files::new();
     files.write("short", b"hunter2\n");
     let at = |keys: &str| jwt(&keys.replace("/etc/weir", files.folder()));
-    doubtful(&[
-        (at("secret_file = \"/etc/weir/short\""), "names a secret of 7 bytes: whoever has a token"),
-        (jwt("jwks_url = \"http://id.internal/jwks\""), "is fetched in the clear: whoever is in"),
+    each_warned(&[
+        (
+            at("secret_file = \"/etc/weir/short\""),
+            "names a secret of 7 bytes: anyone who has a token",
+        ),
+        (jwt("jwks_url = \"http://id.internal/jwks\""), "is fetched in the clear: anyone in"),
         (
             at("pem_file = \"/etc/weir/jwt.pem\"\nrefresh = \"1m\""),
             "`refresh` has no effect: only keys behind a `jwks_url` are fetched",
@@ -241,7 +244,7 @@ fn faults_of_lists_say_what_to_write() {
     let access = |keys: &str| {
         with_route(&format!("[access]\n{}", keys.replace("/etc/weir", files.folder())))
     };
-    each(&[
+    each_refused(&[
         (access("allow = { ip = [\"10.0.0.0/33\"] }"), "is not a network: `10.0.0.0/33`; write a"),
         (access("allow = { ip = \"10.0.0.0/8\" }"), "`ip` must be an array, not a string"),
         (access("deny = { ip = [\"::1\", \"::1/128\"] }"), "repeats an earlier one: `::1/128`"),
@@ -257,7 +260,7 @@ fn faults_of_lists_say_what_to_write() {
             "an entry of `user` cannot be ``; write 1 to 128 characters",
         ),
     ]);
-    doubtful(&[
+    each_warned(&[
         (access("allow = { user = [\"a\"] }"), "`user` has no effect: `[identity]` does not say"),
         (access("deny = { client = [\"a\"] }"), "`client` has no effect: `[identity]` does not"),
         (access("allow = { ip = [\"0.0.0.0/0\"] }"), "is allowed: no limit applies to anybody"),
@@ -293,7 +296,7 @@ fn clients_are_written_here_or_in_files() {
     let taken = here.replace("billing", "reports");
     files.write("same.toml", here.replace("billing", "other").as_bytes());
     files.write("bad.toml", b"[[clients]]\nid = \"x\"\nkey_hash = \"hunter2\"\ntrust = 2\n");
-    each(&[
+    each_refused(&[
         (text("clients_file = \"/no/such\""), "`clients_file` names a file that cannot be read"),
         (text("clients_file = []"), "`clients_file` is empty"),
         (text(&format!("{file}{taken}")), "whose client `reports` has the id of one in the conf"),
@@ -307,7 +310,7 @@ fn clients_are_written_here_or_in_files() {
     assert!(lines[0].contains("/bad.toml:3:12: `key_hash` does not start with"), "{lines:#?}");
     assert!(lines[1].contains("/bad.toml:4:9: `trust` is out of range"), "{lines:#?}");
     assert!(!lines.concat().contains("hunter2"));
-    doubtful(&[(
+    each_warned(&[(
         with_route(&here),
         "`[identity]` does not say where a `client` is found, so no client is known by its key",
     )]);

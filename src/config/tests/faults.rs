@@ -2,32 +2,31 @@
 
 use super::{good, limit, redis, refused, route, with_route};
 
-/// Each text is refused with exactly one line, which ends as given.
-pub(super) fn each(cases: &[(String, &str)]) {
+/// Each text is refused with exactly one fault, which has the given words.
+pub(super) fn each_refused(cases: &[(String, &str)]) {
     for (text, expected) in cases {
-        let lines = refused(text);
-        assert!(
-            lines.len() == 1 && lines[0].contains(expected),
-            "expected {expected:?}, got {lines:#?} for:\n{text}"
-        );
+        assert_one_line(&refused(text), expected, text);
     }
 }
 
 /// Each text is accepted with exactly one warning, which has the given words.
-pub(super) fn doubtful(cases: &[(String, &str)]) {
+pub(super) fn each_warned(cases: &[(String, &str)]) {
     for (text, expected) in cases {
-        let lines = good(text).warnings.lines();
-        assert!(
-            lines.len() == 1 && lines[0].contains(expected),
-            "expected {expected:?}, got {lines:#?} for:\n{text}"
-        );
+        assert_one_line(&good(text).warnings.lines(), expected, text);
     }
+}
+
+fn assert_one_line(lines: &[String], expected: &str, text: &str) {
+    assert!(
+        lines.len() == 1 && lines[0].contains(expected),
+        "expected {expected:?}, got {lines:#?} for:\n{text}"
+    );
 }
 
 #[test]
 fn server_faults_say_what_to_write() {
     let server = |keys: &str| with_route(&format!("[server]\n{keys}"));
-    each(&[
+    each_refused(&[
         (server("listen = []"), "6:10: `listen` is empty; write an address"),
         (server("listen = 8080"), "must be a string, not an integer; write it in quotes"),
         (server("listen = \"8080\""), "write `\"0.0.0.0:8080\"` to listen on every address"),
@@ -55,7 +54,7 @@ fn server_faults_say_what_to_write() {
 
 #[test]
 fn faults_of_the_other_sections_say_what_to_write() {
-    each(&[
+    each_refused(&[
         (with_route("[store]\nkind = \"hybrid\""), "not in this version: write `memory` or"),
         (with_route("[store]\nkind = \"memroy\""), "did you mean `memory`?"),
         (with_route("[store]\nmax_keys = 0"), "write a number from 1 to"),
@@ -100,7 +99,7 @@ fn upstream_faults_say_what_to_write() {
         format!("[[routes]]\nname = \"r\"\npath = \"/*\"\nupstream = \"u\"\n[upstreams.u]\n{keys}")
     };
     let server = |server: &str| upstream(&format!("servers = [\"{server}\"]"));
-    each(&[
+    each_refused(&[
         (upstream(""), "5:12: `[upstreams.u]` has no `servers`; add a line such as `servers = ["),
         (upstream("servers = []"), "is empty: there is nobody to forward to"),
         (upstream("servers = \"http://a\""), "must be an array, not a string"),
@@ -130,7 +129,7 @@ fn limit_faults_say_what_to_write() {
     let key = |key: &str| limit(&format!("key = {key}\nrate = \"1/second\""));
     let rate = |rate: &str| limit(&format!("key = \"ip\"\nrate = {rate}"));
     let more = |keys: &str| limit(&format!("key = \"ip\"\nrate = \"10/second\"\n{keys}"));
-    each(&[
+    each_refused(&[
         (limit("key = \"ip\"\nrat = \"1/second\""), "8:1: unknown key `rat`; did you mean `rate`?"),
         (limit("key = \"ip\""), "6:9: `[limits.l]` has no `rate`; add a line such as `rate = "),
         (limit("rate = \"1/second\""), "`[limits.l]` has no `key`; add a line such as `key = "),
@@ -191,7 +190,7 @@ fn limit_faults_say_what_to_write() {
 fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
     let later = "; not in this version";
     let more = |keys: &str| limit(&format!("key = \"ip\"\nrate = \"10/second\"\n{keys}"));
-    each(&[
+    each_refused(&[
         (with_route("[server]\ntls = { cert = \"a\", key = \"b\" }"), later),
         (with_route("[server]\nhttp2 = true"), later),
         (with_route("[store]\nsync_interval = \"1s\""), later),
@@ -210,7 +209,7 @@ fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
 fn route_faults_say_what_to_write() {
     let path = |path: &str| route(&format!("path = \"{path}\""));
     let more = |keys: &str| route(&format!("path = \"/a/*\"\n{keys}"));
-    each(&[
+    each_refused(&[
         (String::new(), "1:1: there are no routes: every request would be refused; add one"),
         ("routes = []".to_owned(), "there are no routes"),
         ("[routes]\nname = \"r\"".to_owned(), "must be an array of tables, not a table; write `[["),
@@ -259,7 +258,7 @@ fn routes_that_match_the_same_requests_are_refused_naming_both() {
         format!("{}{one}\n{}{other}\n", head("a"), head("b"))
     };
     let same = "route `b` matches the same requests as an earlier one";
-    each(&[
+    each_refused(&[
         (two("path = \"/X/\"", "path = \"/%78\""), same),
         (two("path = \"/u/{a}\"", "path = \"/u/{b}\""), same),
         (
@@ -277,7 +276,7 @@ fn routes_that_match_the_same_requests_are_refused_naming_both() {
 
 #[test]
 fn allowed_but_doubtful_things_are_warned_of() {
-    doubtful(&[
+    each_warned(&[
         (
             limit("key = \"ip\"\nrate = \"1/second\"\nalgorithm = \"fixed_window\"\nburst = 5"),
             "config.toml:10:9: warning: `burst` has no effect",
@@ -326,66 +325,6 @@ fn allowed_but_doubtful_things_are_warned_of() {
         ),
         (route("path = \"/u/:id\""), "takes `:id` literally; write `{id}` for a parameter"),
     ]);
-}
-
-#[test]
-fn a_value_without_its_quotes_is_told_as_such_whatever_it_begins_with() {
-    for word in [
-        "ip",
-        "two",
-        "ten",
-        "five",
-        "nine",
-        "inf2",
-        "1/second",
-        "10/second",
-        "30s",
-        "x",
-        "1.a",
-        "user",
-    ] {
-        let lines = refused(&format!("[limits.a]\nkey = {word} # a comment\n"));
-        let expected =
-            format!("config.toml:2:7: `{word}` is not a value; write a string in quotes,");
-        assert!(lines.iter().any(|it| it.starts_with(&expected)), "{word}: {lines:?}");
-    }
-}
-
-#[test]
-fn faults_of_syntax_and_meaning_are_told_together() {
-    let text = "[server]\nlisten =\nworkers = \"3\"\ndrain = 30s\n\n[limits.a]\nkey = \"ip\"\n\
-                rate = \"1/second\nburst = 0\nburst = 1\n\n[[routes]]\nname = \"a\"\n\
-                limits = [\"a\"\nbogus = 1\n\n[admin]\nx = 1\n";
-    let lines = refused(text);
-    let expected = [
-        "config.toml:2:9: there is no value;",
-        "config.toml:3:11: `workers` must be an integer, not a string;",
-        "config.toml:4:9: `30s` is not a value; write a string in quotes,",
-        "config.toml:8:17: the string is not closed; end it with `\"`",
-        "config.toml:9:9: `burst` is out of range: `0`;",
-        "config.toml:10:1: duplicate key `burst`;",
-        "config.toml:14:10: the array is not closed; close it with `]`",
-    ];
-    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
-    for (line, expected) in lines.iter().zip(expected) {
-        assert!(line.starts_with(expected), "{line}");
-    }
-}
-
-#[test]
-fn what_an_open_bracket_or_string_swallows_is_not_reported() {
-    let before = "config.toml:2:1: unknown key `worker`; did you mean `workers`?";
-    for (open, expected) in [
-        ("[limits.x\nrate = 5\n", "config.toml:3:10: the table is not closed; close it with `]`"),
-        ("listen = \"\"\"a\n", "config.toml:3:10: the string is not closed; end it with `\"\"\"`"),
-        ("listen = '''a\n", "config.toml:3:10: the string is not closed; end it with `'''`"),
-        ("listen = [\"a\",\n", "config.toml:3:10: the array is not closed; close it with `]`"),
-        ("listen = { a = 1\n", "config.toml:3:10: the inline table is not closed; close it with"),
-    ] {
-        let lines = refused(&format!("[server]\nworker = 1\n{open}[admin]\nlistn = 1\n"));
-        assert!(lines.len() == 2 && lines[0] == before, "{lines:#?}");
-        assert!(lines[1].starts_with(expected), "{lines:#?}");
-    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use http::{HeaderName, header};
 
-use super::faults::{doubtful, each};
+use super::faults::{each_refused, each_warned};
 use super::{good, limit, with_route};
 use crate::config::{Settings, summary};
 use crate::limit::{Key, Source};
@@ -29,14 +29,14 @@ fn the_address_comes_from_the_header_that_is_named() {
 
 #[test]
 fn headers_that_name_no_address_are_refused() {
-    each(&[
+    each_refused(&[
         (trusting("address_header = \"a b\""), "is not the name of a header: `a b`; write the"),
         (trusting("address_header = \"\""), "is not the name of a header: ``"),
         (trusting("address_header = \"TE\""), "cannot be `TE`: it never names an address"),
         (trusting("address_header = \"Host\""), "cannot be `Host`: it never names an address"),
         (trusting("address_header = [\"forwarded\"]"), "must be a string, not an array"),
     ]);
-    doubtful(&[(
+    each_warned(&[(
         with_route("[identity]\naddress_header = \"forwarded\""),
         "warning: `address_header` is never read: there are no `trusted_proxies`; list your",
     )]);
@@ -48,11 +48,11 @@ fn proxies_speak_the_proxy_protocol_if_they_are_told_to() {
     assert!(!spoken(""));
     assert!(!spoken("proxy_protocol = false"));
     assert!(spoken("proxy_protocol = true"));
-    each(&[(
+    each_refused(&[(
         trusting("[server]\nproxy_protocol = \"v2\""),
         "`proxy_protocol` must be a boolean, not a string; write `true` or `false`",
     )]);
-    doubtful(&[(
+    each_warned(&[(
         with_route("[server]\nproxy_protocol = true"),
         "warning: `proxy_protocol` has no effect: there are no `trusted_proxies` to say whom they",
     )]);
@@ -65,7 +65,7 @@ fn keys_may_name_a_prefix_of_ipv6() {
     assert_eq!(key("\"ip/48\""), Key(vec![Source::IpPrefix(48)]));
     assert_eq!(key("[\"ip\", \"ip/128\"]"), Key(vec![Source::Ip, Source::IpPrefix(128)]));
     assert!(summary(&good(&text("[\"route\", \"ip/56\"]"))).contains("route + ip/56"));
-    each(&[
+    each_refused(&[
         (text("\"ip/0\""), "has no valid prefix of IPv6: `0`; write a number from 1 to 128"),
         (text("\"ip/129\""), "has no valid prefix of IPv6: `129`"),
         (text("\"ip/+48\""), "has no valid prefix of IPv6: `+48`"),
@@ -73,7 +73,7 @@ fn keys_may_name_a_prefix_of_ipv6() {
         (text("\"ip/\""), "has no valid prefix of IPv6: ``"),
         (text("[\"ip/48\", \"ip/48\"]"), "repeats an earlier one: `ip/48`"),
     ]);
-    doubtful(&[
+    each_warned(&[
         (
             text("\"ip/24\""),
             "counts IPv6 addresses by 24 bits, and IPv4 addresses whole; write a prefix of IPv6",

@@ -1,6 +1,6 @@
 //! What algorithms, costs, strategies and candidates of limits are refused for, or warned of.
 
-use super::faults::{doubtful, each};
+use super::faults::{each_refused, each_warned};
 use super::{good, limit, redis};
 
 fn more(keys: &str) -> String {
@@ -13,7 +13,7 @@ fn places(keys: &str) -> String {
 
 #[test]
 fn faults_of_algorithms_say_what_to_write() {
-    each(&[
+    each_refused(&[
         (places(""), "6:9: `[limits.l]` has no `limit`; add a line such as `limit = 10`"),
         (places("limt = 5"), "9:1: unknown key `limt`; did you mean `limit`?"),
         (places("limit = 0"), "`limit` is out of range: `0`; write a number from 1 to 1000000000"),
@@ -46,7 +46,7 @@ fn faults_of_algorithms_say_what_to_write() {
 #[test]
 fn faults_of_refills_say_what_to_write() {
     let refill = |keys: &str| limit(&format!("key = \"ip\"\nrefill = {keys}"));
-    each(&[
+    each_refused(&[
         (refill("5"), "8:10: `refill` must be a table, not an integer"),
         (refill("{ amount = 5 }"), "`refill` of `[limits.l]` has no `every`; add a line such as"),
         (refill("{ every = \"1s\" }"), "has no `amount`; add a line such as `amount = 10`"),
@@ -74,7 +74,7 @@ fn faults_of_refills_say_what_to_write() {
 fn faults_of_costs_and_counts_say_what_to_write() {
     let cost = |written: &str| more(&format!("cost = {written}"));
     let count = |written: &str| more(&format!("count = {written}"));
-    each(&[
+    each_refused(&[
         (cost("\"5\""), "`cost` must be an integer, not a string"),
         (cost("{ max = 5 }"), "`cost` of `[limits.l]` has no `from`; add a line such as `from ="),
         (cost("{ from = 5 }"), "9:17: `from` must be a string, not an integer"),
@@ -115,7 +115,7 @@ fn faults_of_costs_and_counts_say_what_to_write() {
 #[test]
 fn faults_of_strategies_and_words_say_what_to_write() {
     let long = "x".repeat(501);
-    each(&[
+    each_refused(&[
         (more("strategy = \"queu\""), "did you mean `queue`?"),
         (more("strategy = \"drop\""), "write `reject`, `queue` or `degrade`"),
         (more("strategy = \"drop\"\nmax_wait = \"1s\""), "`strategy` cannot be `drop`"),
@@ -139,7 +139,7 @@ fn faults_of_strategies_and_words_say_what_to_write() {
 #[test]
 fn faults_of_candidates_say_what_to_write() {
     let candidate = |keys: &str| more(&format!("candidate = {{ {keys} }}"));
-    each(&[
+    each_refused(&[
         (more("candidate = 5"), "`candidate` must be a table, not an integer"),
         (candidate("rat = 5"), "unknown key `rat`; did you mean `rate`?"),
         (candidate("rate = \"5\""), "9:22: `rate` is not a rate: `5`"),
@@ -173,7 +173,7 @@ fn faults_of_candidates_say_what_to_write() {
 
 #[test]
 fn numbers_that_an_algorithm_does_not_have_are_warned_of() {
-    doubtful(&[
+    each_warned(&[
         (
             places("limit = 5\nrate = \"1/second\""),
             "10:8: warning: `rate` has no effect: `concurrency` counts requests in flight, up to \
@@ -197,7 +197,7 @@ fn numbers_that_an_algorithm_does_not_have_are_warned_of() {
 
 #[test]
 fn numbers_that_contradict_each_other_are_warned_of() {
-    doubtful(&[
+    each_warned(&[
         (
             more("burst = 9"),
             "9:9: warning: `burst` makes a burst of 9, which holds less than one second of its \
@@ -252,7 +252,7 @@ fn numbers_that_contradict_each_other_are_warned_of() {
 #[test]
 fn turns_that_take_longer_than_a_minute_are_warned_of() {
     let leaky = |keys: &str| limit(&format!("key = \"ip\"\nalgorithm = \"leaky_bucket\"\n{keys}"));
-    doubtful(&[
+    each_warned(&[
         (
             leaky("rate = \"1/minute\"\nburst = 100"),
             "10:9: warning: `burst` has requests wait for their turn for up to 1h39m; write a \
@@ -266,7 +266,7 @@ fn turns_that_take_longer_than_a_minute_are_warned_of() {
 #[test]
 fn logs_that_may_fill_the_memory_are_warned_of() {
     let log = |keys: &str| format!("algorithm = \"sliding_log\"\nrate = \"1_000/hour\"\n{keys}");
-    doubtful(&[(
+    each_warned(&[(
         limit(&log("key = \"ip\"")),
         "8:8: warning: `rate` may take 30GiB of memory: 32 bytes for each request of 1000000 keys; \
          lower `max_keys` in `[store]`, or write `algorithm = \"sliding_window\"`",

@@ -6,7 +6,7 @@ use http::{HeaderName, StatusCode};
 
 use super::{good, limit};
 use crate::limit::concurrency::Concurrency;
-use crate::limit::refill::RefillBucket;
+use crate::limit::refill_bucket::RefillBucket;
 use crate::limit::sliding_log::SlidingLog;
 use crate::limit::token_bucket::TokenBucket;
 use crate::limit::{Cost, CostSource, Limit, Mode, Outcomes, Policy, Rate, Strategy};
@@ -60,9 +60,12 @@ fn places_are_counted_in_place_of_a_rate() {
 fn a_leaky_bucket_is_as_deep_as_its_burst_times_the_allowance() {
     let leaky = "algorithm = \"leaky_bucket\"\nrate = \"10/second\"";
     let policy = |keys: &str| means(&format!("{leaky}\n{keys}")).policy;
-    assert_eq!(policy(""), Policy::LeakyBucket(token_bucket(10, 10)));
-    assert_eq!(policy("burst = 3"), Policy::LeakyBucket(token_bucket(10, 3)));
-    assert_eq!(policy("burst = 3\nburst_allowance = 2"), Policy::LeakyBucket(token_bucket(10, 6)));
+    assert_eq!(policy(""), Policy::LeakyBucket(token_bucket(10, 10).into()));
+    assert_eq!(policy("burst = 3"), Policy::LeakyBucket(token_bucket(10, 3).into()));
+    assert_eq!(
+        policy("burst = 3\nburst_allowance = 2"),
+        Policy::LeakyBucket(token_bucket(10, 6).into())
+    );
 }
 
 #[test]
@@ -82,15 +85,15 @@ fn costs_are_numbers_or_told() {
     assert_eq!(cost("3"), Cost::Fixed(3));
     assert_eq!(
         cost("{ from = \"header:X-Weight\" }"),
-        Cost::Told { from: CostSource::Header(header("x-weight")), default: 1, max: 10 }
+        Cost::Dynamic { from: CostSource::Header(header("x-weight")), default: 1, max: 10 }
     );
     assert_eq!(
         cost("{ from = \"query:n\", default = 2, max = 3 }"),
-        Cost::Told { from: CostSource::Query("n".to_owned()), default: 2, max: 3 }
+        Cost::Dynamic { from: CostSource::Query("n".to_owned()), default: 2, max: 3 }
     );
     assert_eq!(
         cost("{ from = \"response:x-cost\", default = 0, max = 100 }"),
-        Cost::Told { from: CostSource::Response(header("x-cost")), default: 0, max: 100 }
+        Cost::Dynamic { from: CostSource::Response(header("x-cost")), default: 0, max: 100 }
     );
 }
 
@@ -174,7 +177,7 @@ fn a_candidate_takes_from_its_limit_what_it_does_not_say() {
     // Of another algorithm it takes nothing but the rate.
     assert_eq!(
         candidate(large, "algorithm = \"leaky_bucket\""),
-        Policy::LeakyBucket(token_bucket(10, 10))
+        Policy::LeakyBucket(token_bucket(10, 10).into())
     );
     assert_eq!(
         candidate(large, "algorithm = \"sliding_log\""),

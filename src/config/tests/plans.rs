@@ -1,7 +1,7 @@
 //! Plans and conditions of limits: what they mean, and their faults.
 
 use super::callers::{by_user, means};
-use super::faults::{doubtful, each};
+use super::faults::{each_refused, each_warned};
 use super::limit;
 use crate::limit::{Limit, What};
 
@@ -37,7 +37,7 @@ fn plans_may_owe_as_much_as_their_limit() {
 
 #[test]
 fn faults_of_plans_say_what_to_write() {
-    each(&[
+    each_refused(&[
         (
             by_user("plans.pro = { algorithm = \"fixed_window\", rate = \"1/second\" }"),
             "`algorithm` cannot be another than the limit's, which is `token_bucket`; leave it out",
@@ -52,7 +52,7 @@ fn faults_of_plans_say_what_to_write() {
         (by_user("plans.pro = 5"), "`pro` must be a table, not an integer"),
         (by_user("plans.\"\".burst = 50"), "`` cannot be the name of a plan; write 1 to 128"),
     ]);
-    doubtful(&[
+    each_warned(&[
         (
             by_user("cost = 9\nplans.slow = { rate = \"5/second\" }"),
             "`cost` is 9, and plan `slow` never holds more than 5: every request is refused",
@@ -97,7 +97,7 @@ fn conditions_are_sources_and_what_is_to_be_found_there() {
 #[test]
 fn faults_of_conditions_say_what_to_write() {
     let when = |written: &str| by_user(&format!("when = {{ {written} }}"));
-    each(&[
+    each_refused(&[
         (when("mehtod = \"POST\""), "9:10: a condition of `when` cannot be `mehtod`; did you mean"),
         (when("ip = \"10.0.0.1\""), "a condition of `when` cannot be `ip`"),
         (when("tenant = \"a\""), "cannot be `tenant`: `[identity]` does not say where it is found"),

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 use super::secrets::Files;
 use super::{good, refused};
 use crate::config::compile;
-use crate::config::file::{File, Notes};
+use crate::config::file::{Reporter, TomlFile};
 use crate::config::planned;
 
 const REFERENCE: &str = include_str!("../../../config/reference.toml");
@@ -69,7 +69,7 @@ fn uncommented_but(left_out: &[&str]) -> String {
 }
 
 #[test]
-fn reference_states_the_defaults() {
+fn reference_states_the_deall() {
     let loaded = good(REFERENCE);
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     assert_eq!(loaded.settings, good(MINIMAL).settings);
@@ -144,22 +144,22 @@ fn examples_within_the_reference_are_good() {
 #[test]
 fn reference_lists_every_key_the_code_asks_for_and_no_other() {
     let text = uncommented();
-    let notes = Notes::default();
-    let file = File::parse(&text);
-    compile::settings(&file, &notes);
+    let reporter = Reporter::default();
+    let file = TomlFile::parse(&text);
+    compile::settings(&file, &reporter);
     let table = DeTable::parse(&text).expect("the reference is TOML");
     let mut listed = BTreeSet::new();
     list(table.get_ref(), "", &mut listed);
-    assert_eq!(listed, notes.known());
+    assert_eq!(listed, reporter.known_keys());
 }
 
 /// What is known of a section must not depend on what it holds, or the test above proves little.
 #[test]
 fn the_same_keys_are_asked_for_whatever_a_file_says() {
     let known = |text: &str| {
-        let notes = Notes::default();
-        compile::settings(&File::parse(text), &notes);
-        notes.known()
+        let reporter = Reporter::default();
+        compile::settings(&TomlFile::parse(text), &reporter);
+        reporter.known_keys()
     };
     let faulty = "[limits.a.plans.a]\n[upstreams.a]\n[[routes]]\n[[clients]]\n";
     assert_eq!(known(faulty), known(&uncommented()));
@@ -167,9 +167,9 @@ fn the_same_keys_are_asked_for_whatever_a_file_says() {
 
 #[test]
 fn no_key_is_both_known_and_left_to_a_later_version() {
-    let notes = Notes::default();
-    compile::settings(&File::parse(&uncommented()), &notes);
-    let known = notes.known();
+    let reporter = Reporter::default();
+    compile::settings(&TomlFile::parse(&uncommented()), &reporter);
+    let known = reporter.known_keys();
     for planned in planned::keys() {
         assert!(!known.contains(&planned), "{planned}");
         let section = planned.rsplit_once('.').map(|(section, _)| section);
@@ -180,7 +180,7 @@ fn no_key_is_both_known_and_left_to_a_later_version() {
 #[test]
 fn shipped_files_are_good() {
     for text in [
-        crate::config::DEFAULT,
+        crate::config::DEFAULT_CONFIG,
         include_str!("../../../config/examples/simple.toml"),
         include_str!("../../../config/examples/redis.toml"),
         include_str!("../../../config/examples/windows.toml"),
@@ -201,7 +201,7 @@ fn required_keys_are_the_ones_the_reference_marks() {
     assert_eq!(marked, missing);
 }
 
-/// Every path of keys in a file, as [`Notes::known`] writes them.
+/// Every path of keys in a file, as [`Reporter::known`] writes them.
 fn list(table: &DeTable<'_>, above: &str, listed: &mut BTreeSet<String>) {
     for (key, item) in table {
         let path = if above.is_empty() {

@@ -1,6 +1,6 @@
 //! Where routes and limits come together: costs, debts and what is degraded.
 
-use super::faults::{doubtful, each};
+use super::faults::{each_refused, each_warned};
 use super::good;
 use crate::config::settings::{Settings, Target};
 use crate::limit::{Cost, CostSource};
@@ -28,7 +28,7 @@ fn a_route_has_a_cost_of_its_own() {
     assert_eq!(cost(""), None);
     assert_eq!(cost("cost = 5"), Some(Cost::Fixed(5)));
     let from = CostSource::Query("n".to_owned());
-    let told = Cost::Told { from, default: 1, max: 1_000_000_000 };
+    let told = Cost::Dynamic { from, default: 1, max: 1_000_000_000 };
     assert_eq!(cost("cost = { from = \"query:n\" }"), Some(told));
 }
 
@@ -63,7 +63,7 @@ fn a_limit_that_is_switched_off_is_still_named() {
 fn what_does_not_go_together_is_refused() {
     let places = text("", "cost = { from = \"response:x-cost\" }")
         .replace("rate = \"10/second\"", "algorithm = \"concurrency\"\nlimit = 5");
-    each(&[
+    each_refused(&[
         (
             places,
             "6:8: `cost` comes with the response, and limit `a` counts requests in flight; tell it",
@@ -86,7 +86,7 @@ fn what_does_not_go_together_is_refused() {
 
 #[test]
 fn what_does_nothing_together_is_warned_of() {
-    doubtful(&[
+    each_warned(&[
         (
             text("", "cost = 15"),
             "6:8: warning: `cost` is 15, and limit `a` never holds more than 10: every request is",

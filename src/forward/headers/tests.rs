@@ -1,5 +1,5 @@
 use super::*;
-use http::HeaderValue;
+use http::{HeaderValue, Version};
 use std::net::SocketAddr;
 
 struct Case {
@@ -21,23 +21,23 @@ fn visit_by(address_header: Option<&HeaderName>, case: &Case) -> Vec<String> {
     }
     let peer = Peer::new(SocketAddr::from(([9, 9, 9, 9], 1)));
     let caller = Caller { ip: peer.ip, via_trusted: case.trusted };
-    let outbound = Outbound {
+    let outbound = OutboundHeaders {
         peer: &peer,
         caller: &caller,
         host: "example.com:8080",
         via: "weir-1",
-        received: "1.1",
+        protocol: Protocol { version: Version::HTTP_11, scheme: Scheme::Http },
         has_via: headers.contains_key(header::VIA),
         edits: &HeaderEdits::default(),
         address_header,
-        counted: &[HeaderName::from_static("x-api-key")],
-        doubles: &["x-tenant-id".to_owned()],
+        key_headers: &[HeaderName::from_static("x-api-key")],
+        key_header_aliases: &["x-tenant-id".to_owned()],
         by_method: case.by_method,
         degrades: true,
         upgrade: wants_upgrade(&headers),
     };
     let mut lines = Vec::new();
-    outbound.visit(&headers, |name, value| {
+    outbound.for_each(&headers, |name, value| {
         lines.push(format!("{name}: {}", String::from_utf8_lossy(value)));
     });
     lines

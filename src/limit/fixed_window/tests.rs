@@ -32,10 +32,10 @@ fn more_than_the_count_never_passes() {
 #[test]
 fn a_live_count_stays_used_in_this_window_whatever_wrote_it() {
     let minute_end = Micros(NOW.0 + 40_000_000);
-    for until in [NOW.0 + 1, NOW.0 + 3_600_000_000] {
-        let foreign = State::new(Micros(until), 5);
-        let settled = window(5, 60).settle(foreign, NOW);
-        assert_eq!(settled, State::new(minute_end, 5));
+    for ends_at in [NOW.0 + 1, NOW.0 + 3_600_000_000] {
+        let foreign = State::new(Micros(ends_at), 5);
+        let clamped = window(5, 60).clamp(foreign, NOW);
+        assert_eq!(clamped, State::new(minute_end, 5));
         let refused = Verdict::Refuse(Retry::At(minute_end));
         assert_eq!(window(5, 60).evaluate(foreign, NOW, 1), refused);
     }
@@ -53,16 +53,16 @@ fn a_window_gives_back_what_was_charged_in_it_and_no_more() {
     let minute = window(10, 60);
     let end = Micros(NOW.0 + 40_000_000);
     let used = State::new(end, 5);
-    assert_eq!(minute.give_back(used, 2, NOW), State::new(end, 3));
-    assert_eq!(minute.give_back(used, 6, NOW), State::default());
+    assert_eq!(minute.refund(used, NOW, 2, NOW), State::new(end, 3));
+    assert_eq!(minute.refund(used, NOW, 6, NOW), State::default());
     let minute_before = Micros(NOW.0 - 60_000_000);
-    assert_eq!(minute.give_back(used, 2, minute_before), used);
+    assert_eq!(minute.refund(used, NOW, 2, minute_before), used);
 }
 
 #[test]
 fn a_window_owes_at_most_its_count() {
     let end = Micros(NOW.0 + 40_000_000);
-    let owed = window(10, 60).owe(State::new(end, 8), NOW, 5);
+    let owed = window(10, 60).charge_after(State::new(end, 8), NOW, 5);
     assert_eq!(owed, State::new(end, 10));
 }
 
@@ -91,11 +91,11 @@ fn a_monthly_count_is_refused_until_the_month_ends() {
 
 #[test]
 fn a_month_gives_back_what_was_charged_in_it_and_no_more() {
-    let used = monthly(10).owe(State::default(), FEBRUARY, 5);
+    let used = monthly(10).charge_after(State::default(), FEBRUARY, 5);
     let week = Micros(FEBRUARY.0 + 7 * 86_400_000_000);
-    assert_eq!(monthly(10).give_back(used, 2, week).rest, 3);
-    assert_eq!(monthly(10).give_back(used, 2, FEBRUARY).rest, 3);
-    assert_eq!(monthly(10).give_back(used, 2, Micros(FEBRUARY.0 - 1)), used);
+    assert_eq!(monthly(10).refund(used, week, 2, week).rest, 3);
+    assert_eq!(monthly(10).refund(used, week, 2, FEBRUARY).rest, 3);
+    assert_eq!(monthly(10).refund(used, week, 2, Micros(FEBRUARY.0 - 1)), used);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn what_was_used_stays_used_when_a_day_becomes_a_month() {
     let Verdict::Admit(used) = day.evaluate(State::default(), LAST_NOON, 4) else {
         panic!("a fresh bucket")
     };
-    assert_eq!(monthly(5).settle(used, LAST_NOON), State::new(FEBRUARY, 4));
+    assert_eq!(monthly(5).clamp(used, LAST_NOON), State::new(FEBRUARY, 4));
 }
 
 #[test]

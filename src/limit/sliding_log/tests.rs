@@ -67,8 +67,8 @@ fn what_has_aged_out_is_forgotten_with_the_next_charge() {
 fn a_clock_that_stepped_back_leaves_what_was_used_in_use_for_one_window() {
     let (policy, mut log) = (policy(10), log(&[(0, 4), (20, 3), (30, 3)]));
     let now = at(5_000_000);
-    assert!(policy.settle_log(&mut log, at(40_000_000), now));
-    assert!(!policy.settle_log(&mut log, at(15_000_000), now));
+    assert!(policy.clamp_log(&mut log, at(40_000_000), now));
+    assert!(!policy.clamp_log(&mut log, at(15_000_000), now));
     let left: Vec<_> = log.entries().collect();
     assert_eq!(left, [(at(0), 4), (now, 6)]);
 }
@@ -78,21 +78,21 @@ fn what_has_aged_out_under_a_shorter_period_is_gone_when_it_becomes_longer_again
     let (long, mut log) = (policy(10), log(&[(0, 4), (4, 3)]));
     let short = SlidingLog::new(Rate::new(10, Duration::from_secs(2)).expect("a rate"));
     let (short, now) = (short.expect("a log"), at(5_000_000));
-    assert!(short.settle_log(&mut log, at(14_000_000), now));
+    assert!(short.clamp_log(&mut log, at(14_000_000), now));
     assert_eq!(
         short.sum_up(&log, now),
-        State { until: at(6_000_000), rest: 3, next: at(6_000_000) }
+        State { ends_at: at(6_000_000), rest: 3, grows_at: at(6_000_000) }
     );
-    assert!(long.settle_log(&mut log, at(6_000_000), now));
+    assert!(long.clamp_log(&mut log, at(6_000_000), now));
     assert_eq!(long.sum_up(&log, now).rest, 3);
 }
 
 #[test]
 fn what_is_given_back_is_taken_from_its_own_instant() {
     let (policy, mut log) = (policy(10), log(&[(0, 4), (2, 3), (3, 3)]));
-    policy.give_back_log(&mut log, at(3_000_000), 1, at(2_000_000));
-    policy.give_back_log(&mut log, at(3_000_000), 9, at(3_000_000));
-    policy.give_back_log(&mut log, at(3_000_000), 9, at(1_000_000));
+    policy.refund_log(&mut log, at(3_000_000), 1, at(2_000_000));
+    policy.refund_log(&mut log, at(3_000_000), 9, at(3_000_000));
+    policy.refund_log(&mut log, at(3_000_000), 9, at(1_000_000));
     let left: Vec<_> = log.entries().collect();
     assert_eq!(left, [(at(0), 4), (at(2_000_000), 2)]);
 }
@@ -112,7 +112,7 @@ fn a_state_counts_as_much_as_the_log_it_was_made_of() {
     let (policy, log) = (policy(10), log(&[(0, 4), (2, 3), (3, 3)]));
     let (now, last) = (at(4_000_000), at(13_000_000));
     let state = policy.sum_up(&log, now);
-    assert_eq!(state, State { until: last, rest: 10, next: at(10_000_000) });
+    assert_eq!(state, State { ends_at: last, rest: 10, grows_at: at(10_000_000) });
     assert_eq!(policy.evaluate(state, now, 1), Verdict::Refuse(Retry::At(last)));
     assert!(matches!(policy.evaluate(state, last, 10), Verdict::Admit(_)));
 }

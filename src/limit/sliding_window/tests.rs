@@ -48,7 +48,7 @@ fn the_promised_instant_may_lie_in_the_next_window_or_at_its_end() {
 fn a_state_ends_when_nothing_of_it_shows() {
     let ten = window(10, 10);
     let spent = spend(&ten, State::default(), at(5), 10);
-    assert_eq!(spent.until, at(20));
+    assert_eq!(spent.ends_at, at(20));
     let report = ten.report(spent, at(5));
     assert_eq!(report, Report { remaining: 0, grows_at: at(11), full_at: at(20) });
     let full = Report { remaining: 10, grows_at: at(20), full_at: at(20) };
@@ -59,14 +59,14 @@ fn a_state_ends_when_nothing_of_it_shows() {
 fn a_changed_period_is_no_way_to_a_fresh_window() {
     let spent = spend(&window(10, 10), State::default(), at(45), 10);
     // Read as this minute's own, an end at the minute's end would mean "spent a minute ago".
-    assert_eq!(spent.until, at(60));
+    assert_eq!(spent.ends_at, at(60));
     let minute = window(10, 60);
-    let settled = minute.settle(spent, at(46));
+    let clamped = minute.clamp(spent, at(46));
     assert_eq!(minute.report(spent, at(46)).remaining, 0);
-    assert_eq!(minute.report(settled, at(46)), minute.report(spent, at(46)));
+    assert_eq!(minute.report(clamped, at(46)), minute.report(spent, at(46)));
     let retry = Verdict::Refuse(Retry::At(at(66)));
     assert_eq!(minute.evaluate(spent, at(46), 1), retry);
-    assert_eq!(minute.evaluate(settled, at(59), 1), retry);
+    assert_eq!(minute.evaluate(clamped, at(59), 1), retry);
 }
 
 /// Where the ends of both periods' windows coincide, one period's state has an end that the other
@@ -86,11 +86,11 @@ fn no_everyday_change_of_the_period_gives_back_what_was_used() {
             for into in [0, short / 2, short - 1] {
                 let now = Micros(coincide - back + into);
                 let spent = spend(&before, State::default(), now, 10);
-                let last = Micros(before.end(now) - 1);
+                let last = Micros(before.window_end(now) - 1);
                 for look in [now, last] {
                     let left = after.report(spent, look).remaining;
-                    let settled = after.report(after.settle(spent, look), look).remaining;
-                    assert_eq!((left, settled), (0, 0), "{old} s to {new} s, {back} µs before");
+                    let clamped = after.report(after.clamp(spent, look), look).remaining;
+                    assert_eq!((left, clamped), (0, 0), "{old} s to {new} s, {back} µs before");
                 }
             }
         }
@@ -112,8 +112,8 @@ fn a_clock_that_steps_back_gives_nothing_away() {
     let spent = spend(&ten, State::default(), at(5), 10);
     let hour_back = Micros(at(5).0 - 3_600 * SECOND);
     assert_eq!(ten.report(spent, hour_back).remaining, 0);
-    let settled = ten.settle(spent, hour_back);
-    assert_eq!(settled.until, Micros(at(20).0 - 3_600 * SECOND));
+    let clamped = ten.clamp(spent, hour_back);
+    assert_eq!(clamped.ends_at, Micros(at(20).0 - 3_600 * SECOND));
 }
 
 #[test]
@@ -132,12 +132,12 @@ fn what_is_given_back_comes_from_the_window_it_was_charged_in() {
     let ten = window(10, 10);
     let first = spend(&ten, State::default(), at(5), 4);
     let both = spend(&ten, first, at(15), 3);
-    let given = ten.give_back(both, at(16), 2, at(15));
+    let given = ten.refund(both, at(16), 2, at(15));
     assert_eq!(given, ten.state(at(30), 4, 1));
-    assert_eq!(ten.give_back(both, at(16), 2, at(5)), ten.state(at(30), 2, 3));
+    assert_eq!(ten.refund(both, at(16), 2, at(5)), ten.state(at(30), 2, 3));
     // Nobody has charged since: the state still speaks of the earlier window.
-    assert_eq!(ten.give_back(first, at(16), 1, at(5)), ten.state(at(20), 0, 3));
-    assert_eq!(ten.give_back(first, at(16), 9, at(5)), State::default());
+    assert_eq!(ten.refund(first, at(16), 1, at(5)), ten.state(at(20), 0, 3));
+    assert_eq!(ten.refund(first, at(16), 9, at(5)), State::default());
 }
 
 #[test]
@@ -145,14 +145,14 @@ fn what_shows_no_more_is_not_given_back() {
     let ten = window(10, 10);
     let first = spend(&ten, State::default(), at(5), 4);
     let both = spend(&ten, first, at(15), 3);
-    assert_eq!(ten.give_back(both, at(25), 4, at(5)), both);
+    assert_eq!(ten.refund(both, at(25), 4, at(5)), both);
     let alone = spend(&ten, State::default(), at(15), 3);
-    assert_eq!(ten.give_back(alone, at(15), 3, at(1)), ten.state(at(30), 0, 3));
+    assert_eq!(ten.refund(alone, at(15), 3, at(1)), ten.state(at(30), 0, 3));
 }
 
 #[test]
 fn a_window_owes_at_most_its_count() {
     let ten = window(10, 10);
     let first = spend(&ten, State::default(), at(5), 4);
-    assert_eq!(ten.owe(first, at(15), 12), ten.state(at(30), 4, 10));
+    assert_eq!(ten.charge_after(first, at(15), 12), ten.state(at(30), 4, 10));
 }

@@ -29,10 +29,10 @@ fn a_burst_out_of_range_is_refused() {
 
 #[test]
 fn rounding_a_token_does_not_show_in_whole_seconds() {
-    assert_eq!(bucket(3, Duration::from_secs(1), 3).refill_seconds(), 1);
-    assert_eq!(bucket(600, Duration::from_secs(60), 100).refill_seconds(), 10);
-    assert_eq!(bucket(600, Duration::from_secs(60), 101).refill_seconds(), 11);
-    assert_eq!(bucket(1_000_000_000, Duration::from_secs(1), 1).refill_seconds(), 1);
+    assert_eq!(bucket(3, Duration::from_secs(1), 3).window_seconds(), Some(1));
+    assert_eq!(bucket(600, Duration::from_secs(60), 100).window_seconds(), Some(10));
+    assert_eq!(bucket(600, Duration::from_secs(60), 101).window_seconds(), Some(11));
+    assert_eq!(bucket(1_000_000_000, Duration::from_secs(1), 1).window_seconds(), Some(1));
 }
 
 #[test]
@@ -50,11 +50,11 @@ fn rounding_stays_within_a_millionth_of_any_rate() {
 fn a_bucket_further_ahead_than_empty_is_empty() {
     let bucket = bucket(1, Duration::from_secs(1), 5);
     let hour_ahead = State::new(Micros(NOW.0 + 3_600_000_000), 0);
-    let settled = bucket.settle(hour_ahead, NOW);
-    assert_eq!(settled, State::new(Micros(NOW.0 + 5_000_000), 0));
+    let clamped = bucket.clamp(hour_ahead, NOW);
+    assert_eq!(clamped, State::new(Micros(NOW.0 + 5_000_000), 0));
     let next = Micros(NOW.0 + 1_000_000);
     assert_eq!(bucket.evaluate(hour_ahead, NOW, 1), Verdict::Refuse(Retry::At(next)));
-    assert!(matches!(bucket.evaluate(settled, next, 1), Verdict::Admit(_)));
+    assert!(matches!(bucket.evaluate(clamped, next, 1), Verdict::Admit(_)));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_cost_of_zero_changes_nothing() {
     let bucket = bucket(3, Duration::from_secs(1), 3);
     let spent = spend(&bucket, State::default(), NOW, 3);
     assert_eq!(bucket.evaluate(spent, NOW, 0), Verdict::Admit(spent));
-    assert_eq!(bucket.settle(spent, NOW), spent);
+    assert_eq!(bucket.clamp(spent, NOW), spent);
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn what_is_given_back_at_once_leaves_no_trace() {
     let bucket = bucket(3, Duration::from_secs(1), 9);
     let before = spend(&bucket, State::default(), NOW, 4);
     let charged = spend(&bucket, before, NOW, 5);
-    assert_eq!(bucket.give_back(charged, NOW, 5, NOW), before);
-    assert_eq!(bucket.give_back(before, NOW, 4, NOW), State::default());
-    assert_eq!(bucket.give_back(before, NOW, 5, NOW), State::default());
+    assert_eq!(bucket.refund(charged, NOW, 5, NOW), before);
+    assert_eq!(bucket.refund(before, NOW, 4, NOW), State::default());
+    assert_eq!(bucket.refund(before, NOW, 5, NOW), State::default());
 }
 
 /// Two tokens are spent, one refills, and another caller spends two: without the first charge the
@@ -114,30 +114,34 @@ fn what_has_refilled_is_not_given_back_again() {
     let later = Micros(NOW.0 + 1_000_000);
     let other = spend(&bucket, charged, later, 2);
     let without = spend(&bucket, State::default(), later, 2);
-    assert_eq!(bucket.give_back(other, later, 2, NOW), without);
+    assert_eq!(bucket.refund(other, later, 2, NOW), without);
     let too_late = Micros(NOW.0 + 2_000_000);
-    assert_eq!(bucket.give_back(other, too_late, 2, NOW), other);
+    assert_eq!(bucket.refund(other, too_late, 2, NOW), other);
 }
 
 #[test]
 fn a_bucket_owes_at_most_all_its_tokens() {
     let bucket = bucket(3, Duration::from_secs(1), 9);
     let spent = spend(&bucket, State::default(), NOW, 7);
-    assert_eq!(bucket.owe(spent, NOW, 2), spend(&bucket, spent, NOW, 2));
-    assert_eq!(bucket.owe(spent, NOW, 3), spend(&bucket, spent, NOW, 2));
+    assert_eq!(bucket.charge_after(spent, NOW, 2), spend(&bucket, spent, NOW, 2));
+    assert_eq!(bucket.charge_after(spent, NOW, 3), spend(&bucket, spent, NOW, 2));
 }
 
 #[test]
-fn a_span_is_split_as_a_state_is() {
+fn spans_go_over_the_wire_split_as_a_state_is() {
+    let check = |cost| WireCheck { cost, grace: 9, holder: 1, around: NOW };
     let bucket = bucket(3, Duration::from_secs(1), 2);
-    let spent = spend(&bucket, State::default(), NOW, 1);
-    let [one, all, deepest, reach] = bucket.spans(1);
-    assert_eq!(reach, deepest, "there are no other numbers");
-    assert_eq!(deepest, all);
-    assert_eq!((NOW.0 + one.0, one.1), (spent.until.0, spent.rest));
-    let spent = spend(&bucket, spent, NOW, 1);
-    assert_eq!((NOW.0 + all.0, all.1), (spent.until.0, spent.rest));
-    assert_eq!(bucket.spans(0)[0], (0, 0));
+    let one = spend(&bucket, State::default(), NOW, 1);
+    let all = spend(&bucket, one, NOW, 1);
+    let [one, all] = [one, all].map(|state| [state.ends_at.0 - NOW.0, state.rest]);
+    let args = bucket.wire_args(&check(1));
+    assert_eq!(
+        args.as_slice(),
+        [one, all, all].concat().into_iter().chain([9]).collect::<Vec<_>>()
+    );
+    assert_eq!(bucket.wire_args(&check(0)).as_slice()[..2], [0, 0]);
+    let deeper = bucket.beside(&bucket.with_debt(1));
+    assert_eq!(deeper.wire_args(&check(1)).as_slice().len(), 9, "reach differs from deepest");
 }
 
 #[test]
@@ -145,8 +149,8 @@ fn parts_for_different_costs_forgive_each_other_nothing() {
     let bucket = bucket(1, Duration::from_secs(1), 2);
     let (large, small) = (bucket.share(5, 2), bucket.share(5, 1));
     let spent = spend(&large, State::default(), NOW, 2);
-    assert_eq!(spent.until, Micros(NOW.0 + 10_000_000));
-    assert_eq!(small.settle(spent, NOW), spent);
+    assert_eq!(spent.ends_at, Micros(NOW.0 + 10_000_000));
+    assert_eq!(small.clamp(spent, NOW), spent);
     let refused = small.evaluate(spent, NOW, 1);
     assert_eq!(refused, Verdict::Refuse(Retry::At(Micros(NOW.0 + 10_000_000))));
 }
@@ -156,9 +160,16 @@ fn what_other_numbers_let_a_bucket_owe_is_not_clamped() {
     let (small, large) =
         (bucket(1, Duration::from_secs(1), 2), bucket(1, Duration::from_secs(1), 50));
     let spent = spend(&large, State::default(), NOW, 50);
-    assert_eq!(small.settle(spent, NOW), owing(small.empty, NOW), "alone, it is empty at most");
+    assert_eq!(
+        small.clamp(spent, NOW),
+        state_in_deficit(small.empty, NOW),
+        "alone, it is empty at most"
+    );
     let (small, large) = (small.beside(&large), large.beside(&small));
-    assert_eq!(small.settle(spent, NOW), spent);
+    assert_eq!(small.clamp(spent, NOW), spent);
     assert_eq!(small.report(spent, NOW).remaining, 0);
-    assert_eq!(large.settle(spent, Micros(NOW.0 - 1)), owing(large.empty, Micros(NOW.0 - 1)));
+    assert_eq!(
+        large.clamp(spent, Micros(NOW.0 - 1)),
+        state_in_deficit(large.empty, Micros(NOW.0 - 1))
+    );
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::limit::token_bucket::TokenBucket;
 use crate::limit::{Key, Policy, Rate, Source, State, Verdict};
+use crate::respond::fields::Field;
 use crate::store::BucketId;
 
 const NOW: Micros = Micros(1_000_000_250_000);
@@ -16,20 +17,29 @@ fn limit(name: &str, burst: u64, visible: bool) -> Limit {
 }
 
 /// A check on a bucket of which so much has been spent just now.
-fn spent(limit: &Limit, cost: u64, refused: Option<Retry>) -> Check<'_> {
+fn spent(limit: &Limit, cost: u64, refused: Option<Retry>) -> (Check<'_>, CheckOutcome) {
     let state = match limit.policy.evaluate(State::default(), NOW, cost) {
         Verdict::Admit(state) => state,
         Verdict::Refuse(_) => panic!("{cost} is more than the limit holds"),
     };
-    Check { state, refused, now: NOW, ..Check::new(&limit.policy, 0, BucketId(0), cost) }
+    let outcome = CheckOutcome { state, refused, now: NOW, ..CheckOutcome::default() };
+    (Check::new(&limit.policy, 0, BucketId(0), cost), outcome)
 }
 
-fn written(rate: RateHeaders, checks: &[(&Limit, Check<'_>)], headers: &mut HeaderMap) -> String {
+fn written(
+    rate: RateHeaders,
+    checks: &[(&Limit, (Check<'_>, CheckOutcome))],
+    headers: &mut HeaderMap,
+) -> String {
     let texts: Vec<_> = checks.iter().map(|(limit, _)| PolicyText::new(limit)).collect();
-    let applied = texts.iter().zip(checks).map(|(text, (_, check))| Applied { text, check });
+    let applied = texts.iter().zip(checks);
+    let applied = applied.map(|(text, (_, (check, outcome)))| Applied { text, check, outcome });
     let mut fields = Fields::default();
     rate.write(applied, headers, &mut fields);
-    String::from_utf8(fields.as_bytes().to_vec()).unwrap()
+    let line = |field: Field<'_>| {
+        format!("{}: {}\r\n", field.name.as_str(), std::str::from_utf8(field.value).unwrap())
+    };
+    fields.iter().map(line).collect()
 }
 
 #[test]
@@ -90,8 +100,8 @@ fn what_the_upstream_said_is_kept_if_it_can_be_parsed() {
     let one = limit("one", 5, true);
     for (said, kept) in [("\"theirs\";r=7;t=1", "\"theirs\";r=7;t=1, "), ("limit=7", "")] {
         let mut headers = HeaderMap::new();
-        headers.insert(RATELIMIT, said.parse().unwrap());
-        headers.insert(&X[0], "7".parse().unwrap());
+        headers.insert("ratelimit", said.parse().unwrap());
+        headers.insert("x-ratelimit-limit", "7".parse().unwrap());
         let checks = [(&one, spent(&one, 1, None))];
         let text = written(RateHeaders::new(ALL, NOW, 0), &checks, &mut headers);
         assert!(text.starts_with(&format!("RateLimit: {kept}\"one\";r=4;t=1\r\n")), "{text}");

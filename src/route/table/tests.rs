@@ -34,9 +34,9 @@ fn route(host: &str, path: &str, methods: &[Method]) -> Route {
     }
 }
 
-fn find(table: &Table, host: &str, path: &str) -> Option<usize> {
+fn find(table: &RouteTable, host: &str, path: &str) -> Option<usize> {
     match table.find(host, path.as_bytes(), &Method::GET) {
-        Found::Route(route) => Some(route),
+        RouteLookup::Route(route) => Some(route),
         _ => None,
     }
 }
@@ -44,7 +44,7 @@ fn find(table: &Table, host: &str, path: &str) -> Option<usize> {
 #[test]
 fn the_most_specific_path_wins() {
     let paths = ["/*", "/a/*", "/a/b", "/a/{id}", "/a/{id}/c", "/a/b/d", "/"];
-    let table = Table::new(&paths.map(|path| route("", path, &[])));
+    let table = RouteTable::new(&paths.map(|path| route("", path, &[])));
     for (path, expected) in [
         ("", 6),
         ("/x", 0),
@@ -65,7 +65,7 @@ fn the_most_specific_path_wins() {
 
 #[test]
 fn the_most_specific_host_wins_and_gives_way_to_less_specific_ones() {
-    let table = Table::new(&[
+    let table = RouteTable::new(&[
         route("", "/*", &[]),
         route("a.example.com", "/x", &[]),
         route("*.example.com", "/*", &[]),
@@ -92,29 +92,32 @@ fn the_most_specific_host_wins_and_gives_way_to_less_specific_ones() {
 
 #[test]
 fn a_route_for_other_methods_gives_way_to_a_less_specific_one() {
-    let table = Table::new(&[route("", "/a/b", &[Method::GET]), route("", "/a/*", &[])]);
-    assert_eq!(table.find("", b"/a/b", &Method::GET), Found::Route(0));
-    assert_eq!(table.find("", b"/a/b", &Method::POST), Found::Route(1));
+    let table = RouteTable::new(&[route("", "/a/b", &[Method::GET]), route("", "/a/*", &[])]);
+    assert_eq!(table.find("", b"/a/b", &Method::GET), RouteLookup::Route(0));
+    assert_eq!(table.find("", b"/a/b", &Method::POST), RouteLookup::Route(1));
 }
 
 #[test]
 fn a_path_without_a_route_for_the_method_names_the_methods_it_has() {
-    let table = Table::new(&[
+    let table = RouteTable::new(&[
         route("", "/a", &[Method::POST, Method::GET]),
         route("", "/{x}", &[Method::GET]),
     ]);
     let methods = vec![Method::GET, Method::POST];
-    assert_eq!(table.find("", b"/a", &Method::PUT), Found::OtherMethods(methods));
-    assert_eq!(table.find("", b"/a/b", &Method::PUT), Found::Nothing);
+    assert_eq!(table.find("", b"/a", &Method::PUT), RouteLookup::OtherMethods(methods));
+    assert_eq!(table.find("", b"/a/b", &Method::PUT), RouteLookup::Nothing);
 }
 
 #[test]
 fn head_goes_where_get_goes_unless_it_has_a_route_of_its_own() {
     let get = || route("", "/a", &[Method::GET]);
-    let table = Table::new(&[route("", "/*", &[]), get()]);
-    assert_eq!(table.find("", b"/a", &Method::HEAD), Found::Route(1));
+    let table = RouteTable::new(&[route("", "/*", &[]), get()]);
+    assert_eq!(table.find("", b"/a", &Method::HEAD), RouteLookup::Route(1));
     let own = || route("", "/a", &[Method::HEAD]);
     for (routes, expected) in [([get(), own()], 1), ([own(), get()], 0)] {
-        assert_eq!(Table::new(&routes).find("", b"/a", &Method::HEAD), Found::Route(expected));
+        assert_eq!(
+            RouteTable::new(&routes).find("", b"/a", &Method::HEAD),
+            RouteLookup::Route(expected)
+        );
     }
 }

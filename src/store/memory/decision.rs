@@ -14,18 +14,18 @@
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-use super::shard::Shard;
+use super::shard::{Evaluation, Shard};
 use super::{MemoryStore, shard_of, tag_of};
 use crate::clock::Micros;
 use crate::limit::sliding_log::Log;
 use crate::limit::{Policy, State, Verdict};
-use crate::store::{Check, Decision};
+use crate::store::{Check, CheckOutcome, Decision};
 
 /// A request with more checks than this allocates.
 const USUAL: usize = 8;
 
 /// The locks of one decision, and its instant.
-struct Held<'a> {
+struct LockedShards<'a> {
     store: &'a MemoryStore,
     /// Ascending, without doubles.
     indexes: SmallVec<[usize; USUAL]>,
@@ -36,15 +36,15 @@ struct Held<'a> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// A position in [`Held::shards`], and the tag in that shard.
+enum BucketLocation {
+    /// A position in [`LockedShards::shards`], and the tag in that shard.
     Own(usize, u64),
     Overflow(u64),
 }
 
 /// What is to become of one bucket.
-struct Plan<'p> {
-    place: Place,
+struct BucketChange<'p> {
+    location: BucketLocation,
     policy: &'p Policy,
     /// Room in the table was set aside for this bucket.
     reserved: bool,
@@ -53,24 +53,29 @@ struct Plan<'p> {
     after: State,
     /// The sum of all checks on this bucket: they count as one.
     cost: u64,
-    /// Whether its caller comes late.
-    late: bool,
+    /// Whether its caller has waited.
+    waited: bool,
     /// The entries that a new log starts with.
     seed: Option<Log>,
 }
 
 /// Whether limits are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum ChargeMode {
     Decide,
     /// Everything is charged, whether it passes or not.
-    Owe,
+    ChargeAfter,
 }
 
-pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>], act: Act) -> Decision {
-    let without = Held::lock(store, checks, false).decide(checks, act);
+pub(super) fn decide(
+    store: &MemoryStore,
+    checks: &[Check<'_>],
+    outcomes: &mut [CheckOutcome],
+    mode: ChargeMode,
+) -> Decision {
+    let without = LockedShards::lock(store, checks, false).decide(checks, outcomes, mode);
     without.unwrap_or_else(|NeedsOverflow| {
-        let with = Held::lock(store, checks, true).decide(checks, act);
+        let with = LockedShards::lock(store, checks, true).decide(checks, outcomes, mode);
         with.unwrap_or_else(|NeedsOverflow| unreachable!("the overflow shard is held"))
     })
 }
@@ -78,7 +83,7 @@ pub(super) fn decide(store: &MemoryStore, checks: &mut [Check<'_>], act: Act) ->
 /// A key without a bucket found the table full, and the overflow shard is not locked.
 struct NeedsOverflow;
 
-impl<'a> Held<'a> {
+impl<'a> LockedShards<'a> {
     fn lock(store: &'a MemoryStore, checks: &[Check<'_>], overflow: bool) -> Self {
         let mut indexes: SmallVec<[usize; USUAL]> =
             checks.iter().map(|check| shard_of(check.bucket, store.shards.len())).collect();
@@ -86,74 +91,82 @@ impl<'a> Held<'a> {
         indexes.dedup();
         let shards = indexes.iter().map(|index| store.shards[*index].0.lock()).collect();
         let overflow = overflow.then(|| store.overflow.lock());
-        // Read while the locks are held: whoever locks a bucket later also reads a later time, so
-        // no bucket sees time run back by waiting, and waiting for a lock costs the caller no
-        // tokens.
+        // Read while the locks are held: a decision that locks a bucket later also reads a later
+        // time. So no bucket sees time run back, and waiting for a lock costs no tokens.
         let now = store.clock.now();
         Self { store, indexes, shards, overflow, now }
     }
 
-    fn decide(mut self, checks: &mut [Check<'_>], act: Act) -> Result<Decision, NeedsOverflow> {
+    fn decide(
+        mut self,
+        checks: &[Check<'_>],
+        outcomes: &mut [CheckOutcome],
+        mode: ChargeMode,
+    ) -> Result<Decision, NeedsOverflow> {
         let now = self.now;
-        let mut plans: SmallVec<[Plan<'_>; USUAL]> = SmallVec::new();
-        // Which plan each check is part of.
+        let mut changes: SmallVec<[BucketChange<'_>; USUAL]> = SmallVec::new();
+        // Which change each check is part of.
         let mut parts: SmallVec<[usize; USUAL]> = SmallVec::new();
         let mut admitted = true;
-        for i in 0..checks.len() {
-            let part = match checks[..i].iter().position(|c| c.bucket == checks[i].bucket) {
+        for (i, (check, outcome)) in checks.iter().zip(&mut *outcomes).enumerate() {
+            let part = match checks[..i].iter().position(|c| c.bucket == check.bucket) {
                 Some(same) => parts[same],
-                None => match self.plan(&mut plans, i, checks) {
+                None => match self.change_of(&mut changes, i, checks) {
                     Ok(part) => part,
                     Err(needs) => {
-                        self.finish(&mut plans, false);
+                        self.finish(&mut changes, false);
                         return Err(needs);
                     }
                 },
             };
             parts.push(part);
-            let check = &mut checks[i];
-            check.now = now;
-            let plan = &mut plans[part];
-            check.shared = matches!(plan.place, Place::Overflow(_));
-            plan.cost = plan.cost.saturating_add(check.cost);
-            let verdict = match act {
-                Act::Decide => self.evaluate(plan, check.late),
-                Act::Owe => Verdict::Admit(check.policy.owe(plan.before, now, plan.cost)),
+            outcome.now = now;
+            let change = &mut changes[part];
+            outcome.shared = matches!(change.location, BucketLocation::Overflow(_));
+            change.cost = change.cost.saturating_add(check.cost);
+            let verdict = match mode {
+                ChargeMode::Decide => self.evaluate(change, check.waited),
+                ChargeMode::ChargeAfter => {
+                    Verdict::Admit(check.policy.charge_after(change.before, now, change.cost))
+                }
             };
-            (check.refused, plan.after) = match verdict {
+            (outcome.refused, change.after) = match verdict {
                 Verdict::Admit(after) if check.spends => (None, after),
-                Verdict::Admit(_) => (None, plan.before),
+                Verdict::Admit(_) => (None, change.before),
                 Verdict::Refuse(retry) => {
                     admitted &= !check.enforced;
-                    (Some(retry), plan.before)
+                    (Some(retry), change.before)
                 }
             };
         }
-        for (check, part) in checks.iter_mut().zip(&parts) {
-            let plan = &plans[*part];
-            check.state = if admitted { plan.after } else { plan.before };
+        for (outcome, part) in outcomes.iter_mut().zip(&parts) {
+            let change = &changes[*part];
+            outcome.state = if admitted { change.after } else { change.before };
         }
-        self.finish(&mut plans, admitted);
+        self.finish(&mut changes, admitted);
         Ok(Decision { now, admitted, alone: false })
     }
 
-    fn evaluate(&self, plan: &Plan<'_>, late: u64) -> Verdict {
-        let (state, asked) = ((plan.before, self.now), (plan.cost, late));
-        match (plan.place, plan.policy, &plan.seed) {
-            (_, Policy::SlidingLog(it), Some(seed)) => it.evaluate_log(seed, self.now, plan.cost),
-            (Place::Own(at, tag), policy, _) => self.shards[at].evaluate(tag, policy, state, asked),
-            (Place::Overflow(tag), policy, _) => match &self.overflow {
-                Some(held) => held.evaluate(tag, policy, state, asked),
-                None => policy.evaluate_late(plan.before, self.now, plan.cost, late),
+    fn evaluate(&self, change: &BucketChange<'_>, waited: u64) -> Verdict {
+        let (state, now, cost) = (change.before, self.now, change.cost);
+        let request = Evaluation { state, now, cost, waited };
+        match (change.location, change.policy, &change.seed) {
+            (_, Policy::SlidingLog(it), Some(seed)) => it.evaluate_log(seed, self.now, change.cost),
+            (BucketLocation::Own(at, tag), policy, _) => {
+                self.shards[at].evaluate(tag, policy, request)
+            }
+            (BucketLocation::Overflow(tag), policy, _) => match &self.overflow {
+                Some(held) => held.evaluate(tag, policy, request),
+                None => policy.evaluate_waited(change.before, self.now, change.cost, waited),
             },
         }
     }
 
-    /// The plan of the bucket that decides check `i`: its own, if it has one or there is room for
+    /// The change of the bucket that decides check `i`: its own, if it has one or there is room for
     /// it, else one of the limit's shared ones.
-    fn plan<'p>(
+    fn change_of<'p>(
         &mut self,
-        plans: &mut SmallVec<[Plan<'p>; USUAL]>,
+        changes: &mut SmallVec<[BucketChange<'p>; USUAL]>,
         i: usize,
         checks: &[Check<'p>],
     ) -> Result<usize, NeedsOverflow> {
@@ -163,75 +176,90 @@ impl<'a> Held<'a> {
         let tag = tag_of(check.bucket);
         let shard = &mut *self.shards[at];
         let mut seed = None;
-        let (place, reserved, before) = match shard.get(tag, check.policy, now) {
-            Some(state) => (Place::Own(at, tag), false, state),
+        let (location, reserved, before) = match shard.get(tag, check.policy, now) {
+            Some(state) => (BucketLocation::Own(at, tag), false, state),
             None => {
                 let spare = |tag| checks.iter().any(|check| tag_of(check.bucket) == tag);
-                let here = |plan: &&Plan<'_>| matches!(plan.place, Place::Own(it, _) if it == at);
-                let pending = plans.iter().filter(here).filter(|plan| plan.reserved).count();
+                let here = |change: &&BucketChange<'_>| matches!(change.location, BucketLocation::Own(it, _) if it == at);
+                let pending = changes.iter().filter(here).filter(|change| change.reserved).count();
                 let mut reserved = store.reserve(shard, pending, now, spare);
                 let overflow = overflow_tag(check);
-                // Whoever has no bucket may have spent from the shared one, so a new bucket
-                // starts as the shared one stands: moving in is no way to fresh tokens. The mark
-                // is as new as it must be: a charge to the shared bucket on behalf of this key
-                // was made under the lock that is held now.
+                // A key without a bucket may have spent from the shared one, so its new bucket
+                // starts with the state of that one and not with fresh tokens. The mark is new
+                // enough: a charge to the shared bucket for this key was made under the lock that
+                // is held now.
                 let shared = if reserved && store.overflow.until() <= now {
                     State::default()
                 } else if let Some(held) = &mut self.overflow {
                     store.overflow.get(held, overflow, check.policy, now)
                 } else {
-                    store.release(usize::from(reserved));
+                    store.free_room(usize::from(reserved));
                     return Err(NeedsOverflow);
                 };
-                // Places are given back where they were taken, and cannot move.
-                if reserved && check.policy.is_held() && shared.until > now {
-                    store.release(1);
+                // Slots are given back where they were taken, and cannot move.
+                if reserved && check.policy.is_held() && shared.ends_at > now {
+                    store.free_room(1);
                     reserved = false;
                 }
-                let place = if reserved { Place::Own(at, tag) } else { Place::Overflow(overflow) };
+                let location = if reserved {
+                    BucketLocation::Own(at, tag)
+                } else {
+                    BucketLocation::Overflow(overflow)
+                };
                 if let (true, Some(held)) = (reserved, &self.overflow) {
-                    seed = held.log(overflow).filter(|_| shared.until > now).cloned();
+                    seed = held.log(overflow).filter(|_| shared.ends_at > now).cloned();
                 }
-                (place, reserved, shared)
+                (location, reserved, shared)
             }
         };
-        if let Some(same) = plans.iter().position(|plan| plan.place == place) {
+        if let Some(same) = changes.iter().position(|change| change.location == location) {
             return Ok(same);
         }
         let (policy, after) = (check.policy, before);
-        let late = check.late > 0;
-        plans.push(Plan { place, policy, reserved, before, after, cost: 0, late, seed });
-        Ok(plans.len() - 1)
+        let waited = check.waited > 0;
+        changes.push(BucketChange {
+            location,
+            policy,
+            reserved,
+            before,
+            after,
+            cost: 0,
+            waited,
+            seed,
+        });
+        Ok(changes.len() - 1)
     }
 
-    /// Writes what was decided, if it was admitted, and gives back room that nobody took.
-    fn finish(mut self, plans: &mut [Plan<'_>], admitted: bool) {
+    /// Writes what was decided, if it was admitted, and frees room that was not used.
+    fn finish(mut self, changes: &mut [BucketChange<'_>], admitted: bool) {
         let now = self.now;
-        for plan in plans {
-            // What has ended says no more than its absence, unless a late caller has been charged:
-            // then it says since when the bucket is full, and what refilled is not counted twice.
-            let says = plan.after.until > now || plan.late;
-            let write = admitted && plan.after != plan.before && says;
+        for change in changes {
+            // A bucket that is full again equals none, unless a queued request was charged: then the
+            // state says since when it is full, so that what refilled is not counted twice.
+            let says = change.after.ends_at > now || change.waited;
+            let write = admitted && change.after != change.before && says;
             let mut is_new = false;
-            match plan.place {
-                Place::Own(at, tag) if write => is_new = plan.write(&mut self.shards[at], tag, now),
-                Place::Overflow(tag) if write => {
+            match change.location {
+                BucketLocation::Own(at, tag) if write => {
+                    is_new = change.write(&mut self.shards[at], tag, now)
+                }
+                BucketLocation::Overflow(tag) if write => {
                     if let Some(held) = &mut self.overflow {
-                        self.store.overflow.put(held, plan.after, now, |shard| {
-                            plan.write(shard, tag, now);
+                        self.store.overflow.put(held, change.after, now, |shard| {
+                            change.write(shard, tag, now);
                         });
                     }
                 }
                 _ => {}
             }
-            if plan.reserved && !is_new {
-                self.store.release(1);
+            if change.reserved && !is_new {
+                self.store.free_room(1);
             }
         }
     }
 }
 
-impl Plan<'_> {
+impl BucketChange<'_> {
     /// True if the bucket is a new one.
     fn write(&mut self, shard: &mut Shard, tag: u64, now: Micros) -> bool {
         let Policy::SlidingLog(it) = self.policy else { return shard.put(tag, self.after) };
@@ -245,5 +273,5 @@ impl Plan<'_> {
 /// One of the limit's shared buckets, by the keyed hash.
 pub(super) fn overflow_tag(check: &Check<'_>) -> u64 {
     let mask = super::OVERFLOW_BUCKETS - 1;
-    (check.limit & !mask) | (tag_of(check.bucket) & mask)
+    (check.limit_prefix & !mask) | (tag_of(check.bucket) & mask)
 }

@@ -1,13 +1,13 @@
-//! The shared buckets: where keys count that find the table full of live ones.
+//! The shared buckets: where keys are counted that find the table full of live buckets.
 //!
 //! There are at most [`OVERFLOW_BUCKETS`](super::OVERFLOW_BUCKETS) for each limit, so this part is
-//! as bounded as the table, and nobody's bucket is forgotten to make room.
+//! as bounded as the table, and no live bucket is dropped to make room.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::shard::Shard;
+use super::shard::{PastCharge, Shard};
 use crate::clock::Micros;
 use crate::limit::{Policy, State};
 
@@ -57,23 +57,23 @@ impl Overflow {
         }
         write(shard);
         self.len.store(shard.len(), Ordering::Relaxed);
-        self.until.fetch_max(state.until.0, Ordering::AcqRel);
+        self.until.fetch_max(state.ends_at.0, Ordering::AcqRel);
     }
 
-    /// Takes a charge out of a shared bucket again.
-    pub(super) fn give_back(&self, tag: u64, policy: &Policy, now: Micros, charge: (u64, Micros)) {
+    /// Refunds a charge to a shared bucket.
+    pub(super) fn give_back(&self, tag: u64, policy: &Policy, now: Micros, charge: PastCharge) {
         let mut shard = self.lock();
         shard.give_back(tag, policy, now, charge);
-        // Places are held until they are given back: only then does the mark come down again.
+        // Slots are held until they are released: only then does the mark come down again.
         self.until.store(shard.latest().0, Ordering::Release);
     }
 
-    /// A shared bucket, drawn in to what the policy can hold, or a fresh one. `shard` is this
+    /// A shared bucket, clamped to what the policy can hold, or a fresh one. `shard` is this
     /// overflow's own, locked.
     pub(super) fn get(&self, shard: &mut Shard, tag: u64, policy: &Policy, now: Micros) -> State {
         let state = shard.get(tag, policy, now).unwrap_or_default();
-        // Drawn in to a longer window it ends later than it did.
-        self.until.fetch_max(state.until.0, Ordering::AcqRel);
+        // Clamped to a longer window it ends later than it did.
+        self.until.fetch_max(state.ends_at.0, Ordering::AcqRel);
         state
     }
 }

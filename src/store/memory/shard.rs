@@ -12,6 +12,22 @@ use crate::clock::Micros;
 use crate::limit::sliding_log::{Log, SlidingLog};
 use crate::limit::{Policy, State, Verdict};
 
+/// A cost to be evaluated on a clamped state.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Evaluation {
+    pub(super) state: State,
+    pub(super) now: Micros,
+    pub(super) cost: u64,
+    pub(super) waited: u64,
+}
+
+/// A charge that was made, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PastCharge {
+    pub(super) cost: u64,
+    pub(super) at: Micros,
+}
+
 #[derive(Debug)]
 pub(super) struct Shard {
     slots: HashTable<Slot>,
@@ -57,7 +73,7 @@ impl Shard {
         }
         let mut found = State::default();
         let present = self.update(tag, |state| {
-            found = policy.settle(state, now);
+            found = policy.clamp(state, now);
             found
         });
         present.then_some(found)
@@ -67,7 +83,7 @@ impl Shard {
     fn get_log(&mut self, tag: u64, policy: &SlidingLog, now: Micros) -> Option<(State, bool)> {
         let mut until = Micros(0);
         if !self.update(tag, |state| {
-            until = state.until;
+            until = state.ends_at;
             state
         }) {
             return None;
@@ -76,7 +92,7 @@ impl Shard {
             self.logs.remove(&tag);
         }
         let Some(log) = self.logs.get_mut(&tag) else { return Some((State::default(), false)) };
-        let drawn = policy.settle_log(log, until, now);
+        let drawn = policy.clamp_log(log, until, now);
         let state = policy.sum_up(log, now);
         if drawn {
             self.update(tag, |_| state);
@@ -84,20 +100,15 @@ impl Shard {
         Some((state, drawn))
     }
 
-    /// What a policy says of a cost, on the settled state that [`Shard::get`] has found.
-    pub(super) fn evaluate(
-        &self,
-        tag: u64,
-        policy: &Policy,
-        (state, now): (State, Micros),
-        (cost, late): (u64, u64),
-    ) -> Verdict {
+    /// What a policy says of a cost, on the clamped state that [`Shard::get`] has found.
+    pub(super) fn evaluate(&self, tag: u64, policy: &Policy, request: Evaluation) -> Verdict {
+        let Evaluation { state, now, cost, waited } = request;
         match policy {
             Policy::SlidingLog(it) => match self.logs.get(&tag) {
                 Some(log) => it.evaluate_log(log, now, cost),
                 None => it.evaluate_log(&Log::default(), now, cost),
             },
-            _ => policy.evaluate_late(state, now, cost, late),
+            _ => policy.evaluate_waited(state, now, cost, waited),
         }
     }
 
@@ -124,27 +135,22 @@ impl Shard {
         self.logs.insert(tag, log);
     }
 
-    /// Takes a charge out of a bucket again.
-    pub(super) fn give_back(
-        &mut self,
-        tag: u64,
-        policy: &Policy,
-        now: Micros,
-        (cost, charged_at): (u64, Micros),
-    ) {
+    /// Refunds a charge.
+    pub(super) fn give_back(&mut self, tag: u64, policy: &Policy, now: Micros, charge: PastCharge) {
+        let PastCharge { cost, at: charged_at } = charge;
         match policy {
             Policy::SlidingLog(it) => {
                 let Some((state, drawn)) = self.get_log(tag, it, now) else { return };
                 let Some(log) = self.logs.get_mut(&tag) else { return };
-                if drawn || state.until <= now || charged_at > now {
+                if drawn || state.ends_at <= now || charged_at > now {
                     return;
                 }
-                it.give_back_log(log, now, cost, charged_at);
+                it.refund_log(log, now, cost, charged_at);
                 let state = it.sum_up(log, now);
                 self.update(tag, |_| state);
             }
             _ => {
-                self.update(tag, |state| policy.give_back(state, now, cost, charged_at));
+                self.update(tag, |state| policy.refund(state, now, cost, charged_at));
             }
         }
     }
@@ -168,9 +174,9 @@ impl Shard {
         };
         let state = next(slot.state());
         // A refusal writes nothing, not even the same again.
-        if (state.until, state.rest) != (slot.until, slot.rest) {
-            (slot.until, slot.rest) = (state.until, state.rest);
-            self.earliest = self.earliest.min(state.until);
+        if (state.ends_at, state.rest) != (slot.until, slot.rest) {
+            (slot.until, slot.rest) = (state.ends_at, state.rest);
+            self.earliest = self.earliest.min(state.ends_at);
         }
         true
     }
@@ -180,9 +186,9 @@ impl Shard {
         if self.update(tag, |_| state) {
             return false;
         }
-        let slot = Slot { tag, until: state.until, rest: state.rest };
+        let slot = Slot { tag, until: state.ends_at, rest: state.rest };
         self.slots.insert_unique(tag, slot, |slot| slot.tag);
-        self.earliest = self.earliest.min(state.until);
+        self.earliest = self.earliest.min(state.ends_at);
         true
     }
 

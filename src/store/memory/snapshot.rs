@@ -11,7 +11,7 @@
 //! | for each shard, and then for the overflow: the number of its buckets | 4 |
 //! | for each bucket: tag, `until`, `rest`, the number of its log's entries | 8, 8, 8, 4 |
 //! | for each entry: instant, cost | 8, 8 |
-//! | rulings, as JSON: their length, and they | 4, … |
+//! | overrides, as JSON: their length, and they | 4, … |
 //! | SHA-256 of everything before | 32 |
 //!
 //! Buckets are named by keyed hashes, so they are worth nothing without the secret. Slots keep
@@ -20,13 +20,13 @@
 //! `max_keys` says now.
 //!
 //! States are instants of a clock that is set to the wall clock at each start, so they mean the
-//! same to the next process. If the wall clock was set back in between, policies draw them in as
-//! they do after any step back. Places of `concurrency` are left out: the requests that hold them
-//! end with the process.
+//! same to the next process. If the wall clock was set back in between, policies clamp them as they
+//! do after any step back. Slots of `concurrency` are left out: the requests that hold them end with
+//! the process.
 //!
 //! Shards are copied one after another and not at one instant. Each bucket is as it was at some
 //! instant of the writing; what a decision charged to several may be in the file in part. That is
-//! less than what a crash loses anyway, and at the last writing nobody decides any more.
+//! less than what a crash loses anyway, and the last snapshot is written after the last decision.
 
 mod decode;
 mod encode;
@@ -39,33 +39,42 @@ use super::MemoryStore;
 use crate::clock::Micros;
 use crate::limit::sliding_log;
 
-pub use file::{load, save, set_aside};
+pub(super) use file::{load, save, set_aside};
 
 const MAGIC: [u8; 8] = *b"WEIRSNAP";
-/// Another one, too, if buckets come to be named in another way: nobody would find these any more.
+/// To be raised also when buckets are named in another way: no request would find these.
 const VERSION: u32 = 2;
 const CHECKSUM_BYTES: usize = 32;
-/// More than so many rulings as there may be take.
-const MOST_RULINGS: u32 = 64 << 20;
+/// More bytes than the most overrides take.
+const MOST_OVERRIDES: u32 = 64 << 20;
 
 /// More than `max_keys` can ever ask for.
 const MOST_SHARDS: u32 = 1 << 20;
 /// A log counts so much with its debts, and each of its entries at least one.
 const MOST_LOGGED: u64 = 2 * sliding_log::MAX_COUNT;
 
+/// What a snapshot has besides buckets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SnapshotExtras<'a> {
+    /// Of the hasher that names the buckets.
+    pub(super) secret: &'a [u8; 16],
+    /// As JSON.
+    pub(super) overrides: &'a [u8],
+}
+
 /// What came out of a snapshot.
 #[derive(Debug)]
-pub struct Restored {
+pub(super) struct Restored {
     pub store: MemoryStore,
     /// Of the hasher that named the buckets.
     pub secret: [u8; 16],
     pub written_at: Micros,
-    /// What operators had decided, as somebody wrote it down.
-    pub rulings: Vec<u8>,
+    /// As JSON.
+    pub overrides: Vec<u8>,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
+pub(super) enum LoadError {
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     #[error(transparent)]
@@ -74,7 +83,7 @@ pub enum LoadError {
 
 /// Why the bytes of a file are no snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Damage {
+pub(super) enum Damage {
     #[error("is not a snapshot of Weir")]
     Magic,
     #[error("is of version {0}; this Weir reads version {VERSION}")]
@@ -91,7 +100,7 @@ pub enum Damage {
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {source}", path.display())]
-pub struct SaveError {
+pub(super) struct SaveError {
     path: PathBuf,
     source: io::Error,
 }

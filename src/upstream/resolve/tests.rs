@@ -12,9 +12,9 @@ fn say(answer: Option<Result<&[u8], io::ErrorKind>>) {
     SAYS.set(answer.map(|it| it.map(|addresses| addresses.iter().map(at).collect())));
 }
 
-fn named() -> Address {
+fn named() -> ServerAddress {
     let origin = Origin { host: "api.test".into(), port: 80 };
-    Address::resolved_by(&origin, |_| {
+    ServerAddress::resolved_by(&origin, |_| {
         ASKED.set(ASKED.get() + 1);
         Box::pin(async {
             match SAYS.with_borrow(Clone::clone) {
@@ -31,7 +31,7 @@ fn run(test: impl Future<Output = ()>) {
     runtime.build_local(LocalOptions::default()).expect("a runtime").block_on(test);
 }
 
-fn last(found: &Found) -> Vec<u8> {
+fn last(found: &Resolution) -> Vec<u8> {
     let octet = |address: &SocketAddr| match address.ip() {
         IpAddr::V4(ip) => ip.octets()[3],
         IpAddr::V6(_) => 0,
@@ -40,14 +40,14 @@ fn last(found: &Found) -> Vec<u8> {
 }
 
 /// As if the answer had been there for as long as it is used unasked.
-fn grow_stale(address: &Address) {
+fn grow_stale(address: &ServerAddress) {
     if let Some(known) = &mut *address.0.known.borrow_mut() {
         known.until = Some(Instant::now());
     }
 }
 
 /// What is told at once, without waiting for anybody.
-fn now(address: &Address) -> Option<Found> {
+fn now(address: &ServerAddress) -> Option<Resolution> {
     use futures_util::FutureExt;
     address.lookup().now_or_never().and_then(Result::ok)
 }

@@ -1,45 +1,41 @@
 //! Promises at scale and around failures: many keys, several workers, a gateway that stands still.
-//! Stalls of lines and of leaky buckets are in `stalls.rs`.
+//! Stalls of queues and of leaky buckets are in `limits/stalled_gateway.rs`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::places::{free, start};
+use crate::support::slots::{free_slots, start};
 use crate::support::upstream::ok;
 use crate::support::{
-    Client, Config, Held, Home, Upstream, Weir, get, get_with, on_each_store, wait_until,
+    After, Client, Config, HeldUpstream, TestStore, Upstream, Weir, get, get_with, on_each_store,
+    wait_until,
 };
 
 on_each_store!(
-    no_more_are_in_flight_than_may_be_while_the_gateway_stalls,
-    charges_after_the_answer_survive_a_stall,
+    no_more_than_the_limit_are_in_flight_while_the_gateway_stalls,
+    deferred_charges_survive_a_stall,
 );
 
-/// Stops the gateway for a while. That is what is tested, so it is a sleep.
-fn stall(weir: &Weir, time: Duration) {
-    weir.signal(Signal::STOP);
-    thread::sleep(time);
-    weir.signal(Signal::CONT);
-}
-
 /// Two workers, more clients than slots, and stalls while requests come, are held and end.
-fn no_more_are_in_flight_than_may_be_while_the_gateway_stalls(home: &Home) {
+fn no_more_than_the_limit_are_in_flight_while_the_gateway_stalls(test_store: &TestStore) {
     const SLOTS: usize = 5;
-    let held = Held::start();
-    let weir = start(home, &held, SLOTS);
+    let held = HeldUpstream::start();
+    let weir = start(test_store, &held, SLOTS);
     let mut clients: Vec<Client> = (0..40).map(|_| weir.connect()).collect();
     for time in [50, 300, 1000] {
         for (number, client) in clients.iter_mut().enumerate() {
             client.send(get(if number % 2 == 0 { "/held" } else { "/slow" }));
         }
-        stall(&weir, Duration::from_millis(time));
-        // Answered as they are let go, whoever of them got a slot.
+        weir.stall(Duration::from_millis(time));
+        // Those with a slot are answered as they are released, and the others are refused.
         let statuses = clients.iter_mut().map(|client| {
             wait_until("it is answered", || {
-                held.let_go("/held");
-                crate::support::places::is_answered(client)
+                held.release("/held");
+                crate::support::slots::is_answered(client)
             });
             client.response().status
         });
@@ -47,35 +43,41 @@ fn no_more_are_in_flight_than_may_be_while_the_gateway_stalls(home: &Home) {
         assert!(statuses.contains(&200), "{statuses:?}");
         assert!(statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
     }
-    assert!(held.most() <= SLOTS, "{} at once", held.most());
-    wait_until("all slots are free again", || free(&weir) == Some(SLOTS as i64));
+    assert!(held.most_at_once() <= SLOTS, "{} at once", held.most_at_once());
+    wait_until("all slots are free again", || free_slots(&weir) == Some(SLOTS as i64));
 }
 
 /// What an answer costs is charged once, though the gateway stood still while it was on its way.
-fn charges_after_the_answer_survive_a_stall(home: &Home) {
-    let upstream = Upstream::replying(|_| {
-        thread::sleep(Duration::from_millis(200));
+fn deferred_charges_survive_a_stall(test_store: &TestStore) {
+    let (stalled, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (may_answer, count) = (Arc::clone(&stalled), Arc::clone(&answered));
+    let upstream = Upstream::scripted(move |exchange| {
+        wait_until("the gateway stands still", || may_answer.load(Ordering::SeqCst));
         let answer = String::from_utf8(ok("ok")).unwrap();
-        answer.replacen("\r\n", "\r\nX-Cost: 7\r\n", 1).into_bytes()
+        exchange.reply(answer.replacen("\r\n", "\r\nX-Cost: 7\r\n", 1));
+        count.fetch_add(1, Ordering::SeqCst);
+        After::Keep
     });
     let limit = "key = \"ip\"\nrate = \"1/day\"\nburst = 100\n\
                  cost = { from = \"response:x-cost\", default = 1, max = 10 }";
-    let weir = Weir::start(&home.of(Config::to(&upstream).limit(limit)));
+    let weir = Weir::start(&test_store.configure(Config::to(&upstream).limit(limit)));
     let mut clients: Vec<Client> = (0..10).map(|_| weir.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(get("/")));
     wait_until("all are on their way", || upstream.heads() == 10);
-    // The answers come while it stands still.
-    stall(&weir, Duration::from_millis(600));
+    weir.signal(Signal::STOP);
+    stalled.store(true, Ordering::SeqCst);
+    wait_until("all are answered", || answered.load(Ordering::SeqCst) == 10);
+    weir.signal(Signal::CONT);
     clients.iter_mut().for_each(|client| assert_eq!(client.response().status, 200));
     let told = weir.get("/");
     let left = crate::support::fields::list(&told.all("ratelimit"))[0].integer("r");
     assert_eq!((told.status, left), (200, 100 - 11 * 7));
 }
 
-/// Who has spent its tokens stays spent though a hundred thousand others come, a hundred for each
-/// place in the table, over two workers; and the table does not grow.
+/// Callers that have spent their tokens stay refused though a hundred thousand others come, a hundred
+/// for each entry of the table, over two workers; and the table does not grow.
 #[test]
-fn a_hundred_thousand_keys_neither_grow_the_table_nor_push_anybody_out() {
+fn hundred_thousand_keys_neither_grow_the_table_nor_evict_a_bucket() {
     const KEYS: usize = 100_000;
     const GROUP: usize = 250;
     let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 3";

@@ -1,23 +1,23 @@
-//! A Redis that answers, and too late: requests stop waiting for it, the breaker does not go to
-//! and fro, and whoever reads the log learns what `timeout` it would take.
+//! A Redis that answers too late: requests stop waiting for it, the breaker does not flap, and the
+//! log states what `timeout` would be needed.
 
 use std::time::{Duration, Instant};
 
-use crate::support::fault_proxy::Line;
+use crate::support::fault_proxy::Link;
 use crate::support::load::FREE;
-use crate::support::{Config, FaultProxy, Load, Redis, Weir, get, wait_at_most, wait_until};
+use crate::support::{
+    Config, FaultProxy, LONG_PATIENCE, Load, RECOVERY, Redis, Weir, get, wait_at_most, wait_until,
+};
 
-/// What one decision may wait: long enough for a busy machine to answer within it.
-const TIMEOUT: Duration = Duration::from_millis(200);
+/// What one decision may wait: long enough for a busy machine to answer within it, and short enough
+/// for a slow answer to come within the second that a probe waits.
+const TIMEOUT: Duration = Duration::from_millis(400);
 const WORKERS: f64 = 2.0;
-/// How soon after its return Redis is in use again.
-const RECOVERY: Duration = Duration::from_secs(5);
-
-/// Nobody is refused, so every request needs Redis.
+/// No request is refused, so every one needs Redis.
 const LIMIT: &str = "key = \"ip\"\nrate = \"100000/second\"\nburst = 100000";
 
-fn start(proxy: &FaultProxy) -> Weir {
-    let waits = format!("timeout = \"{}ms\"\non_error = \"local\"", TIMEOUT.as_millis());
+fn start(proxy: &FaultProxy, timeout: Duration) -> Weir {
+    let waits = format!("timeout = \"{}ms\"\non_error = \"local\"", timeout.as_millis());
     let config = Config::echo().store(&proxy.store()).store(&waits).limit(LIMIT).also(FREE);
     Weir::start(&config.server(&format!("workers = {WORKERS}")))
 }
@@ -28,7 +28,7 @@ fn load(weir: &Weir) -> Load {
 
 /// How many lines of the log or the audit log have that in them.
 fn lines(weir: &Weir, what: &str) -> usize {
-    weir.said().lines().filter(|line| line.contains(what)).count()
+    weir.output().lines().filter(|line| line.contains(what)).count()
 }
 
 /// How often the breaker has opened, by the audit log.
@@ -53,11 +53,11 @@ fn reason(weir: &Weir) -> String {
     ready["reason"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The line that tells what it would take, once it is there.
+/// The log line with the advised `timeout`, once it is there.
 #[track_caller]
 fn advice(weir: &Weir) -> String {
-    let told = || weir.said().lines().find(|it| it.contains("answers take")).map(str::to_owned);
-    wait_until("it says what it would take", || told().is_some());
+    let told = || weir.output().lines().find(|it| it.contains("answers take")).map(str::to_owned);
+    wait_at_most(LONG_PATIENCE, "it says what it would take", || told().is_some());
     told().unwrap()
 }
 
@@ -71,72 +71,75 @@ fn advised(line: &str) -> u128 {
 }
 
 #[track_caller]
-fn is_left_alone_until_it_is_fast(delay: Duration) {
+fn is_not_used_until_it_is_fast(timeout: Duration, delay: Duration) {
     let redis = Redis::start();
     let proxy = FaultProxy::to(redis.address());
-    let weir = start(&proxy);
+    let weir = start(&proxy, timeout);
     let load = load(&weir);
     load.wait_for(100);
     assert!(!weir.degraded());
-    proxy.set(Line::Slow(delay));
-    wait_until("the gateway goes by itself", || weir.degraded());
+    proxy.set(Link::Slow(delay));
+    wait_until("the gateway decides without Redis", || weir.degraded());
     let before = calls(&weir);
     load.wait_for(1000);
     let advice = advice(&weir);
-    assert!(advice.contains("store.timeout = 200ms"), "{advice}");
+    let configured = format!("store.timeout = {}ms", timeout.as_millis());
+    assert!(advice.contains(&configured), "{advice}");
     assert!(advised(&advice) > delay.as_millis(), "{advice}");
     load.wait_for(500);
     assert_eq!(calls(&weir), before, "nobody waits for a Redis that is too slow");
-    assert_eq!((opened(&weir), closed(&weir)), (1, 0), "{}", weir.said());
-    assert_eq!(lines(&weir, "store still degraded"), 1, "once a minute: {}", weir.said());
+    assert_eq!((opened(&weir), closed(&weir)), (1, 0), "{}", weir.output());
+    assert_eq!(lines(&weir, "store still degraded"), 1, "once a minute: {}", weir.output());
     assert_eq!(reason(&weir), "timeout");
     assert!(weir.degraded());
-    proxy.set(Line::Good);
+    proxy.set(Link::Good);
     wait_at_most(RECOVERY, "Redis is in use again", || !weir.degraded());
     wait_until("it decides again", || calls(&weir) > before + 20.0);
     assert!(load.finish().iter().all(|it| it.status == 200));
 }
 
 #[test]
-fn a_redis_slower_than_the_timeout_by_half_is_left_alone_until_it_is_fast() {
-    is_left_alone_until_it_is_fast(TIMEOUT * 3 / 2);
+fn redis_slower_than_the_timeout_by_half_is_not_used_until_it_is_fast() {
+    is_not_used_until_it_is_fast(TIMEOUT, TIMEOUT * 3 / 2);
 }
 
 #[test]
-fn a_redis_four_times_slower_than_the_timeout_is_left_alone_until_it_is_fast() {
-    is_left_alone_until_it_is_fast(4 * TIMEOUT);
+fn redis_four_times_slower_than_the_timeout_is_not_used_until_it_is_fast() {
+    is_not_used_until_it_is_fast(TIMEOUT / 2, 2 * TIMEOUT);
 }
 
 #[test]
-fn a_redis_that_is_too_slow_at_the_start_is_not_asked_and_said_to_be() {
+fn redis_that_is_too_slow_at_the_start_is_not_used_and_reported() {
     let redis = Redis::start();
     let proxy = FaultProxy::to(redis.address());
-    proxy.set(Line::Slow(TIMEOUT * 3 / 2));
-    let weir = start(&proxy);
+    proxy.set(Link::Slow(TIMEOUT * 3 / 2));
+    let weir = start(&proxy, TIMEOUT);
     let load = load(&weir);
     load.wait_for(200);
     let advice = advice(&weir);
-    assert!(advice.contains("ERROR store degraded"), "{advice}");
+    // Advised at once, unless a busy machine kept the first answer from coming at all.
+    let at_once = advice.contains("ERROR store degraded");
+    assert!(at_once || lines(&weir, "no answer in time; limits are served by") == 1, "{advice}");
     assert!(advised(&advice) > (TIMEOUT * 3 / 2).as_millis(), "{advice}");
     assert_eq!(reason(&weir), "timeout");
     assert!(weir.degraded());
     assert_eq!(calls(&weir), 0.0, "nobody waits for it");
-    proxy.set(Line::Good);
+    proxy.set(Link::Good);
     wait_at_most(RECOVERY, "Redis is in use", || !weir.degraded());
     wait_until("it decides", || calls(&weir) > 20.0);
     assert_eq!(opened(&weir), 1);
 }
 
 #[test]
-fn a_redis_that_is_slow_every_other_time_is_not_waited_for() {
+fn redis_that_is_slow_every_other_time_is_not_used() {
     let redis = Redis::start();
     let proxy = FaultProxy::to(redis.address());
-    let weir = start(&proxy);
+    let weir = start(&proxy, TIMEOUT);
     let load = load(&weir);
     load.wait_for(100);
-    proxy.set(Line::SlowOneIn(2, TIMEOUT * 3 / 2));
+    proxy.set(Link::SlowOneIn(2, TIMEOUT * 3 / 2));
     let begin = calls(&weir);
-    wait_until("the gateway goes by itself", || weir.degraded());
+    wait_until("the gateway decides without Redis", || weir.degraded());
     let before = calls(&weir);
     // Of the calls before it opened few were late, though never three in a row.
     let late = metric(&weir, "weir_store_errors_total", &[("reason", "timeout")]);
@@ -145,24 +148,24 @@ fn a_redis_that_is_slow_every_other_time_is_not_waited_for() {
     load.wait_for(2000);
     assert_eq!(calls(&weir), before, "it would be as slow again");
     assert_eq!((opened(&weir), closed(&weir)), (1, 0));
-    proxy.set(Line::Good);
+    proxy.set(Link::Good);
     wait_at_most(RECOVERY, "Redis is in use again", || !weir.degraded());
 }
 
 #[test]
-fn a_redis_that_is_late_now_and_then_stays_in_use_and_comes_back() {
+fn redis_that_is_occasionally_late_stays_in_use_and_recovers() {
     let redis = Redis::start();
     let proxy = FaultProxy::to(redis.address());
-    let jitter = Line::SlowOneIn(60, TIMEOUT * 3 / 2);
+    let jitter = Link::SlowOneIn(60, TIMEOUT * 3 / 2);
     proxy.set(jitter);
-    let weir = start(&proxy);
+    let weir = start(&proxy, TIMEOUT);
     let load = load(&weir);
     let late = || metric(&weir, "weir_store_errors_total", &[("reason", "timeout")]);
-    wait_until("some are late", || late() >= 20.0);
+    wait_at_most(LONG_PATIENCE, "some are late", || late() >= 20.0);
     assert_eq!(opened(&weir), 0, "{} of {} were late", late(), calls(&weir));
-    proxy.set(Line::Refusing);
+    proxy.set(Link::Refusing);
     proxy.cut();
-    wait_until("the gateway goes by itself", || weir.degraded());
+    wait_until("the gateway decides without Redis", || weir.degraded());
     proxy.set(jitter);
     wait_at_most(RECOVERY, "Redis is in use again", || !weir.degraded());
     let before = calls(&weir);
@@ -173,16 +176,16 @@ fn a_redis_that_is_late_now_and_then_stays_in_use_and_comes_back() {
 /// A decision that comes while a call is out waits for that one and for its own, so a round trip
 /// below `timeout` is too slow for a busy gateway, though fast enough for a probe.
 #[test]
-fn a_redis_that_is_too_slow_only_under_load_is_tried_less_and_less_often() {
+fn redis_too_slow_only_under_load_is_tried_less_and_less_often() {
     let redis = Redis::start();
     let proxy = FaultProxy::to(redis.address());
-    let weir = start(&proxy);
+    let weir = start(&proxy, 2 * TIMEOUT);
     let load = load(&weir);
     load.wait_for(100);
-    proxy.set(Line::Slow(TIMEOUT * 7 / 10));
-    wait_until("the gateway goes by itself", || opened(&weir) >= 1);
+    proxy.set(Link::Slow(2 * TIMEOUT * 7 / 10));
+    wait_until("the gateway decides without Redis", || opened(&weir) >= 1);
     let begin = Instant::now();
-    wait_until("it has done so four times", || opened(&weir) >= 4);
+    wait_at_most(LONG_PATIENCE, "it has done so four times", || opened(&weir) >= 4);
     // It has to do well for half a second after the first relapse, for two after the second.
     let (took, count) = (begin.elapsed(), opened(&weir));
     assert!(took >= Duration::from_millis(2500), "{count} times within {took:?}");

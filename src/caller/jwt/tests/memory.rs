@@ -141,7 +141,8 @@ fn signatures_that_fail_cost_a_worker_so_much_of_a_second_and_no_more() {
     assert!(check(&cache, &verifier, &good[0], NOW).is_ok());
     let before = verifier.signatures_checked();
     let forged = forged(&stranger, 200);
-    let put_off = |token: &String| check(&cache, &verifier, token, NOW) == Err(Rejection::PutOff);
+    let put_off =
+        |token: &String| check(&cache, &verifier, token, NOW) == Err(Rejection::OverBudget);
     assert!(forged.iter().filter(|token| put_off(token)).count() > 190);
     let spent = verifier.signatures_checked() - before;
     assert!((8..=32).contains(&spent), "a caller has a few milliseconds, not {spent} signatures");

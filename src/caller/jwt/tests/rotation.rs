@@ -67,7 +67,7 @@ impl Server {
         };
         let mut verifier = Verifier::new(&settings(JwtKeys::JwksUrl(Box::new(url)))).unwrap();
         let ms = Duration::from_millis;
-        verifier.pace = Pace { look: ms(5), gap: ms(20), retry: ms(5), longest: ms(20) };
+        verifier.timing = RefreshTiming { look: ms(5), gap: ms(20), retry: ms(5), longest: ms(20) };
         Arc::new(verifier)
     }
 }
@@ -125,7 +125,7 @@ async fn a_new_key_is_fetched_when_a_token_names_it_and_the_old_one_goes() {
     let verifier = server.verifier(None);
     let [first, second] = [one.token(&claims()), two.token(&claims())];
     assert!(!is_good(&verifier, &first), "it has no keys yet");
-    let keeping = tokio::spawn(verifier.clone().keep());
+    let keeping = tokio::spawn(verifier.clone().refresh_keys());
     until("the first fetch", || is_good(&verifier, &first)).await;
     assert!(!is_good(&verifier, &second));
     server.serves(ok(&[&one, &two]));
@@ -147,7 +147,7 @@ async fn a_nameless_token_of_a_new_key_has_it_fetched_too() {
     let [one, two] = [Issuer::p256("one"), Issuer::p256("two")];
     let server = Server::start(ok(&[&one])).await;
     let verifier = server.verifier(None);
-    let keeping = tokio::spawn(verifier.clone().keep());
+    let keeping = tokio::spawn(verifier.clone().refresh_keys());
     until("the first fetch", || verifier.key_count() == 1).await;
     server.serves(ok(&[&two]));
     let token = two.nameless(&claims());
@@ -161,7 +161,7 @@ async fn keys_are_kept_whatever_the_url_answers() {
     let server = Server::start(ok(&[&issuer])).await;
     let verifier = server.verifier(None);
     let token = issuer.token(&claims());
-    let keeping = tokio::spawn(verifier.clone().keep());
+    let keeping = tokio::spawn(verifier.clone().refresh_keys());
     until("the first fetch", || is_good(&verifier, &token)).await;
     let generation = verifier.generation();
     let set = jwks(&[&Issuer::p256("other")]).to_string();
@@ -199,7 +199,7 @@ async fn keys_are_kept_while_the_url_is_gone_and_fetched_when_it_is_back() {
     let server = Server::start(ok(&[&one])).await;
     let verifier = server.verifier(None);
     let [first, second] = [one.token(&claims()), two.token(&claims())];
-    let keeping = tokio::spawn(verifier.clone().keep());
+    let keeping = tokio::spawn(verifier.clone().refresh_keys());
     until("the first fetch", || is_good(&verifier, &first)).await;
     let port = server.port;
     drop(server);
@@ -216,8 +216,8 @@ async fn keys_are_kept_while_the_url_is_gone_and_fetched_when_it_is_back() {
 async fn a_flood_of_unknown_keys_is_not_passed_on_to_the_issuer() {
     let server = Server::start(ok(&[&Issuer::p256("k")])).await;
     let mut verifier = server.verifier(None);
-    Arc::get_mut(&mut verifier).expect("its only owner").pace.gap = Duration::from_secs(3600);
-    let keeping = tokio::spawn(verifier.clone().keep());
+    Arc::get_mut(&mut verifier).expect("its only owner").timing.gap = Duration::from_secs(3600);
+    let keeping = tokio::spawn(verifier.clone().refresh_keys());
     until("the first fetch", || verifier.key_count() == 1).await;
     let forger = Issuer::p256("forged");
     for number in 0..1000 {
@@ -239,7 +239,7 @@ async fn the_set_is_fetched_again_after_a_while_though_nobody_asks() {
     let only = Arc::get_mut(&mut verifier).expect("its only owner");
     let JwtKeys::JwksUrl(url) = &mut only.source else { panic!("it has a URL") };
     url.refresh = Duration::from_millis(20);
-    let keeping = tokio::spawn(verifier.clone().keep());
+    let keeping = tokio::spawn(verifier.clone().refresh_keys());
     until("the first fetch", || verifier.key_count() == 1).await;
     let generation = verifier.generation();
     server.serves(ok(&[&two]));
@@ -265,13 +265,13 @@ async fn keys_are_fetched_over_tls_from_whom_the_authority_vouches_for() {
     let server = Server::on(listener, ok(&[&issuer]), Some(Arc::new(config).into()));
 
     let verifier = server.verifier(Some(certified.cert.pem().into_bytes()));
-    let keeping = tokio::spawn(verifier.clone().keep());
+    let keeping = tokio::spawn(verifier.clone().refresh_keys());
     until("the first fetch", || is_good(&verifier, &token)).await;
     keeping.abort();
 
     let stranger = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let verifier = server.verifier(Some(stranger.cert.pem().into_bytes()));
-    let keeping = tokio::spawn(verifier.clone().keep());
+    let keeping = tokio::spawn(verifier.clone().refresh_keys());
     until("a failure", || *verifier.failing.lock()).await;
     assert_eq!(verifier.key_count(), 0);
     keeping.abort();
@@ -282,9 +282,9 @@ async fn a_file_is_read_again_when_it_changes_and_kept_when_it_breaks() {
     let [one, two] = [Issuer::p256("one"), Issuer::p256("two")];
     let file = Scratch::new(&jwks(&[&one]).to_string());
     let mut verifier = Verifier::new(&settings(JwtKeys::JwksFile(file.0.clone()))).unwrap();
-    verifier.pace.look = Duration::from_millis(5);
+    verifier.timing.look = Duration::from_millis(5);
     let verifier = Arc::new(verifier);
-    let keeping = tokio::spawn(verifier.clone().keep());
+    let keeping = tokio::spawn(verifier.clone().refresh_keys());
     let [first, second] = [one.token(&claims()), two.token(&claims())];
     assert!(is_good(&verifier, &first));
     file.write("{");

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::url::{self, Place, Url};
+use super::url::{self, RedisUrl, UrlHost};
 use super::{secret, sentinel, tls};
-use crate::config::file::{Section, Unique, Value};
+use crate::config::file::{Section, UniqueValues, Value};
 use crate::config::settings::{Origin, Redis, RedisAddress, RedisServers, Secret};
 use crate::config::suggest::quote;
 
@@ -14,28 +14,28 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 const LONGEST_PREFIX: usize = 64;
 
 /// As written, whatever the kind is.
-pub(super) struct Keys<'a> {
+pub(super) struct RedisSection<'a> {
     url: Option<Value<'a>>,
     cluster: Option<Value<'a>>,
-    sentinel: sentinel::Keys<'a>,
+    sentinel: sentinel::SentinelSection<'a>,
     username: Option<Value<'a>>,
     password_env: Option<Value<'a>>,
     password_file: Option<Value<'a>>,
-    tls: tls::Keys<'a>,
+    tls: tls::TlsSection<'a>,
     prefix: Option<Value<'a>>,
     timeout: Option<Value<'a>>,
 }
 
-impl<'a> Keys<'a> {
+impl<'a> RedisSection<'a> {
     pub(super) fn of(section: &mut Section<'a>) -> Self {
-        Keys {
+        RedisSection {
             url: section.get("url"),
             cluster: section.get("cluster"),
-            sentinel: sentinel::Keys::of(section.section("sentinel")),
+            sentinel: sentinel::SentinelSection::of(section.section("sentinel")),
             username: section.get("username"),
             password_env: section.get("password_env"),
             password_file: section.get("password_file"),
-            tls: tls::Keys::of(section.section("tls")),
+            tls: tls::TlsSection::of(section.section("tls")),
             prefix: section.get("prefix"),
             timeout: section.get("timeout"),
         }
@@ -54,10 +54,10 @@ impl<'a> Keys<'a> {
             &self.prefix,
             &self.timeout,
         ];
-        plain.into_iter().flatten().for_each(|value| value.doubtful(MESSAGE, HELP));
+        plain.into_iter().flatten().for_each(|value| value.warning(MESSAGE, HELP));
         for section in [self.sentinel.section(), self.tls.section()] {
-            if section.is_there() {
-                section.doubtful(MESSAGE, HELP);
+            if section.is_present() {
+                section.warning(MESSAGE, HELP);
             }
         }
     }
@@ -69,9 +69,9 @@ impl<'a> Keys<'a> {
         let cluster = self.cluster.as_ref().map_or(Some(false), Value::boolean);
         let sentinel = self.sentinel.read();
         if let Some(value) = self.cluster.as_ref().filter(|_| cluster == Some(true))
-            && self.sentinel.section().is_there()
+            && self.sentinel.section().is_present()
         {
-            value.wrong(
+            value.error(
                 "stands beside `sentinel`: a cluster has no sentinels",
                 "leave one of the two out",
             );
@@ -83,7 +83,7 @@ impl<'a> Keys<'a> {
         let (urls, sentinel) = (urls?, sentinel?);
         let database = urls[0].database;
         let servers = match sentinel {
-            Some(servers) => self.unasked(&urls[0]).then_some(servers),
+            Some(servers) => self.accepts_host(&urls[0]).then_some(servers),
             None if cluster == Some(true) => self.cluster_of(urls),
             None => self.single(urls),
         };
@@ -93,62 +93,62 @@ impl<'a> Keys<'a> {
     }
 
     /// All URLs that are written, or the default. Never empty.
-    fn urls(&self, cluster: bool) -> Option<Vec<Url>> {
-        let Some(value) = &self.url else { return Some(vec![Url::default()]) };
+    fn urls(&self, cluster: bool) -> Option<Vec<RedisUrl>> {
+        let Some(value) = &self.url else { return Some(vec![RedisUrl::default()]) };
         let entries = value.one_or_more();
         match entries.len() {
-            0 => value.wrong("is empty", "write one URL or several, or leave it out"),
+            0 => value.error("is empty", "write one URL or several, or leave it out"),
             2.. if !cluster => value
-                .wrong("has several URLs", "write one, `cluster = true`, or `sentinel = { … }`"),
+                .error("has several URLs", "write one, `cluster = true`, or `sentinel = { … }`"),
             _ => {
                 let read = |entry: &Value<'_>| {
                     let text = entry.text("redis://127.0.0.1:6379/0")?;
-                    url::parse(text).map_err(|(message, help)| entry.wrong(&message, help)).ok()
+                    url::parse(text).map_err(|error| error.report(entry)).ok()
                 };
                 // All of them, so that each is told what is wrong with it.
-                let urls: Vec<Option<Url>> = entries.iter().map(read).collect();
+                let urls: Vec<Option<RedisUrl>> = entries.iter().map(read).collect();
                 return urls.into_iter().collect();
             }
         }
         None
     }
 
-    fn single(&self, urls: Vec<Url>) -> Option<RedisServers> {
-        let address = match urls.into_iter().next()?.place {
-            Place::Tcp(origin) => RedisAddress::Tcp(origin),
-            Place::Unix(path) => RedisAddress::Unix(path),
-            Place::Unnamed => return self.no_host(),
+    fn single(&self, urls: Vec<RedisUrl>) -> Option<RedisServers> {
+        let address = match urls.into_iter().next()?.host {
+            UrlHost::Tcp(origin) => RedisAddress::Tcp(origin),
+            UrlHost::Unix(path) => RedisAddress::Unix(path),
+            UrlHost::Unnamed => return self.report_no_host(),
         };
         Some(RedisServers::Single(address))
     }
 
-    fn cluster_of(&self, urls: Vec<Url>) -> Option<RedisServers> {
-        let (mut nodes, mut seen) = (Vec::<Origin>::new(), Unique::new());
+    fn cluster_of(&self, urls: Vec<RedisUrl>) -> Option<RedisServers> {
+        let (mut nodes, mut seen) = (Vec::<Origin>::new(), UniqueValues::new());
         let entries = self.url.as_ref().map(Value::one_or_more).unwrap_or_default();
         let first = urls[0].clone();
         for (at, url) in urls.into_iter().enumerate() {
             // Without an entry it is the default, which is fine.
             let entry = entries.get(at);
             let fault = |message: &str, help: &str| {
-                entry.iter().for_each(|it| it.wrong(message, help));
+                entry.iter().for_each(|it| it.error(message, help));
                 None
             };
-            let login = |url: &Url| (url.tls, url.username.clone(), url.password.clone());
-            let origin = match url.place {
+            let login = |url: &RedisUrl| (url.tls, url.username.clone(), url.password.clone());
+            let origin = match url.host {
                 _ if url.database != 0 => {
                     return fault("names a database", "a cluster has database 0 only");
                 }
-                Place::Unix(_) => {
+                UrlHost::Unix(_) => {
                     return fault("is a socket", "write the address of one of the cluster's nodes");
                 }
-                Place::Unnamed => return self.no_host(),
+                UrlHost::Unnamed => return self.report_no_host(),
                 _ if login(&url) != login(&first) => {
                     return fault(
                         "differs from the first one in its scheme, user or password",
                         "write the same for all: Weir speaks to every node in one way",
                     );
                 }
-                Place::Tcp(origin) => origin,
+                UrlHost::Tcp(origin) => origin,
             };
             if entry.is_none_or(|it| seen.insert(origin.clone(), it)) {
                 nodes.push(origin);
@@ -158,20 +158,20 @@ impl<'a> Keys<'a> {
     }
 
     /// Whether the URL is fine beside sentinels, which know the host.
-    fn unasked(&self, url: &Url) -> bool {
+    fn accepts_host(&self, url: &RedisUrl) -> bool {
         let Some(value) = &self.url else { return true };
-        match url.place {
-            Place::Unnamed => true,
-            Place::Unix(_) => {
-                value.wrong(
+        match url.host {
+            UrlHost::Unnamed => true,
+            UrlHost::Unix(_) => {
+                value.error(
                     "is a socket, and sentinels name hosts",
                     "write `\"redis:///0\"`, or leave it out",
                 );
                 false
             }
-            Place::Tcp(_) => {
+            UrlHost::Tcp(_) => {
                 let scheme = if url.tls { "rediss" } else { "redis" };
-                value.doubtful(
+                value.warning(
                     "names a host, which is not asked: the sentinels say who the master is",
                     format!("leave out the host and the port, as in `\"{scheme}:///0\"`"),
                 );
@@ -180,23 +180,23 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn no_host<T>(&self) -> Option<T> {
+    fn report_no_host<T>(&self) -> Option<T> {
         self.url.iter().for_each(|value| {
-            value.wrong("has no host", "write one such as `\"redis://127.0.0.1:6379/0\"`");
+            value.error("has no host", "write one such as `\"redis://127.0.0.1:6379/0\"`");
         });
         None
     }
 
     /// User and password, each from one place.
-    fn login(&self, url: &Url) -> Option<(Option<String>, Option<Secret>)> {
+    fn login(&self, url: &RedisUrl) -> Option<(Option<String>, Option<Secret>)> {
         if let Some(value) = self.username.as_ref().filter(|_| url.username.is_some()) {
-            return unclear(value, "a user in `url`");
+            return report_ambiguous(value, "a user in `url`");
         }
         let password = match (&url.password, &self.password_env, &self.password_file) {
             (Some(_), Some(value), _) | (Some(_), None, Some(value)) => {
-                return unclear(value, "a password in `url`");
+                return report_ambiguous(value, "a password in `url`");
             }
-            (None, Some(_), Some(value)) => return unclear(value, "`password_env`"),
+            (None, Some(_), Some(value)) => return report_ambiguous(value, "`password_env`"),
             (None, Some(value), None) => secret::optional(value, "REDIS_PASSWORD")?,
             (None, None, Some(value)) => {
                 Some(secret::file(value, "password", "/etc/weir/redis-password")?)
@@ -211,7 +211,11 @@ impl<'a> Keys<'a> {
             && user.is_some()
             && password.is_none()
         {
-            no_password(value, self.password_env.as_ref(), "`password_env` or `password_file`");
+            report_no_password(
+                value,
+                self.password_env.as_ref(),
+                "`password_env` or `password_file`",
+            );
             return None;
         }
         Some((user, password))
@@ -219,20 +223,20 @@ impl<'a> Keys<'a> {
 }
 
 /// Notes a user without a password: Redis takes the two together.
-pub(super) fn no_password(user: &Value<'_>, variable: Option<&Value<'_>>, keys: &str) {
+pub(super) fn report_no_password(user: &Value<'_>, variable: Option<&Value<'_>>, keys: &str) {
     const MESSAGE: &str = "names a user without a password";
     match variable.and_then(|value| value.text("REDIS_PASSWORD")) {
-        Some(name) => user.wrong(
+        Some(name) => user.error(
             &format!("{MESSAGE}: the variable {} is empty", quote(name)),
             "set it before Weir starts, or leave the user out",
         ),
-        None => user.wrong(MESSAGE, format!("add {keys}: Redis takes the two together")),
+        None => user.error(MESSAGE, format!("add {keys}: Redis takes the two together")),
     }
 }
 
-fn unclear<T>(value: &Value<'_>, other: &str) -> Option<T> {
+fn report_ambiguous<T>(value: &Value<'_>, other: &str) -> Option<T> {
     let message = format!("stands beside {other}: which of the two holds is unclear");
-    value.wrong(&message, "leave one of them out");
+    value.error(&message, "leave one of them out");
     None
 }
 
@@ -240,7 +244,7 @@ pub(super) fn username(value: &Value<'_>) -> Option<String> {
     let text = value.text("weir")?;
     let good = !text.is_empty() && !text.chars().any(|c| c.is_control() || c.is_whitespace());
     if !good {
-        value.wrong(
+        value.error(
             &format!("is not the name of a user: {}", quote(text)),
             "write one without spaces, as Redis has it",
         );
@@ -253,7 +257,7 @@ fn prefix(value: &Value<'_>) -> Option<String> {
     let text = value.text("weir")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.-:{}".contains(c);
     if !(1..=LONGEST_PREFIX).contains(&text.len()) || !text.chars().all(plain) {
-        value.wrong(
+        value.error(
             &format!("cannot be {}", quote(text)),
             format!("use 1 to {LONGEST_PREFIX} letters, digits, `_`, `.`, `-`, `:`, `{{` or `}}`"),
         );
@@ -261,7 +265,7 @@ fn prefix(value: &Value<'_>) -> Option<String> {
     }
     let braces: String = text.chars().filter(|c| "{}".contains(*c)).collect();
     if !(braces.is_empty() || braces == "{}") || text.contains("{}") {
-        value.wrong(
+        value.error(
             &format!("has braces that are no pair around something: {}", quote(text)),
             "write one pair, as in `\"{weir}\"`, which puts all keys into one slot, or none",
         );

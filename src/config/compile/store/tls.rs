@@ -5,17 +5,17 @@ use crate::config::file::{Section, Value};
 use crate::config::settings::RedisTls;
 
 /// As written, if it is.
-pub(super) struct Keys<'a> {
+pub(super) struct TlsSection<'a> {
     section: Section<'a>,
     ca: Option<Value<'a>>,
     cert: Option<Value<'a>>,
     key: Option<Value<'a>>,
 }
 
-impl<'a> Keys<'a> {
+impl<'a> TlsSection<'a> {
     pub(super) fn of(mut section: Section<'a>) -> Self {
         let (ca, cert, key) = (section.get("ca"), section.get("cert"), section.get("key"));
-        Keys { section, ca, cert, key }
+        TlsSection { section, ca, cert, key }
     }
 
     pub(super) fn section(&self) -> &Section<'a> {
@@ -24,8 +24,8 @@ impl<'a> Keys<'a> {
 
     /// `None` if there is something wrong, `Some(None)` if the URL wants no TLS.
     pub(super) fn read(&self, wanted: bool) -> Option<Option<RedisTls>> {
-        if self.section.is_there() && !wanted {
-            self.section.wrong(
+        if self.section.is_present() && !wanted {
+            self.section.error(
                 "goes with a `rediss://` URL only",
                 "write `rediss://` in `url`, or leave it out",
             );
@@ -36,11 +36,11 @@ impl<'a> Keys<'a> {
             (None, None) => Some(None),
             (Some(cert), Some(key)) => certificates(cert).zip(secret::key(key)).map(Some),
             (Some(alone), None) => {
-                alone.wrong("stands without its key", "add `key`, the file of its private key");
+                alone.error("stands without its key", "add `key`, the file of its private key");
                 None
             }
             (None, Some(alone)) => {
-                alone.wrong("stands without its certificate", "add `cert`, the file of it");
+                alone.error("stands without its certificate", "add `cert`, the file of it");
                 None
             }
         };

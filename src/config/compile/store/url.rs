@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use super::super::origin;
+use super::super::value_error::ValueError;
 use crate::config::settings::{Origin, Secret};
 use crate::config::suggest::quote;
 
@@ -14,75 +15,68 @@ const FORM: &str = "write a URL such as `\"redis://127.0.0.1:6379/0\"`, `\"redis
                     or `\"unix:///run/redis.sock\"`";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Url {
+pub(super) struct RedisUrl {
     pub(super) tls: bool,
-    pub(super) place: Place,
+    pub(super) host: UrlHost,
     pub(super) username: Option<String>,
     pub(super) password: Option<Secret>,
     pub(super) database: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum UrlHost {
     Tcp(Origin),
     Unix(PathBuf),
     /// The URL names no host, which is fine if somebody else does.
     Unnamed,
 }
 
-impl Default for Url {
+impl Default for RedisUrl {
     fn default() -> Self {
-        let place = Place::Tcp(Origin { host: "127.0.0.1".to_owned(), port: PORT });
-        Url { tls: false, place, username: None, password: None, database: 0 }
+        let host = UrlHost::Tcp(Origin { host: "127.0.0.1".to_owned(), port: PORT });
+        RedisUrl { tls: false, host, username: None, password: None, database: 0 }
     }
 }
 
-/// What is wrong with a URL, and what to write instead.
-pub(super) type Wrong = (String, String);
-
-fn wrong(what: impl Into<String>, help: impl Into<String>) -> Wrong {
-    (what.into(), help.into())
-}
-
-pub(super) fn parse(text: &str) -> Result<Url, Wrong> {
+pub(super) fn parse(text: &str) -> Result<RedisUrl, ValueError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
     let parts = text.split_once("://").filter(|(scheme, _)| scheme.chars().all(plain));
     let Some((scheme, rest)) = parts.filter(|(scheme, _)| !scheme.is_empty()) else {
-        return Err(wrong("has no scheme", FORM));
+        return Err(ValueError::new("has no scheme", FORM));
     };
     match scheme.to_ascii_lowercase().as_str() {
         "redis" => tcp(rest, false),
         "rediss" => tcp(rest, true),
         "unix" | "redis+unix" => unix(rest),
-        _ => Err(wrong(format!("has an unknown scheme: {}", quote(scheme)), FORM)),
+        _ => Err(ValueError::new(format!("has an unknown scheme: {}", quote(scheme)), FORM)),
     }
 }
 
-fn tcp(rest: &str, tls: bool) -> Result<Url, Wrong> {
+fn tcp(rest: &str, tls: bool) -> Result<RedisUrl, ValueError> {
     let (login, rest) = match rest.rsplit_once('@') {
         Some((login, rest)) => (Some(login), rest),
         None => (None, rest),
     };
     let (username, password) = login.map_or(Ok((None, None)), self::login)?;
     if let Some(at) = rest.find(['?', '#']) {
-        return Err(wrong(
+        return Err(ValueError::new(
             format!("has a query or a fragment: {}", quote(&rest[at..])),
             "end it with the number of the database, such as `/0`",
         ));
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let database = database(path, "path")?;
-    let place = if authority.is_empty() { Place::Unnamed } else { server(authority)? };
-    Ok(Url { tls, place, username, password, database })
+    let host = if authority.is_empty() { UrlHost::Unnamed } else { server(authority)? };
+    Ok(RedisUrl { tls, host, username, password, database })
 }
 
-fn server(authority: &str) -> Result<Place, Wrong> {
+fn server(authority: &str) -> Result<UrlHost, ValueError> {
     if authority.starts_with(':') {
-        return Err(wrong("has a port and no host", FORM));
+        return Err(ValueError::new("has a port and no host", FORM));
     }
     match address(authority, PORT) {
-        Some(origin) => Ok(Place::Tcp(origin)),
-        None => Err(wrong(
+        Some(origin) => Ok(UrlHost::Tcp(origin)),
+        None => Err(ValueError::new(
             "does not name a host, or a host and a port from 1 to 65535",
             "write a name or an address, an IPv6 address in brackets, and a port if it is not 6379",
         )),
@@ -97,53 +91,59 @@ pub(super) fn address(text: &str, default: u16) -> Option<Origin> {
 }
 
 /// What stands before the `@`.
-fn login(text: &str) -> Result<(Option<String>, Option<Secret>), Wrong> {
+fn login(text: &str) -> Result<(Option<String>, Option<Secret>), ValueError> {
     const ENCODE: &str = "percent-encode what is not a letter or a digit, such as `%40` for `@`, \
-                          or write `username` and `password_env` in place of it";
+                          or write `username` and `password_env` in host of it";
     if text.contains(['/', '?', '#']) {
-        return Err(wrong("has a `/`, `?` or `#` before its `@`", ENCODE));
+        return Err(ValueError::new("has a `/`, `?` or `#` before its `@`", ENCODE));
     }
     let (user, password) = match text.split_once(':') {
         Some((user, password)) => (user, Some(password)),
         None => (text, None),
     };
     if password == Some("") || text.is_empty() {
-        return Err(wrong("has no password before its `@`", "add it, or leave out the `@`"));
+        return Err(ValueError::new(
+            "has no password before its `@`",
+            "add it, or leave out the `@`",
+        ));
     }
-    let decode = |part| decode(part).ok_or_else(|| wrong("has a bad user or password", ENCODE));
+    let decode =
+        |part| decode(part).ok_or_else(|| ValueError::new("has a bad user or password", ENCODE));
     let user = Some(decode(user)?).filter(|it| !it.is_empty());
     Ok((user, password.map(decode).transpose()?.map(Secret)))
 }
 
-fn unix(rest: &str) -> Result<Url, Wrong> {
+fn unix(rest: &str) -> Result<RedisUrl, ValueError> {
     const PATH: &str = "write an absolute path after the scheme, such as \
                         `\"unix:///run/redis.sock\"`; users and passwords go into keys of their own";
     if !rest.starts_with('/') {
-        return Err(wrong("does not name a socket", PATH));
+        return Err(ValueError::new("does not name a socket", PATH));
     }
     let (path, query) = match rest.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (rest, None),
     };
     let path = decode(path).filter(|it| !it.ends_with('/') && !it.contains('#'));
-    let path = path.ok_or_else(|| wrong("does not name a socket", PATH))?;
+    let path = path.ok_or_else(|| ValueError::new("does not name a socket", PATH))?;
     let database = match query {
         None => 0,
         Some(query) => match query.strip_prefix("db=") {
             Some(number) if !number.is_empty() => database(number, "query")?,
-            _ => return Err(wrong("has a query other than `?db=N`", "leave it out")),
+            _ => return Err(ValueError::new("has a query other than `?db=N`", "leave it out")),
         },
     };
-    Ok(Url { place: Place::Unix(PathBuf::from(path)), database, ..Url::default() })
+    Ok(RedisUrl { host: UrlHost::Unix(PathBuf::from(path)), database, ..RedisUrl::default() })
 }
 
-fn database(text: &str, part: &str) -> Result<u32, Wrong> {
+fn database(text: &str, part: &str) -> Result<u32, ValueError> {
     match text {
         "" => Ok(0),
-        _ if text.bytes().all(|byte| byte.is_ascii_digit()) => text
-            .parse()
-            .map_err(|_| wrong(format!("has a database out of range: {}", quote(text)), ZERO)),
-        _ => Err(wrong(format!("has a {part} that is no database: {}", quote(text)), ZERO)),
+        _ if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().map_err(|_| {
+            ValueError::new(format!("has a database out of range: {}", quote(text)), ZERO)
+        }),
+        _ => {
+            Err(ValueError::new(format!("has a {part} that is no database: {}", quote(text)), ZERO))
+        }
     }
 }
 
@@ -173,40 +173,46 @@ fn hex(digit: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn tcp(host: &str, port: u16) -> Url {
-        Url { place: Place::Tcp(Origin { host: host.to_owned(), port }), ..Url::default() }
+    fn tcp(host: &str, port: u16) -> RedisUrl {
+        RedisUrl {
+            host: UrlHost::Tcp(Origin { host: host.to_owned(), port }),
+            ..RedisUrl::default()
+        }
     }
 
     #[test]
     fn urls_are_a_scheme_a_login_a_place_and_a_database() {
         let good = |text| parse(text).expect(text);
-        assert_eq!(good("redis://127.0.0.1:6379/0"), Url::default());
+        assert_eq!(good("redis://127.0.0.1:6379/0"), RedisUrl::default());
         assert_eq!(good("redis://Redis.Internal"), tcp("redis.internal", 6379));
         assert_eq!(good("REDIS://a/"), tcp("a", 6379));
-        assert_eq!(good("redis://[::1]:7000/15"), Url { database: 15, ..tcp("::1", 7000) });
-        assert_eq!(good("rediss://a"), Url { tls: true, ..tcp("a", 6379) });
+        assert_eq!(good("redis://[::1]:7000/15"), RedisUrl { database: 15, ..tcp("::1", 7000) });
+        assert_eq!(good("rediss://a"), RedisUrl { tls: true, ..tcp("a", 6379) });
         let user = |it: &str| Some(it.to_owned());
         let password = |it: &str| Some(Secret(it.to_owned()));
         assert_eq!(
             good("redis://me:p%40%3a%2F%25@a"),
-            Url { username: user("me"), password: password("p@:/%"), ..tcp("a", 6379) }
+            RedisUrl { username: user("me"), password: password("p@:/%"), ..tcp("a", 6379) }
         );
-        assert_eq!(good("redis://:a:b@c@a"), Url { password: password("a:b@c"), ..tcp("a", 6379) });
-        assert_eq!(good("redis://me@a"), Url { username: user("me"), ..tcp("a", 6379) });
+        assert_eq!(
+            good("redis://:a:b@c@a"),
+            RedisUrl { password: password("a:b@c"), ..tcp("a", 6379) }
+        );
+        assert_eq!(good("redis://me@a"), RedisUrl { username: user("me"), ..tcp("a", 6379) });
         assert_eq!(
             good("rediss://:x@/3"),
-            Url {
+            RedisUrl {
                 tls: true,
-                place: Place::Unnamed,
+                host: UrlHost::Unnamed,
                 password: password("x"),
                 database: 3,
                 ..tcp("", 0)
             }
         );
-        let socket = |path: &str, database| Url {
-            place: Place::Unix(PathBuf::from(path)),
+        let socket = |path: &str, database| RedisUrl {
+            host: UrlHost::Unix(PathBuf::from(path)),
             database,
-            ..Url::default()
+            ..RedisUrl::default()
         };
         assert_eq!(good("unix:///run/redis.sock"), socket("/run/redis.sock", 0));
         assert_eq!(good("redis+unix:///run/a%20b@c?db=7"), socket("/run/a b@c", 7));
@@ -255,7 +261,7 @@ mod tests {
             "unix:///run/redis.sock?database=1",
             "unix:///run/redis.sock#1",
         ] {
-            let (message, help) = parse(text).expect_err(text);
+            let ValueError { message, help } = parse(text).expect_err(text);
             assert!(!message.contains("s3cret") && !help.contains("s3cret"), "{message}; {help}");
         }
     }

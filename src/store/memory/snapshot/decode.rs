@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use aws_lc_rs::digest::{Context, SHA256};
 
 use super::{
-    CHECKSUM_BYTES, Damage, LoadError, MAGIC, MOST_LOGGED, MOST_RULINGS, MOST_SHARDS, Restored,
+    CHECKSUM_BYTES, Damage, LoadError, MAGIC, MOST_LOGGED, MOST_OVERRIDES, MOST_SHARDS, Restored,
     VERSION,
 };
 use crate::clock::{Clock, Micros};
@@ -40,7 +40,7 @@ pub(super) fn decode(
     }
     let shards = (0..count).map(|_| shard(&mut from, now)).collect::<Result<Vec<_>, _>>()?;
     let overflow = Overflow::of(shard(&mut from, now)?);
-    let rulings = rulings(&mut from)?;
+    let overrides = overrides(&mut from)?;
     from.finish()?;
     let store = if shards.iter().all(|shard| shard.len() == 0) {
         // Nothing holds it to the old number of shards.
@@ -48,19 +48,19 @@ pub(super) fn decode(
     } else {
         MemoryStore::of(shards, overflow, max_keys, clock)
     };
-    Ok(Restored { store, secret, written_at, rulings })
+    Ok(Restored { store, secret, written_at, overrides })
 }
 
-fn rulings(from: &mut Summed<impl Read>) -> Result<Vec<u8>, LoadError> {
+fn overrides(from: &mut Summed<impl Read>) -> Result<Vec<u8>, LoadError> {
     let length = from.u32()?;
-    if length > MOST_RULINGS {
-        return Err(Damage::Impossible("the length of rulings").into());
+    if length > MOST_OVERRIDES {
+        return Err(Damage::Impossible("the length of overrides").into());
     }
-    let mut rulings = Vec::new();
+    let mut overrides = Vec::new();
     for _ in 0..length {
-        rulings.extend(from.bytes::<1>()?);
+        overrides.extend(from.bytes::<1>()?);
     }
-    Ok(rulings)
+    Ok(overrides)
 }
 
 fn shard(from: &mut Summed<impl Read>, now: Micros) -> Result<Shard, LoadError> {
@@ -69,7 +69,7 @@ fn shard(from: &mut Summed<impl Read>, now: Micros) -> Result<Shard, LoadError> 
         let tag = from.u64()?;
         let state = State::new(from.instant()?, from.u64()?);
         let log = log(from)?;
-        if state.until <= now {
+        if state.ends_at <= now {
             continue;
         }
         if !shard.put(tag, state) {
@@ -122,7 +122,7 @@ impl<R: Read> Summed<R> {
         Ok(u64::from_le_bytes(self.bytes()?))
     }
 
-    /// Later ones would be held places, or make sums overflow.
+    /// Later ones would be held slots, or make sums overflow.
     fn instant(&mut self) -> Result<Micros, LoadError> {
         let instant = Micros(self.u64()?);
         if instant >= concurrency::HELD {

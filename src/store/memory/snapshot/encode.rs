@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
-use super::{MAGIC, VERSION};
+use super::{MAGIC, SnapshotExtras, VERSION};
 use crate::clock::Micros;
 use crate::limit::concurrency;
 use crate::store::MemoryStore;
@@ -13,9 +13,10 @@ use crate::store::memory::shard::Shard;
 /// Writes all live buckets, and says how many there were.
 pub(super) fn encode(
     store: &MemoryStore,
-    (secret, rulings): (&[u8; 16], &[u8]),
+    extras: SnapshotExtras<'_>,
     to: &mut impl Write,
 ) -> io::Result<usize> {
+    let SnapshotExtras { secret, overrides } = extras;
     let now = store.clock.now();
     let mut to = Summed { to, sum: Context::new(&SHA256) };
     to.put(&MAGIC)?;
@@ -33,8 +34,8 @@ pub(super) fn encode(
     // the shared one at least, which keeps what was charged to it.
     buckets += copy(&store.overflow.lock(), now, &mut bytes);
     to.put(&bytes)?;
-    to.put(&(rulings.len() as u32).to_le_bytes())?;
-    to.put(rulings)?;
+    to.put(&(overrides.len() as u32).to_le_bytes())?;
+    to.put(overrides)?;
     to.finish()?;
     Ok(buckets)
 }
@@ -45,12 +46,12 @@ fn copy(shard: &Shard, now: Micros, bytes: &mut Vec<u8>) -> usize {
     bytes.extend([0; 4]);
     let mut count = 0_u32;
     for (tag, state, log) in shard.live(now) {
-        if state.until >= concurrency::HELD {
+        if state.ends_at >= concurrency::HELD {
             continue;
         }
         count += 1;
         bytes.extend(tag.to_le_bytes());
-        bytes.extend(state.until.0.to_le_bytes());
+        bytes.extend(state.ends_at.0.to_le_bytes());
         bytes.extend(state.rest.to_le_bytes());
         bytes.extend((log.map_or(0, |log| log.entries().len()) as u32).to_le_bytes());
         for (at, cost) in log.into_iter().flat_map(|log| log.entries()) {

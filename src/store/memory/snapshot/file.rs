@@ -7,23 +7,23 @@ use std::io::{self, BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{LoadError, Restored, SaveError, decode, encode};
+use super::{LoadError, Restored, SaveError, SnapshotExtras, decode, encode};
 use crate::clock::Clock;
 use crate::store::MemoryStore;
 
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// Writes all live buckets, the secret that names them and rulings, and says how many buckets there
+/// Writes all live buckets, the secret that names them and overrides, and says how many buckets there
 /// were. Takes as long as the disk does.
 ///
 /// # Errors
 /// If it cannot; then the old file is still there.
-pub fn save(
+pub(in crate::store::memory) fn save(
     store: &MemoryStore,
-    besides: (&[u8; 16], &[u8]),
+    extras: SnapshotExtras<'_>,
     path: &Path,
 ) -> Result<usize, SaveError> {
-    replace(path, |file| encode::encode(store, besides, file))
+    replace(path, |file| encode::encode(store, extras, file))
         .map_err(|source| SaveError { path: path.to_owned(), source })
 }
 
@@ -31,11 +31,15 @@ pub fn save(
 ///
 /// # Errors
 /// If the file cannot be read, or is damaged.
-pub fn load(path: &Path, max_keys: usize, clock: Clock) -> Result<Option<Restored>, LoadError> {
+pub(in crate::store::memory) fn load(
+    path: &Path,
+    max_keys: usize,
+    clock: Clock,
+) -> Result<Option<Restored>, LoadError> {
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
-        // Opening a pipe would wait for somebody to write into it.
+        // Opening a pipe would block until something is written into it.
         Ok(it) if !it.is_file() => return Err(io::Error::other("it is not a plain file").into()),
         Ok(_) => {}
     }
@@ -47,7 +51,7 @@ pub fn load(path: &Path, max_keys: usize, clock: Clock) -> Result<Option<Restore
 ///
 /// # Errors
 /// If it cannot; then the file is where it was.
-pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
+pub(in crate::store::memory) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let mut aside = beside(path, ".damaged");
     let mut number = 1;
     while aside.symlink_metadata().is_ok() {

@@ -9,13 +9,13 @@ use super::*;
 use crate::clock::Clock;
 use crate::limit::concurrency::Concurrency;
 use crate::limit::fixed_window::FixedWindow;
-use crate::limit::refill::RefillBucket;
+use crate::limit::refill_bucket::RefillBucket;
 use crate::limit::sliding_log::{Log, SlidingLog};
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::token_bucket::TokenBucket;
 use crate::limit::{Policy, Rate, State};
 use crate::store::memory::{Buckets, KEYS_PER_SHARD, Overflow, Shard, shard_of};
-use crate::store::{BucketHasher, Check};
+use crate::store::{BucketHasher, Check, CheckOutcome};
 
 const NOW: Micros = Micros(1_700_000_000_000_000);
 const SECRET: [u8; 16] = *b"a secret of ours";
@@ -35,7 +35,7 @@ fn policies() -> [Policy; 7] {
         log,
         log.with_debt(20),
         Policy::FixedWindow(FixedWindow::new(rate())),
-        Policy::LeakyBucket(bucket).with_debt(20),
+        Policy::LeakyBucket(bucket.into()).with_debt(20),
     ]
 }
 
@@ -49,7 +49,8 @@ fn check<'a>(policy: &'a Policy, key: u64, cost: u64) -> Check<'a> {
 
 fn bytes(store: &MemoryStore) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode::encode(store, (&SECRET, b"[]"), &mut bytes).expect("memory takes everything");
+    let extras = SnapshotExtras { secret: &SECRET, overrides: b"[]" };
+    encode::encode(store, extras, &mut bytes).expect("memory takes everything");
     bytes
 }
 
@@ -81,8 +82,12 @@ fn sample() -> MemoryStore {
     let clock = Clock::manual(NOW);
     let store = MemoryStore { max_keys: 6, ..MemoryStore::new(KEYS_PER_SHARD + 1, clock.clone()) };
     for key in 0..8 {
-        assert!(store.decide_now(&mut [check(&token, key % 4, 1)]).admitted);
-        assert!(store.decide_now(&mut [check(&log, key % 5, 1)]).admitted);
+        assert!(
+            store.decide_now(&[check(&token, key % 4, 1)], &mut [CheckOutcome::default()]).admitted
+        );
+        assert!(
+            store.decide_now(&[check(&log, key % 5, 1)], &mut [CheckOutcome::default()]).admitted
+        );
         clock.advance(Duration::from_millis(10));
     }
     assert_eq!((store.shards.len(), store.buckets()), (2, Buckets { own: 6, overflow: 3 }));
@@ -111,15 +116,18 @@ fn a_restored_store_decides_as_the_old_one_would_have() {
         let clock = Clock::manual(NOW);
         let old = MemoryStore::new(100, clock.clone());
         for key in 0..20_u64 {
-            assert!(old.decide_now(&mut [check(&policy, key, 1 + key % 5)]).admitted);
-            old.owe_one(check(&policy, key, key % 7));
+            assert!(
+                old.decide_now(&[check(&policy, key, 1 + key % 5)], &mut [CheckOutcome::default()])
+                    .admitted
+            );
+            old.charge_one_after(&check(&policy, key, key % 7));
             clock.advance(Duration::from_millis(777));
         }
         let new = decode::decode(&*bytes(&old), 100, clock.clone()).expect("a snapshot").store;
         for step in 0..200_u64 {
-            let (mut one, mut other) =
-                ([check(&policy, step % 23, 1)], [check(&policy, step % 23, 1)]);
-            let decided = (old.decide_now(&mut one), new.decide_now(&mut other));
+            let asked = [check(&policy, step % 23, 1)];
+            let (mut one, mut other) = ([CheckOutcome::default()], [CheckOutcome::default()]);
+            let decided = (old.decide_now(&asked, &mut one), new.decide_now(&asked, &mut other));
             assert_eq!(decided.0, decided.1, "{} at step {step}", policy.kind());
             assert_eq!((one[0].state, one[0].refused), (other[0].state, other[0].refused));
             clock.advance(Duration::from_millis(431));
@@ -190,7 +198,14 @@ fn what_has_ended_is_neither_written_nor_kept() {
     let [token, ..] = policies();
     let clock = Clock::manual(NOW);
     let store = MemoryStore::new(100, clock.clone());
-    assert!(store.decide_now(&mut [check(&token, 1, 1), check(&token, 2, 2)]).admitted);
+    assert!(
+        store
+            .decide_now(
+                &[check(&token, 1, 1), check(&token, 2, 2)],
+                &mut [CheckOutcome::default(); 2]
+            )
+            .admitted
+    );
     let both = bytes(&store);
     clock.advance(Duration::from_secs(12));
     assert_eq!(store.buckets().own, 2, "nothing sweeps");
@@ -207,14 +222,25 @@ fn places_of_requests_in_flight_end_with_the_process() {
     // The second of each finds no room of its own.
     let store = MemoryStore { max_keys: 2, ..MemoryStore::new(100, Clock::manual(NOW)) };
     for key in [1, 2] {
-        assert!(store.decide_now(&mut [check(&one, key, 1), check(&token, key, 5)]).admitted);
+        assert!(
+            store
+                .decide_now(
+                    &[check(&one, key, 1), check(&token, key, 5)],
+                    &mut [CheckOutcome::default(); 2]
+                )
+                .admitted
+        );
     }
     assert_eq!(store.buckets(), Buckets { own: 2, overflow: 2 });
     let restored = again(&store, 2);
     assert_eq!(restored.buckets(), Buckets { own: 1, overflow: 1 });
     for key in [1, 2] {
-        assert!(restored.decide_now(&mut [check(&one, key, 1)]).admitted);
-        assert!(!restored.decide_now(&mut [check(&token, key, 1)]).admitted);
+        assert!(
+            restored.decide_now(&[check(&one, key, 1)], &mut [CheckOutcome::default()]).admitted
+        );
+        assert!(
+            !restored.decide_now(&[check(&token, key, 1)], &mut [CheckOutcome::default()]).admitted
+        );
     }
 }
 
@@ -222,14 +248,18 @@ fn places_of_requests_in_flight_end_with_the_process() {
 fn nothing_live_is_forgotten_when_max_keys_has_shrunk() {
     let [token, ..] = policies();
     let store = MemoryStore::new(100, Clock::manual(NOW));
-    (0..10).for_each(|key| assert!(store.decide_now(&mut [check(&token, key, 5)]).admitted));
+    (0..10).for_each(|key| {
+        assert!(store.decide_now(&[check(&token, key, 5)], &mut [CheckOutcome::default()]).admitted)
+    });
     let restored = again(&store, 3);
     assert_eq!(restored.buckets(), Buckets { own: 10, overflow: 0 });
-    assert!((0..10).all(|key| !restored.decide_now(&mut [check(&token, key, 1)]).admitted));
-    assert!(restored.decide_now(&mut [check(&token, 10, 1)]).admitted);
+    assert!((0..10).all(|key| {
+        !restored.decide_now(&[check(&token, key, 1)], &mut [CheckOutcome::default()]).admitted
+    }));
+    assert!(restored.decide_now(&[check(&token, 10, 1)], &mut [CheckOutcome::default()]).admitted);
     assert_eq!(restored.buckets(), Buckets { own: 10, overflow: 1 });
     restored.clock.advance(Duration::from_secs(60));
-    assert!(restored.decide_now(&mut [check(&token, 11, 1)]).admitted);
+    assert!(restored.decide_now(&[check(&token, 11, 1)], &mut [CheckOutcome::default()]).admitted);
     assert_eq!(restored.buckets().own, 1, "and once they have ended, it holds");
 }
 
@@ -237,11 +267,15 @@ fn nothing_live_is_forgotten_when_max_keys_has_shrunk() {
 fn a_store_keeps_its_shards_for_as_long_as_they_hold_something() {
     let [token, ..] = policies();
     let store = MemoryStore::new(5 * KEYS_PER_SHARD, Clock::manual(NOW));
-    (0..50).for_each(|key| assert!(store.decide_now(&mut [check(&token, key, 5)]).admitted));
+    (0..50).for_each(|key| {
+        assert!(store.decide_now(&[check(&token, key, 5)], &mut [CheckOutcome::default()]).admitted)
+    });
     for max_keys in [1, 2 * KEYS_PER_SHARD, 50 * KEYS_PER_SHARD] {
         let restored = again(&store, max_keys);
         assert_eq!(restored.shards.len(), 5);
-        assert!((0..50).all(|key| !restored.decide_now(&mut [check(&token, key, 1)]).admitted));
+        assert!((0..50).all(|key| {
+            !restored.decide_now(&[check(&token, key, 1)], &mut [CheckOutcome::default()]).admitted
+        }));
         let later = Micros(NOW.0 + 60_000_000);
         let empty = read(&bytes(&store), max_keys, later).expect("a snapshot").store;
         assert_eq!(empty.shards.len(), max_keys.div_ceil(KEYS_PER_SHARD));
@@ -253,13 +287,21 @@ fn a_store_keeps_its_shards_for_as_long_as_they_hold_something() {
 fn a_wall_clock_that_was_set_back_neither_locks_out_nor_refills() {
     for policy in policies() {
         let store = MemoryStore::new(100, Clock::manual(NOW));
-        assert!(store.decide_now(&mut [check(&policy, 1, 5)]).admitted);
+        assert!(store.decide_now(&[check(&policy, 1, 5)], &mut [CheckOutcome::default()]).admitted);
         let hour_back = Micros(NOW.0 - 3_600_000_000);
         let restored = read(&bytes(&store), 100, hour_back).expect("a snapshot").store;
-        assert!(!restored.decide_now(&mut [check(&policy, 1, 1)]).admitted, "{}", policy.kind());
+        assert!(
+            !restored.decide_now(&[check(&policy, 1, 1)], &mut [CheckOutcome::default()]).admitted,
+            "{}",
+            policy.kind()
+        );
         // As long as the deepest debt of these takes to be paid off.
         restored.clock.advance(Duration::from_secs(300));
-        assert!(restored.decide_now(&mut [check(&policy, 1, 1)]).admitted, "{}", policy.kind());
+        assert!(
+            restored.decide_now(&[check(&policy, 1, 1)], &mut [CheckOutcome::default()]).admitted,
+            "{}",
+            policy.kind()
+        );
     }
 }
 
@@ -299,7 +341,10 @@ fn wild_numbers_with_a_fitting_checksum_break_nothing() {
                     let policies = policies();
                     for policy in &policies {
                         (0..8).for_each(|key| {
-                            restored.store.decide_now(&mut [check(policy, key, 1)]);
+                            restored.store.decide_now(
+                                &[check(policy, key, 1)],
+                                &mut [CheckOutcome::default()],
+                            );
                         });
                     }
                 }

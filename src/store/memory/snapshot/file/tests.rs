@@ -9,9 +9,10 @@ use crate::clock::Micros;
 use crate::limit::token_bucket::TokenBucket;
 use crate::limit::{Policy, Rate};
 use crate::store::memory::snapshot::Damage;
-use crate::store::{BucketHasher, Check};
+use crate::store::{BucketHasher, Check, CheckOutcome};
 
 const SECRET: [u8; 16] = [7; 16];
+const EXTRAS: SnapshotExtras<'static> = SnapshotExtras { secret: &SECRET, overrides: b"[]" };
 
 /// A folder of one test's own, gone when the test is.
 struct Folder(PathBuf);
@@ -54,7 +55,14 @@ fn store(buckets: u64) -> MemoryStore {
     for key in 0..buckets {
         let mut name = hasher.start(1);
         name.part(0, &key.to_be_bytes());
-        assert!(store.decide_now(&mut [Check::new(&policy, 1, name.finish(), 1)]).admitted);
+        assert!(
+            store
+                .decide_now(
+                    &[Check::new(&policy, 1, name.finish(), 1)],
+                    &mut [CheckOutcome::default()]
+                )
+                .admitted
+        );
     }
     store
 }
@@ -74,10 +82,7 @@ fn a_new_snapshot_takes_the_place_of_the_old_one() {
     let path = folder.snapshot();
     assert_eq!(buckets(&path), None, "the first start finds none");
     for count in [3, 5, 0] {
-        assert_eq!(
-            save(&store(count), (&SECRET, b"[]"), &path).expect("it is written"),
-            count as usize
-        );
+        assert_eq!(save(&store(count), EXTRAS, &path).expect("it is written"), count as usize);
         assert_eq!(buckets(&path), Some(count as usize));
         assert_eq!(folder.names(), ["weir.snapshot"]);
     }
@@ -92,7 +97,7 @@ fn nobody_else_can_read_a_snapshot() {
         fs::write(&name, "anything").expect("a file");
         fs::set_permissions(&name, fs::Permissions::from_mode(0o666)).expect("it is ours");
     }
-    save(&store(1), (&SECRET, b"[]"), &path).expect("it is written");
+    save(&store(1), EXTRAS, &path).expect("it is written");
     let mode = fs::metadata(&path).expect("the file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(folder.names(), ["weir.snapshot"]);
@@ -102,7 +107,7 @@ fn nobody_else_can_read_a_snapshot() {
 fn an_error_on_the_way_leaves_the_old_snapshot() {
     let folder = Folder::new();
     let path = folder.snapshot();
-    save(&store(3), (&SECRET, b"[]"), &path).expect("it is written");
+    save(&store(3), EXTRAS, &path).expect("it is written");
     let full = replace(&path, |file| {
         file.write_all(&[1; 3 * BUFFER_BYTES])?;
         Err::<(), _>(io::Error::from(io::ErrorKind::StorageFull))
@@ -116,10 +121,10 @@ fn an_error_on_the_way_leaves_the_old_snapshot() {
 fn until_it_is_whole_a_new_snapshot_has_another_name() {
     let folder = Folder::new();
     let path = folder.snapshot();
-    save(&store(3), (&SECRET, b"[]"), &path).expect("it is written");
+    save(&store(3), EXTRAS, &path).expect("it is written");
     replace(&path, |file| {
         assert_eq!(buckets(&path), Some(3));
-        encode::encode(&store(5), (&SECRET, b"[]"), file)?;
+        encode::encode(&store(5), EXTRAS, file)?;
         file.flush()?;
         assert_eq!(buckets(&path), Some(3));
         assert_eq!(folder.names(), ["weir.snapshot", "weir.snapshot.new"]);
@@ -133,7 +138,7 @@ fn until_it_is_whole_a_new_snapshot_has_another_name() {
 fn a_folder_that_is_not_there_is_an_error_that_names_the_file() {
     let folder = Folder::new();
     let path = folder.0.join("missing/weir.snapshot");
-    let error = save(&store(1), (&SECRET, b"[]"), &path).expect_err("no folder").to_string();
+    let error = save(&store(1), EXTRAS, &path).expect_err("no folder").to_string();
     assert!(error.contains("missing/weir.snapshot: No such file"), "{error}");
 }
 

@@ -1,0 +1,146 @@
+//! What a configuration is served with besides its own file: the keys that tokens are verified with,
+//! the lists of allowed and denied callers, files of clients, and overrides.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::task::AbortHandle;
+
+use crate::caller::AccessLists;
+use crate::caller::access::{self, FileStamp, ListFileError};
+use crate::caller::jwt::{KeyError, Verifier};
+use crate::config::settings::{self, Settings};
+use crate::gateway::ExternalSnapshot;
+use crate::overrides::OverrideTable;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExternalError {
+    #[error("tokens cannot be verified: {0}")]
+    Keys(#[from] KeyError),
+    #[error(transparent)]
+    List(#[from] ListFileError),
+}
+
+/// What is in use, and what it was made from.
+#[derive(Debug)]
+pub(crate) struct ExternalState {
+    tokens: Option<TokenVerification>,
+    access: Option<Arc<AccessLists>>,
+    /// The state of all files when they were read, and when they were last looked at.
+    read: Vec<Option<FileStamp>>,
+    lists: Vec<Option<FileStamp>>,
+    settings: settings::Access,
+    overrides: Arc<OverrideTable>,
+    /// These have become part of the settings; they are only watched here.
+    clients: Vec<PathBuf>,
+}
+
+#[derive(Debug)]
+struct TokenVerification {
+    settings: settings::Jwt,
+    verifier: Arc<Verifier>,
+    /// Keeps its keys up to date.
+    refresher: Option<AbortHandle>,
+}
+
+impl Drop for TokenVerification {
+    fn drop(&mut self) {
+        if let Some(refresher) = &self.refresher {
+            refresher.abort();
+        }
+    }
+}
+
+impl ExternalState {
+    /// # Errors
+    /// If there are no keys to verify tokens with, or a list cannot be read.
+    pub(crate) fn load(
+        settings: &Settings,
+        overrides: Arc<OverrideTable>,
+    ) -> Result<Self, ExternalError> {
+        let clients = settings.identity.clients_files.clone();
+        let lists = stamps(&settings.access, &clients);
+        let access = AccessLists::load(&settings.access)?;
+        let access = Some(access).filter(|it| !it.allow.is_empty() || !it.deny.is_empty());
+        let tokens = settings.identity.jwt.as_ref().map(TokenVerification::new).transpose()?;
+        let settings = settings.access.clone();
+        let access = access.map(Arc::new);
+        let read = lists.clone();
+        Ok(ExternalState { tokens, access, read, lists, settings, overrides, clients })
+    }
+
+    /// The same for another configuration, to [take over](ExternalState::replace_with).
+    ///
+    /// # Errors
+    /// As [`ExternalState::load`].
+    pub(crate) fn load_next(&self, settings: &Settings) -> Result<Self, ExternalError> {
+        let jwt = settings.identity.jwt.as_ref();
+        let same = self.tokens.as_ref().map(|tokens| &tokens.settings) == jwt;
+        let mut bare = settings.clone();
+        if same {
+            bare.identity.jwt = None;
+        }
+        Self::load(&bare, self.overrides.clone())
+    }
+
+    /// Goes on with what was made for another configuration. Tokens are verified as before if nothing
+    /// was said about them: keys behind a URL would have to be fetched anew.
+    pub(crate) fn replace_with(&mut self, mut next: Self, settings: &Settings) {
+        let jwt = settings.identity.jwt.as_ref();
+        if self.tokens.as_ref().map(|tokens| &tokens.settings) == jwt {
+            next.tokens = self.tokens.take();
+        }
+        *self = next;
+        self.start_key_refresh();
+    }
+
+    /// Keeps the keys up to date by a task on the current runtime.
+    pub(crate) fn start_key_refresh(&mut self) {
+        if let Some(tokens) = self.tokens.as_mut().filter(|tokens| tokens.refresher.is_none()) {
+            let kept = tokio::spawn(tokens.verifier.clone().refresh_keys());
+            tokens.refresher = Some(kept.abort_handle());
+        }
+    }
+
+    /// Whether a list says something else than when it was read.
+    pub(crate) fn lists_changed(&self) -> bool {
+        stamps(&self.settings, &self.clients) != self.lists
+    }
+
+    /// Whether the lists are those that were read, and not given up on.
+    pub(crate) fn lists_are_as_read(&self) -> bool {
+        stamps(&self.settings, &self.clients) == self.read
+    }
+
+    /// Takes the lists for read as they are now: what is wrong with them has been logged.
+    pub(crate) fn accept_lists_as_seen(&mut self) {
+        self.lists = stamps(&self.settings, &self.clients);
+    }
+
+    pub(crate) fn overrides(&self) -> &OverrideTable {
+        &self.overrides
+    }
+
+    /// What the gateway needs of it.
+    pub(crate) fn snapshot(&self) -> ExternalSnapshot {
+        let verifier = self.tokens.as_ref().map(|tokens| tokens.verifier.clone());
+        ExternalSnapshot {
+            verifier,
+            access: self.access.clone(),
+            overrides: self.overrides.overrides(),
+        }
+    }
+}
+
+/// The state of all files that are watched.
+fn stamps(access: &settings::Access, clients: &[PathBuf]) -> Vec<Option<FileStamp>> {
+    let clients = clients.iter().map(|path| FileStamp::of(path));
+    access::stamps(access).into_iter().chain(clients).collect()
+}
+
+impl TokenVerification {
+    fn new(settings: &settings::Jwt) -> Result<Self, KeyError> {
+        let verifier = Arc::new(Verifier::new(settings)?);
+        Ok(TokenVerification { settings: settings.clone(), verifier, refresher: None })
+    }
+}

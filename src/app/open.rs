@@ -1,0 +1,107 @@
+//! The first part of a run: everything that can fail is bound, opened, read or started.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use super::AppError;
+use super::external::ExternalState;
+use super::logs::Logs;
+use crate::config::LoadedConfig;
+use crate::config::settings::Settings;
+use crate::gateway::{Compiled, Gateway, ProcessShared, WaitQueues};
+use crate::listen::acceptor;
+use crate::listen::worker::Worker;
+use crate::store::{self, BucketHasher, OpenedStore, StoreContext, StoreControl};
+use crate::telemetry::Metrics;
+
+/// A gateway that is ready to serve. Its workers run and have nothing to do yet.
+pub(super) struct OpenedGateway {
+    pub(super) settings: Arc<Settings>,
+    /// What the gateway is called in `Via`, in metrics and in a shared store.
+    pub(super) node: String,
+    pub(super) data_listeners: Vec<TcpListener>,
+    pub(super) admin_listener: TcpListener,
+    pub(super) metrics: Metrics,
+    pub(super) logs: Logs,
+    pub(super) store: OpenedStore,
+    pub(super) external_state: ExternalState,
+    pub(super) compiled: Arc<Compiled>,
+    pub(super) workers: Arc<Vec<Worker>>,
+}
+
+impl OpenedGateway {
+    pub(super) fn open(loaded: &LoadedConfig) -> Result<Self, AppError> {
+        let settings = Arc::new(loaded.settings.clone());
+        let data_listeners = settings
+            .server
+            .listen
+            .iter()
+            .map(|&address| bind(address, "server.listen"))
+            .collect::<Result<Vec<_>, _>>()?;
+        let admin_listener = bind(settings.admin.listen, "admin.listen")?;
+
+        let metrics = Metrics::new();
+        let node = random_node_name()?;
+        metrics.set_build_info(&node);
+        let count = match settings.server.workers {
+            0 => std::thread::available_parallelism()?.get(),
+            count => count,
+        };
+        let logs = Logs::open(&settings.telemetry)?;
+        let context =
+            StoreContext { workers: count, node: &node, metrics: &metrics, audit: &logs.audit };
+        let store = store::open(&settings.store, context).map_err(AppError::Randomness)?;
+        store.control.share_overrides(&store.overrides);
+        let external_state = ExternalState::load(&settings, store.overrides.clone())?;
+        let external = external_state.snapshot();
+        let access_log = logs.access.clone();
+        let compiled =
+            Compiled::new(settings.clone(), &store.hasher, &metrics, access_log, external);
+        let compiled = Arc::new(compiled);
+        let workers = start_workers(count, &store.control, &store.hasher, &node, &compiled)?;
+        Ok(OpenedGateway {
+            settings,
+            node,
+            data_listeners,
+            admin_listener,
+            metrics,
+            logs,
+            store,
+            external_state,
+            compiled,
+            workers: Arc::new(workers),
+        })
+    }
+}
+
+/// Unique, so that `Via` tells a loop from two gateways in a row, and gateways that share a store
+/// can count each other.
+fn random_node_name() -> Result<String, AppError> {
+    let mut id = [0; 4];
+    getrandom::fill(&mut id).map_err(AppError::Randomness)?;
+    Ok(format!("weir-{:08x}", u32::from_ne_bytes(id)))
+}
+
+fn bind(address: SocketAddr, key: &'static str) -> Result<TcpListener, AppError> {
+    acceptor::bind(address).map_err(|source| AppError::Bind { address, key, source })
+}
+
+fn start_workers(
+    count: usize,
+    store: &Arc<dyn StoreControl>,
+    hasher: &BucketHasher,
+    node: &str,
+    compiled: &Arc<Compiled>,
+) -> Result<Vec<Worker>, AppError> {
+    let mut token_secret = [0; 16];
+    getrandom::fill(&mut token_secret).map_err(AppError::Randomness)?;
+    let queues = Arc::new(WaitQueues::default());
+    let shared = ProcessShared { queues, via: node.into(), token_secret };
+    let start = |index| {
+        let (store, hasher) = (store.clone(), hasher.clone());
+        let (shared, for_gateway) = (shared.clone(), compiled.clone());
+        let gateway = move || Gateway::new(store, hasher, shared, for_gateway);
+        Ok(Worker::start(index, gateway, compiled.clone())?)
+    };
+    (0..count).map(start).collect()
+}

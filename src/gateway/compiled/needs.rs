@@ -1,0 +1,76 @@
+//! What has to be found out about a request on a route before its limits can be planned.
+
+use std::sync::Arc;
+
+use crate::caller::identity::WantedNames;
+use crate::caller::{AccessLists, Identity};
+use crate::limit::{Limit, Source, What};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RouteNeeds {
+    /// Which names of the caller a limit or an access list asks for.
+    pub names: WantedNames,
+    /// Claims of the token, if the request has one.
+    pub token: bool,
+    /// The beginning of the body, if that is a form.
+    pub form: bool,
+}
+
+impl RouteNeeds {
+    pub(super) fn of<'a>(
+        limits: impl Iterator<Item = &'a Limit>,
+        identity: &Identity,
+        access: &[Arc<AccessLists>],
+    ) -> Self {
+        let mut needs = RouteNeeds::default();
+        for limit in limits {
+            for source in limit.key.0.iter().chain(condition_sources(limit)) {
+                needs.add(source, identity);
+                if matches!(source, Source::Tenant | Source::Plan) {
+                    needs.add_plan(identity);
+                }
+            }
+            if !limit.plans.is_empty() {
+                needs.add_plan(identity);
+            }
+        }
+        for access in access {
+            if access.names_users() {
+                needs.add(&Source::User, identity);
+            }
+            if access.names_clients() {
+                needs.add(&Source::Client, identity);
+            }
+        }
+        needs
+    }
+
+    fn add(&mut self, source: &Source, identity: &Identity) {
+        match source {
+            Source::User => self.names.user = true,
+            Source::Client => self.names.client = true,
+            Source::Tenant => self.names.tenant = true,
+            Source::Plan => self.names.plan = true,
+            _ => {}
+        }
+        for source in identity.sources(source) {
+            self.token |= matches!(source, Source::Jwt(_));
+            self.form |= matches!(source, Source::Form(_));
+        }
+    }
+
+    /// A plan or tenant may be that of a client.
+    fn add_plan(&mut self, identity: &Identity) {
+        for source in [Source::Plan, Source::Client] {
+            self.add(&source, identity);
+        }
+    }
+}
+
+/// What the conditions of a limit read.
+pub(super) fn condition_sources(limit: &Limit) -> impl Iterator<Item = &Source> {
+    limit.when.iter().filter_map(|condition| match &condition.what {
+        What::Source(source) => Some(source),
+        What::Method => None,
+    })
+}

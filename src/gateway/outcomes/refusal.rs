@@ -1,0 +1,76 @@
+//! The answer to a request that one of its limits refused.
+
+use std::cmp::Reverse;
+
+use http::{HeaderMap, HeaderValue, header};
+use siphasher::sip::SipHasher13;
+use smallvec::SmallVec;
+
+use super::{LimitOutcome, LimitOutcomes};
+use crate::clock::Micros;
+use crate::gateway::compiled::CompiledLimit;
+use crate::respond::rate_headers::retry_at;
+use crate::respond::refusal::{self, Refusal};
+use crate::respond::{Answer, FieldName, RateHeaders};
+
+impl<'a> LimitOutcomes<'_, 'a> {
+    /// The limits that refused, the one that refuses for longest first.
+    pub(crate) fn refusing(&self) -> impl Iterator<Item = &'a CompiledLimit> {
+        let mut refusing: SmallVec<[_; 4]> = self.iter().filter(LimitOutcome::refuses).collect();
+        refusing.sort_by_key(|it| Reverse(it.outcome.refused));
+        refusing.into_iter().map(|it| it.limit)
+    }
+
+    /// The error word of the refusal.
+    pub(crate) fn refusal_error(&self, now: Micros) -> &'static str {
+        refusal::error(retry_at(self.enforced(), now))
+    }
+
+    /// The answer. `headers` are those of the request; their map is used again. `jitter` is in
+    /// thousandths of the wait.
+    pub(crate) fn refuse(
+        &self,
+        rate: RateHeaders,
+        now: Micros,
+        jitter: u16,
+        headers: HeaderMap,
+    ) -> Answer {
+        let is_grpc = is_grpc(&headers);
+        let limits: SmallVec<[_; 4]> = self.refusing().map(|it| &it.refusal_text).collect();
+        let retry_at = retry_at(self.enforced(), now);
+        let advertised_at = retry_at.map(|at| self.add_jitter(at, now, jitter));
+        let refusal = Refusal { limits: &limits, now, retry_at, advertised_at };
+        let rate = rate.refusing(advertised_at);
+        let mut answer = refusal.into_answer(headers);
+        rate.write(self.applied(), answer.response.headers_mut(), &mut answer.fields);
+        if is_grpc {
+            // RESOURCE_EXHAUSTED, for clients that look there before the HTTP status.
+            answer.fields.add(FieldName::GrpcStatus, b"8");
+        }
+        answer
+    }
+
+    /// An instant later by up to so many thousandths of the wait. How much follows from the key
+    /// alone, so that clients that were refused together do not come back together, and asking
+    /// again does not help.
+    fn add_jitter(&self, at: Micros, now: Micros, jitter: u16) -> Micros {
+        if jitter == 0 {
+            return at;
+        }
+        let Some(LimitOutcome { check, .. }) = self.iter().find(LimitOutcome::refuses) else {
+            return at;
+        };
+        let wait = u128::from(at.0.saturating_sub(now.0));
+        // The id of a bucket differs between gateways; its key in a shared store does not.
+        let share = match self.planned.keys.get(check.key) {
+            [] => u128::from(check.bucket.0 as u32),
+            key => u128::from(SipHasher13::new().hash(key) as u32),
+        };
+        Micros(at.0 + (wait * u128::from(jitter) * share / (1_000 << 32)) as u64)
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+}

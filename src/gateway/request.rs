@@ -1,0 +1,64 @@
+//! One request on its way: what it is, and what is used up along the way.
+
+use std::rc::Rc;
+
+use http::{HeaderMap, Request, request};
+use tokio::time::Instant;
+
+use super::guard::RequestGuard;
+use super::plan::AccessVerdict;
+use super::signals::RequestSignals;
+use super::worker_config::WorkerConfig;
+use crate::body::Body;
+use crate::caller::Peer;
+use crate::protocol::Protocol;
+use crate::respond::Fault;
+use crate::telemetry::{AccessOutcome, RequestMeter};
+
+/// What ends with a request: its meter is recorded and then its guard dropped, when the body of its
+/// answer or its tunnel has ended.
+#[derive(Debug)]
+pub struct RequestEnd {
+    pub(crate) meter: RequestMeter,
+    // Declared after the meter, so that it is dropped after it.
+    pub(super) _guard: RequestGuard,
+}
+
+/// A client's request, and the signals that it shares with its connection.
+#[derive(Debug)]
+pub struct ClientRequest {
+    pub request: Request<Body>,
+    pub signals: Rc<RequestSignals>,
+}
+
+/// A request on its way, without what is used up along it.
+#[derive(Debug)]
+pub(super) struct RequestContext<'a> {
+    pub config: &'a Rc<WorkerConfig>,
+    pub peer: &'a Peer,
+    pub parts: &'a request::Parts,
+    pub protocol: Protocol,
+    pub started: Instant,
+}
+
+/// What is used up along the way of a request.
+#[derive(Debug)]
+pub(super) struct RequestContent {
+    pub headers: HeaderMap,
+    pub body: Body,
+}
+
+impl RequestContext<'_> {
+    /// Counts what the access lists say, and refuses callers that they deny.
+    pub(super) fn check_access(&self, access: AccessVerdict) -> Result<(), Fault> {
+        match access {
+            AccessVerdict::Neither => {}
+            AccessVerdict::Allowed(_) => self.config.access_meter.count(AccessOutcome::Allowed),
+            AccessVerdict::Denied(_) => {
+                self.config.access_meter.count(AccessOutcome::Denied);
+                return Err(Fault::Denied);
+            }
+        }
+        Ok(())
+    }
+}

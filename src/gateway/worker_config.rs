@@ -1,0 +1,111 @@
+//! The configuration as one worker serves it: what all workers share, and the worker's own upstream
+//! connections and meters.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::local::LocalHistogram;
+
+use super::compiled::Compiled;
+use crate::config::settings::{self, Target};
+use crate::telemetry::{AccessMeter, LimitMeter, RouteMeter};
+use crate::upstream::{Servers, Upstream};
+
+#[derive(Debug)]
+pub(super) struct WorkerConfig {
+    pub compiled: Arc<Compiled>,
+    pub routes: Rc<[WorkerRoute]>,
+    pub upstreams: Rc<[Upstream]>,
+    /// One for each of [`Compiled::limits`].
+    pub limit_meters: Rc<[LimitMeter]>,
+    pub access_meter: AccessMeter,
+    pub decision_seconds: LocalHistogram,
+    /// Decisions that this gateway took without its shared store.
+    pub alone_seconds: LocalHistogram,
+    /// Counts requests that match no route.
+    pub unrouted: Rc<RouteMeter>,
+}
+
+#[derive(Debug)]
+pub(super) struct WorkerRoute {
+    pub target: RouteTarget,
+    /// Where requests go that are marked as degraded.
+    pub degraded: RouteTarget,
+    pub meter: Rc<RouteMeter>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum RouteTarget {
+    Echo,
+    /// An index into [`WorkerConfig::upstreams`], and how long that upstream may take to answer.
+    Upstream(usize, Duration),
+}
+
+/// The route label of requests that match no route. No route can have this name.
+pub(super) const NO_ROUTE: &str = "(none)";
+
+impl WorkerConfig {
+    pub(super) fn new(compiled: Arc<Compiled>, servers: &Servers) -> Self {
+        let settings = &compiled.settings;
+        let metrics = Rc::new(compiled.metrics.clone());
+        let target = |route: &settings::Route, target| match target {
+            Target::Echo => RouteTarget::Echo,
+            Target::Upstream(index) => {
+                let usual = settings.upstreams[index].response_timeout;
+                RouteTarget::Upstream(index, route.timeout.unwrap_or(usual))
+            }
+        };
+        let worker_route = |route: &settings::Route| WorkerRoute {
+            target: target(route, route.target),
+            degraded: target(route, route.degrade.unwrap_or(route.target)),
+            meter: Rc::new(RouteMeter::new(&route.name, &metrics)),
+        };
+        let decisions = |kind| metrics.decision_seconds.with_label_values(&[kind]).local();
+        let upstreams = settings.upstreams.iter();
+        let limits = compiled.limits.iter();
+        WorkerConfig {
+            routes: settings.routes.iter().map(worker_route).collect(),
+            upstreams: upstreams.map(|it| Upstream::new(it, servers, &metrics)).collect(),
+            limit_meters: limits.map(|limit| LimitMeter::new(&limit.counters)).collect(),
+            access_meter: AccessMeter::new(&metrics),
+            decision_seconds: decisions(settings.store.kind.name()),
+            alone_seconds: decisions("local"),
+            unrouted: Rc::new(RouteMeter::new(NO_ROUTE, &metrics)),
+            compiled: compiled.clone(),
+        }
+    }
+
+    /// What serves another configuration after this one. Overrides come and go while the settings
+    /// stay, and a worker with thousands of routes must not stand still to build them all anew.
+    pub(super) fn replaced_by(&self, compiled: Arc<Compiled>, servers: &Servers) -> Self {
+        if !Arc::ptr_eq(&self.compiled.settings, &compiled.settings) {
+            return WorkerConfig::new(compiled, servers);
+        }
+        WorkerConfig {
+            compiled,
+            routes: self.routes.clone(),
+            upstreams: self.upstreams.clone(),
+            limit_meters: self.limit_meters.clone(),
+            // Clones of these begin at zero, so nothing is counted twice.
+            access_meter: self.access_meter.clone(),
+            decision_seconds: self.decision_seconds.clone(),
+            alone_seconds: self.alone_seconds.clone(),
+            unrouted: self.unrouted.clone(),
+        }
+    }
+
+    /// Adds what was counted here to the shared metrics.
+    pub(super) fn flush_meters(&self) {
+        self.unrouted.flush();
+        self.access_meter.flush();
+        self.decision_seconds.flush();
+        self.alone_seconds.flush();
+        self.limit_meters.iter().for_each(LimitMeter::flush);
+        self.routes.iter().for_each(|route| route.meter.flush());
+        self.upstreams.iter().for_each(Upstream::flush_meters);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! What the gateway answers, in the form of no protocol: the codec of the client's connection frames
+//! and writes it.
+
+use http::{HeaderMap, Response};
+
+use super::{Fault, Fields};
+use crate::body::Body;
+use crate::config::settings::HeaderEdits;
+use crate::forward::tunnel::Tunnel;
+use crate::gateway::RequestEnd;
+use crate::http1::Framing;
+
+/// A response, and the fields that Weir adds to it.
+#[derive(Debug)]
+pub struct Answer {
+    pub response: Response<Content>,
+    pub fields: Fields,
+}
+
+/// What follows the head of an answer.
+#[derive(Debug)]
+pub enum Content {
+    Body(Body),
+    /// The upstream has agreed to another protocol: the connection carries its bytes from here on.
+    Tunnel(Box<Tunnel>),
+}
+
+impl Answer {
+    /// Sets and removes what the route says, whether Weir or the upstream has written it.
+    pub fn edit(&mut self, edits: &HeaderEdits) {
+        let headers = self.response.headers_mut();
+        for name in &edits.remove {
+            headers.remove(name);
+            self.fields.remove(name);
+        }
+        for (name, value) in &edits.set {
+            headers.insert(name.clone(), value.clone());
+            self.fields.remove(name);
+        }
+    }
+
+    /// The map of its headers, to be used again.
+    #[inline]
+    pub fn into_headers(self) -> HeaderMap {
+        self.response.into_parts().0.headers
+    }
+}
+
+impl From<Response<Content>> for Answer {
+    fn from(response: Response<Content>) -> Self {
+        Answer { response, fields: Fields::default() }
+    }
+}
+
+impl From<Fault> for Answer {
+    fn from(fault: Fault) -> Self {
+        fault.into_response().into()
+    }
+}
+
+impl Content {
+    /// Has the request end with this content.
+    pub(crate) fn attach(&mut self, end: RequestEnd) {
+        match self {
+            Content::Body(body) => body.attach(end),
+            Content::Tunnel(tunnel) => tunnel.attach(end),
+        }
+    }
+
+    /// How it would be framed for the next hop.
+    pub fn framing(&self) -> Framing {
+        match self {
+            Content::Body(body) => body.framing(),
+            Content::Tunnel(_) => Framing::Empty,
+        }
+    }
+}
+
+impl From<Body> for Content {
+    fn from(body: Body) -> Self {
+        Content::Body(body)
+    }
+}

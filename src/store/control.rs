@@ -1,0 +1,81 @@
+//! What start-up, operators and the end of the process need of a store.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt as _, ready};
+
+use super::{AnyStore, BucketHasher, MemoryStore};
+use crate::clock::Clock;
+use crate::config::settings;
+use crate::overrides::{Override, OverrideTable};
+use crate::telemetry::{AuditLog, Metrics};
+
+/// What a store is opened with, besides its settings.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreContext<'a> {
+    pub workers: usize,
+    /// This process's name among the gateways that share the store.
+    pub node: &'a str,
+    pub metrics: &'a Metrics,
+    pub audit: &'a AuditLog,
+}
+
+/// A store that has been opened, and what was kept with it.
+#[derive(Debug)]
+pub struct OpenedStore {
+    pub control: Arc<dyn StoreControl>,
+    /// The hasher whose secret has named the store's buckets.
+    pub hasher: BucketHasher,
+    /// The overrides that were in force when the store was last used.
+    pub overrides: Arc<OverrideTable>,
+}
+
+/// One for the process.
+pub trait StoreControl: Debug + Send + Sync {
+    /// The name in metrics and in the health report.
+    fn kind(&self) -> &'static str;
+
+    /// One worker's store. Has to be called on the worker's runtime.
+    fn worker_store(self: Arc<Self>) -> AnyStore;
+
+    /// The buckets in this process: all there are, or what is known of those elsewhere.
+    fn local_buckets(&self) -> &MemoryStore;
+
+    /// The clock that decisions are made by.
+    fn clock(&self) -> Clock {
+        self.local_buckets().clock()
+    }
+
+    /// Applies what a reload has changed.
+    fn configure(&self, _settings: &settings::Store) {}
+
+    /// Whether limits are being served without the store they live in.
+    fn is_degraded(&self) -> bool {
+        false
+    }
+
+    /// Why it fails, if that is known.
+    fn degraded_reason(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Keeps these overrides equal to those of all gateways that share the store.
+    fn share_overrides(&self, _overrides: &Arc<OverrideTable>) {}
+
+    /// Stores an override for all gateways that share the store. `Err` says why that failed.
+    fn put_override<'a>(&'a self, _entry: &'a Override) -> BoxFuture<'a, Result<(), String>> {
+        ready(Ok(())).boxed()
+    }
+
+    /// Removes an override for all gateways that share the store. `Err` says why that failed.
+    fn remove_override<'a>(&'a self, _id: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        ready(Ok(())).boxed()
+    }
+
+    /// Brings the store into use, or finds that it cannot be reached, and supervises it from then on.
+    fn start(self: Arc<Self>) -> BoxFuture<'static, ()>;
+
+    /// The process ends: keeps what is to be kept, and tells other gateways.
+    fn leave(&self) -> BoxFuture<'_, ()>;
+}

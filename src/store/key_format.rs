@@ -1,0 +1,183 @@
+//! How the key of a shared bucket is written: `weir:per-ip:9f3c21ab:i192.0.2.1`.
+//!
+//! It is the prefix, the limit's name, a hash of how and by what it counts, the plan if that has
+//! numbers of its own (`=pro`), and the parts of the limit's key, each after a letter for its kind.
+//! Addresses and routes are written out, so that an operator can find them. A value from a header, a
+//! query or a cookie may be a credential, or anything that a client chooses: only its digest is
+//! written, so that it cannot collide with another, choose a hash slot of a cluster, or lengthen the
+//! key.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use smallvec::SmallVec;
+
+use crate::limit::key::Part;
+
+/// 128 bits of a digest in digits of six bits.
+const DIGITS: usize = 22;
+const HEX: &[u8; 16] = b"0123456789abcdef";
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// What the keys of a limit's buckets start with, or those of a plan that has numbers of its own. A
+/// limit that counts by something else, or in another way, has another `kind` and so fresh buckets.
+pub fn prefix(prefix: &str, limit: &str, kind: &str, plan: Option<&str>) -> Vec<u8> {
+    let mark = digest(&SHA256, kind.as_bytes());
+    let mark = mark.as_ref().iter().take(4).fold(0, |mark, byte| mark << 8 | u32::from(*byte));
+    let mut key = SmallVec::from_vec(format!("{prefix}:{limit}:{mark:08x}").into_bytes());
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    match plan {
+        None => {}
+        Some(plan) if plan.bytes().all(plain) => {
+            key.extend_from_slice(b":=");
+            key.extend_from_slice(plan.as_bytes());
+        }
+        // A colon would end the part, and braces choose a hash slot.
+        Some(plan) => {
+            key.push(b':');
+            push_digest(&mut key, b'~', plan.as_bytes());
+        }
+    }
+    key.into_vec()
+}
+
+/// Appends one part of a limit's key.
+pub fn push_part(key: &mut SmallVec<[u8; 256]>, kind: Part, bytes: &[u8]) {
+    key.push(b':');
+    match (kind, bytes) {
+        (Part::Ip, &[a, b, c, d]) => {
+            // At most `i255.255.255.255`.
+            let (mut text, mut end) = ([b'.'; 16], 0);
+            for octet in [a, b, c, d] {
+                end += 1;
+                for unit in [100, 10, 1] {
+                    if octet >= unit || unit == 1 {
+                        text[end] = b'0' + octet / unit % 10;
+                        end += 1;
+                    }
+                }
+            }
+            text[0] = b'i';
+            key.extend_from_slice(&text[..end]);
+        }
+        (Part::Ip, _) => {
+            // Without colons, which separate the parts.
+            key.push(b'i');
+            for octet in bytes {
+                key.push(HEX[usize::from(octet >> 4)]);
+                key.push(HEX[usize::from(octet & 15)]);
+            }
+        }
+        (Part::Route, _) => {
+            key.push(b'r');
+            key.extend_from_slice(bytes);
+        }
+        (Part::Header, _) => push_digest(key, b'h', bytes),
+        (Part::Query, _) => push_digest(key, b'q', bytes),
+        (Part::Cookie, _) => push_digest(key, b'c', bytes),
+        (Part::User, _) => push_digest(key, b'u', bytes),
+        (Part::Client, _) => push_digest(key, b'l', bytes),
+        (Part::Tenant, _) => push_digest(key, b't', bytes),
+        (Part::Plan, _) => push_digest(key, b'p', bytes),
+        (Part::Jwt, _) => push_digest(key, b'j', bytes),
+        (Part::Basic, _) => push_digest(key, b'b', bytes),
+        (Part::Form, _) => push_digest(key, b'f', bytes),
+        (Part::Absent, _) => key.push(b'-'),
+    }
+}
+
+fn push_digest(key: &mut SmallVec<[u8; 256]>, kind: u8, bytes: &[u8]) {
+    let digest = digest(&SHA256, bytes);
+    let mut bits = digest.as_ref().first_chunk().map_or(0, |first| u128::from_be_bytes(*first));
+    let mut text = [kind; 1 + DIGITS];
+    for digit in &mut text[1..] {
+        *digit = ALPHABET[(bits & 63) as usize];
+        bits >>= 6;
+    }
+    key.extend_from_slice(&text);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    fn named(parts: &[(Part, &[u8])]) -> String {
+        let mut key =
+            SmallVec::from_vec(prefix("weir", "per-user", "token_bucket header:x-id", None));
+        for (kind, bytes) in parts {
+            push_part(&mut key, *kind, bytes);
+        }
+        String::from_utf8(key.into_vec()).expect("printable names")
+    }
+
+    #[test]
+    fn addresses_and_routes_are_written_out() {
+        let key = named(&[(Part::Ip, &[192, 0, 2, 1]), (Part::Route, b"api")]);
+        assert!(key.starts_with("weir:per-user:"), "{key}");
+        assert!(key.ends_with(":i192.0.2.1:rapi"), "{key}");
+        for octets in [[0, 9, 10, 99], [100, 101, 199, 255], [255; 4], [0; 4]] {
+            let written = format!(":i{}", std::net::Ipv4Addr::from(octets));
+            assert!(named(&[(Part::Ip, &octets)]).ends_with(&written), "{written}");
+        }
+        let six = "2001:db8::1".parse::<Ipv6Addr>().expect("an address").octets();
+        assert!(named(&[(Part::Ip, &six)]).ends_with(":i20010db8000000000000000000000001"));
+    }
+
+    #[test]
+    fn callers_text_is_never_written() {
+        for text in ["secret", "a:b", "{x}", "a\r\nb", "%00", "*"] {
+            let key = named(&[(Part::Header, text.as_bytes())]);
+            assert!(!key.contains(text), "{key}");
+            assert!(!key.contains(['{', '}', '\r', '*']), "{key}");
+        }
+    }
+
+    #[test]
+    fn names_are_as_long_however_long_the_key_is() {
+        let short = named(&[(Part::Cookie, b"")]);
+        let long = named(&[(Part::Cookie, &[b'x'; 10_000])]);
+        assert_eq!(short.len(), long.len());
+    }
+
+    #[test]
+    fn keys_that_differ_have_names_that_differ() {
+        let lists: [&[(Part, &[u8])]; 7] = [
+            &[],
+            &[(Part::Absent, b"")],
+            &[(Part::Header, b"a")],
+            &[(Part::Query, b"a")],
+            &[(Part::Header, b"a"), (Part::Header, b"b")],
+            &[(Part::Header, b"b"), (Part::Header, b"a")],
+            &[(Part::Header, b"ab")],
+        ];
+        for (i, one) in lists.iter().enumerate() {
+            for other in &lists[..i] {
+                assert_ne!(named(one), named(other));
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_that_counts_otherwise_has_other_buckets() {
+        let one = prefix("weir", "api", "token_bucket ip", None);
+        assert_eq!(one, prefix("weir", "api", "token_bucket ip", None));
+        assert_ne!(one, prefix("weir", "api", "token_bucket route", None));
+        assert_ne!(one, prefix("weir", "api", "fixed_window ip", None));
+    }
+
+    #[test]
+    fn a_plan_has_names_of_its_own_and_chooses_no_slot() {
+        let of = |plan| {
+            let key = prefix("weir", "api", "token_bucket ip", plan);
+            String::from_utf8(key).expect("printable names")
+        };
+        assert_eq!(of(Some("pro")), format!("{}:=pro", of(None)));
+        let plans = ["pro", "Pro", "pro plan", "{pro}", "a:b", "a:i192.0.2.1", "pröm"];
+        let names: std::collections::HashSet<String> = plans.map(|plan| of(Some(plan))).into();
+        assert_eq!(names.len(), plans.len());
+        for key in names {
+            assert_eq!(key.matches(':').count(), 3, "{key}");
+            assert!(!key.contains(['{', '}', ' ']) && key.is_ascii(), "{key}");
+        }
+    }
+}

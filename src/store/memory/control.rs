@@ -1,0 +1,222 @@
+//! The embedded store as start-up and shutdown see it, with its snapshots: read at the start, written
+//! at intervals and at the end.
+//!
+//! Nothing here ends the gateway or keeps it from starting. A file that cannot be understood may be
+//! the only copy of somebody's buckets: it is moved aside, or left alone and nothing is written, but
+//! never overwritten.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt as _, ready};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+
+use super::MemoryStore;
+use super::snapshot::{self, LoadError, Restored, SnapshotExtras};
+use crate::clock::Clock;
+use crate::config::settings;
+use crate::overrides::OverrideTable;
+use crate::store::{AnyStore, BucketHasher, OpenedStore, StoreContext, StoreControl};
+
+/// The embedded store, and its snapshots if it has any.
+#[derive(Debug)]
+struct MemoryControl {
+    store: Arc<MemoryStore>,
+    /// `None` if nothing is to be written.
+    snapshots: Option<SnapshotSchedule>,
+}
+
+/// What writes snapshots, and how often.
+#[derive(Debug)]
+struct SnapshotSchedule {
+    writer: Arc<SnapshotWriter>,
+    interval: Duration,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct SnapshotWriter {
+    store: Arc<MemoryStore>,
+    secret: [u8; 16],
+    overrides: Arc<OverrideTable>,
+    path: PathBuf,
+    /// Whether the last writing failed. Locked while one is under way, so that there are never two.
+    failing: Mutex<bool>,
+}
+
+/// Opens the embedded store, with the buckets of its snapshot if there is one.
+pub(in crate::store) fn open(
+    settings: &settings::Store,
+    _context: StoreContext<'_>,
+) -> Result<OpenedStore, getrandom::Error> {
+    let Opened { control, hasher, overrides } = open_at(settings, Clock::system())?;
+    Ok(OpenedStore { control: Arc::new(control), hasher, overrides })
+}
+
+/// An [`OpenedStore`] whose kind is known.
+struct Opened {
+    control: MemoryControl,
+    hasher: BucketHasher,
+    overrides: Arc<OverrideTable>,
+}
+
+fn open_at(settings: &settings::Store, clock: Clock) -> Result<Opened, getrandom::Error> {
+    let (restored, wanted) = match &settings.snapshot {
+        Some(wanted) => restore(wanted, settings.max_keys, &clock),
+        None => (None, None),
+    };
+    let (store, hasher, overrides) = match restored {
+        Some(it) => {
+            (it.store, BucketHasher::with_secret(&it.secret), OverrideTable::of(&it.overrides))
+        }
+        None => {
+            let store = MemoryStore::new(settings.max_keys, clock);
+            (store, BucketHasher::random()?, OverrideTable::default())
+        }
+    };
+    let (store, overrides) = (Arc::new(store), Arc::new(overrides));
+    let snapshots = wanted.map(|wanted| {
+        let (path, secret) = (wanted.path.clone(), hasher.secret());
+        let (store, overrides, failing) = (store.clone(), overrides.clone(), Mutex::new(false));
+        let writer = Arc::new(SnapshotWriter { store, secret, overrides, path, failing });
+        SnapshotSchedule { writer, interval: wanted.interval, task: Mutex::new(None) }
+    });
+    Ok(Opened { control: MemoryControl { store, snapshots }, hasher, overrides })
+}
+
+/// What there is to restore, and where snapshots are written, if they can be.
+fn restore<'a>(
+    wanted: &'a settings::Snapshot,
+    max_keys: usize,
+    clock: &Clock,
+) -> (Option<Restored>, Option<&'a settings::Snapshot>) {
+    let path = wanted.path.display();
+    let damage = match snapshot::load(&wanted.path, max_keys, clock.clone()) {
+        Ok(None) => {
+            tracing::info!("no snapshot at {path} yet");
+            return (None, Some(wanted));
+        }
+        Ok(Some(restored)) => {
+            let buckets = restored.store.buckets();
+            let buckets = buckets.own + buckets.overflow;
+            let age = clock.now().since(restored.written_at).as_secs();
+            tracing::info!(buckets, "snapshot {path} read, written {age} s ago");
+            return (Some(restored), Some(wanted));
+        }
+        Err(LoadError::Damaged(damage)) => damage,
+        Err(error @ LoadError::Unreadable(_)) => {
+            tracing::warn!(
+                "the snapshot {path} {error}; all buckets start full, the file is left alone, and \
+                 no snapshots are written until a start can read or no longer finds it"
+            );
+            return (None, None);
+        }
+    };
+    match snapshot::set_aside(&wanted.path) {
+        Ok(aside) => {
+            tracing::warn!(
+                "the snapshot {path} {damage}; all buckets start full, the file is now {}",
+                aside.display()
+            );
+            (None, Some(wanted))
+        }
+        Err(error) => {
+            tracing::warn!(
+                "the snapshot {path} {damage} and cannot be set aside: {error}; all buckets start \
+                 full, the file is left alone, and no snapshots are written until a start no \
+                 longer finds it"
+            );
+            (None, None)
+        }
+    }
+}
+
+impl StoreControl for MemoryControl {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    fn worker_store(self: Arc<Self>) -> AnyStore {
+        AnyStore::Memory(self.store.clone())
+    }
+
+    fn local_buckets(&self) -> &MemoryStore {
+        &self.store
+    }
+
+    fn start(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.start();
+        }
+        ready(()).boxed()
+    }
+
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        async {
+            if let Some(snapshots) = &self.snapshots {
+                snapshots.finish().await;
+            }
+        }
+        .boxed()
+    }
+}
+
+impl SnapshotSchedule {
+    /// Writes one now, which shows at once whether that is possible, and then one each interval. Has
+    /// to be called on a runtime.
+    fn start(&self) {
+        let (writer, interval) = (self.writer.clone(), self.interval);
+        let task = tokio::spawn(async move {
+            let mut due = tokio::time::interval(interval);
+            due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                due.tick().await;
+                writer.clone().write().await;
+            }
+        });
+        *self.task.lock() = Some(task);
+    }
+
+    /// Writes the last one.
+    async fn finish(&self) {
+        if let Some(task) = self.task.lock().take() {
+            task.abort();
+        }
+        self.writer.clone().write().await;
+    }
+}
+
+impl SnapshotWriter {
+    /// A disk may block for long, so this runs on the pool for blocking work.
+    async fn write(self: Arc<Self>) {
+        let written = tokio::task::spawn_blocking(move || self.write_now()).await;
+        if let Err(error) = written {
+            tracing::error!(%error, "no snapshot was written");
+        }
+    }
+
+    /// Logs only the first of several failures in a row.
+    fn write_now(&self) {
+        let mut failing = self.failing.lock();
+        let extras = SnapshotExtras { secret: &self.secret, overrides: &self.overrides.text() };
+        match snapshot::save(&self.store, extras, &self.path) {
+            Ok(buckets) => {
+                tracing::debug!(buckets, "snapshot written");
+                if std::mem::take(&mut *failing) {
+                    tracing::info!("snapshots are written again");
+                }
+            }
+            Err(error) if !*failing => {
+                *failing = true;
+                tracing::warn!("{error}; the snapshot before stays, and the next is tried in time");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! What a start makes of the file that it finds.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::clock::Micros;
+use crate::config::settings::{Snapshot, Store, StoreKind};
+use crate::limit::OnError;
+
+const NOW: Micros = Micros(1_700_000_000_000_000);
+
+fn opened(path: &Path) -> Opened {
+    let snapshot = Snapshot { path: path.to_owned(), interval: Duration::from_secs(3600) };
+    let settings = Store {
+        kind: StoreKind::Memory,
+        max_keys: 100,
+        on_error: OnError::default(),
+        snapshot: Some(snapshot),
+    };
+    open_at(&settings, Clock::manual(NOW)).expect("randomness")
+}
+
+fn in_a_folder(name: &str, test: impl FnOnce(&Path)) {
+    let folder = std::env::temp_dir().join(format!("weir-snapshots-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    test(&folder.join("weir.snapshot"));
+    fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
+#[test]
+fn a_second_start_names_buckets_as_the_first_did() {
+    in_a_folder("names", |path| {
+        let first = opened(path);
+        first.control.snapshots.expect("a place to write").writer.write_now();
+        let second = opened(path);
+        assert_eq!(first.hasher.secret(), second.hasher.secret());
+        fs::remove_file(path).expect("the snapshot goes");
+        assert_ne!(opened(path).hasher.secret(), first.hasher.secret());
+    });
+}
+
+#[test]
+fn a_damaged_file_is_set_aside_and_snapshots_go_on() {
+    in_a_folder("damaged", |path| {
+        fs::write(path, "no snapshot").expect("a file");
+        let opened = opened(path);
+        assert_eq!(fs::read(path.with_extension("snapshot.damaged")).expect("it"), b"no snapshot");
+        opened.control.snapshots.expect("a place to write").writer.write_now();
+        assert!(path.exists());
+    });
+}
+
+#[test]
+fn what_cannot_be_read_is_left_alone_and_nothing_is_written() {
+    in_a_folder("unreadable", |path| {
+        fs::create_dir(path).expect("a folder in its place");
+        let opened = opened(path);
+        assert!(opened.control.snapshots.is_none());
+        assert!(path.is_dir());
+    });
+}
+
+#[test]
+fn a_failure_is_told_of_once_and_so_is_its_end() {
+    in_a_folder("failure", |path| {
+        let opened = opened(&path.join("missing"));
+        let writer = opened.control.snapshots.expect("a place to write").writer;
+        writer.write_now();
+        writer.write_now();
+        assert!(*writer.failing.lock());
+        fs::create_dir(path).expect("the folder that was missing");
+        writer.write_now();
+        assert!(!*writer.failing.lock());
+    });
+}

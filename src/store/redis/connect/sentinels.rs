@@ -1,0 +1,361 @@
+//! Which server is the master, as the sentinels say: one view for all workers.
+//!
+//! Sentinels hear of a failover one after another, and until they have, they name the old master,
+//! which may go on to answer as one for many seconds, with no replica left to copy what it decides. So
+//! all of them are heard (by the [`watch`](super::sentinel_watch)), and the one with the highest
+//! epoch is believed: every failover raises it. While one of them is replacing the master, there
+//! is none.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::dialer::DisplayOrigin;
+use super::failure::{Failure, Reason};
+use crate::config::settings::Origin;
+
+/// How long a sentinel's report holds. They are asked once a second.
+const TRUST: Duration = Duration::from_secs(5);
+/// How long a worker that wants to connect waits for the first report.
+const FIRST_REPORT: Duration = Duration::from_secs(1);
+/// How long it waits for a failover to end, so that all gateways find the new master at the same
+/// moment. No request is decided by Redis meanwhile.
+const FAILOVER: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(crate) struct Sentinels {
+    heard: Mutex<SentinelReports>,
+    /// Counts the reports, for tasks that wait for one.
+    news: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct SentinelReports {
+    /// One for each sentinel.
+    answers: Vec<(Origin, Answer)>,
+    /// The master that connections lead to, unless it has been given up.
+    in_use: Option<Origin>,
+}
+
+#[derive(Debug, Clone)]
+enum Answer {
+    None,
+    Failed(Failure),
+    Report { report: SentinelReport, heard: Instant, changed: Instant },
+}
+
+/// What a sentinel says of the master.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SentinelReport {
+    pub(crate) master: Origin,
+    /// Higher after each failover; zero if it may not be asked for.
+    pub(crate) epoch: u64,
+    /// Whether it is putting another one in its place.
+    pub(crate) is_replaced: bool,
+}
+
+impl SentinelReport {
+    /// From the reply to `SENTINEL MASTER`, names and values.
+    pub(crate) fn of_state(state: Value) -> Result<SentinelReport, Failure> {
+        let fields: HashMap<String, String> = redis::from_redis_value(state)
+            .map_err(|error| Failure::new(Reason::Reply, error.to_string()))?;
+        let field = |name: &str| fields.get(name).map(String::as_str);
+        let port = field("port").and_then(|port| port.parse().ok());
+        let (Some(host), Some(port)) = (field("ip"), port) else {
+            return Err(Failure::new(Reason::Reply, "the sentinel names no address"));
+        };
+        let mut flags = field("flags").unwrap_or_default().split(',');
+        Ok(SentinelReport {
+            master: Origin { host: host.to_owned(), port },
+            epoch: field("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
+            is_replaced: flags.any(|flag| flag == "failover_in_progress"),
+        })
+    }
+
+    /// From the reply to `SENTINEL GET-MASTER-ADDR-BY-NAME`, which tells no more than that.
+    pub(crate) fn of_address(address: Value) -> Result<Option<SentinelReport>, Failure> {
+        let found: Option<(String, u16)> = redis::from_redis_value(address)
+            .map_err(|error| Failure::new(Reason::Reply, error.to_string()))?;
+        let report = |(host, port)| SentinelReport {
+            master: Origin { host, port },
+            epoch: 0,
+            is_replaced: false,
+        };
+        Ok(found.map(report))
+    }
+}
+
+impl Sentinels {
+    pub(crate) fn new(nodes: &[Origin]) -> Self {
+        let answers = nodes.iter().map(|node| (node.clone(), Answer::None)).collect();
+        Sentinels {
+            heard: Mutex::new(SentinelReports { answers, in_use: None }),
+            news: watch::Sender::new(0),
+        }
+    }
+
+    /// The master's address, once a sentinel has told it.
+    ///
+    /// # Errors
+    /// If none does, or if the master is being replaced.
+    pub(crate) async fn master(&self) -> Result<Origin, Failure> {
+        let mut news = self.news.subscribe();
+        let settled = async {
+            loop {
+                news.borrow_and_update();
+                if let Some(settled) = self.heard.lock().settled(Instant::now()) {
+                    return settled;
+                }
+                // The sender is here, so it does not go away.
+                let _ = news.changed().await;
+            }
+        };
+        let replaced = self.heard.lock().named(Instant::now()).is_err_and(is_replaced);
+        match timeout(if replaced { FAILOVER } else { FIRST_REPORT }, settled).await {
+            Ok(settled) => settled,
+            Err(_) => self.heard.lock().choose(Instant::now()),
+        }
+    }
+
+    /// Records what a sentinel reports.
+    ///
+    /// # Errors
+    /// If the master that connections lead to is none any more: they are to be given up.
+    pub(crate) fn record(&self, sentinel: &Origin, report: SentinelReport) -> Result<(), Failure> {
+        let now = Instant::now();
+        let given_up = {
+            let mut heard = self.heard.lock();
+            heard.record(sentinel, report, now);
+            heard.give_up(now)
+        };
+        self.news.send_modify(|count| *count += 1);
+        given_up.map_or(Ok(()), Err)
+    }
+
+    /// A sentinel cannot be asked. What it said before holds for a while, and says nothing of the
+    /// master.
+    pub(crate) fn miss(&self, sentinel: &Origin, failure: Failure) {
+        self.heard.lock().miss(sentinel, failure, Instant::now());
+        self.news.send_modify(|count| *count += 1);
+    }
+}
+
+fn is_replaced(failure: Failure) -> bool {
+    failure.reason == Reason::ReadOnly
+}
+
+impl SentinelReports {
+    fn record(&mut self, sentinel: &Origin, report: SentinelReport, now: Instant) {
+        let Some((_, answer)) = self.answers.iter_mut().find(|(it, _)| it == sentinel) else {
+            return;
+        };
+        let changed = match answer {
+            Answer::Report { report: before, changed, .. } if before.master == report.master => {
+                *changed
+            }
+            _ => now,
+        };
+        *answer = Answer::Report { report, heard: now, changed };
+    }
+
+    fn miss(&mut self, sentinel: &Origin, failure: Failure, now: Instant) {
+        let Some((_, answer)) = self.answers.iter_mut().find(|(it, _)| it == sentinel) else {
+            return;
+        };
+        if !matches!(answer, Answer::Report { heard, .. } if now.duration_since(*heard) < TRUST) {
+            *answer = Answer::Failed(failure);
+        }
+    }
+
+    /// The master, or why there is none; nothing if that may soon be known.
+    fn settled(&mut self, now: Instant) -> Option<Result<Origin, Failure>> {
+        let chosen = self.choose(now);
+        let waits = self.answers.iter().any(|(_, answer)| match answer {
+            Answer::None => true,
+            Answer::Failed(_) => false,
+            Answer::Report { report, .. } => report.is_replaced,
+        });
+        (chosen.is_ok() || !waits).then_some(chosen)
+    }
+
+    /// The master that the sentinels name now; connections to it are in use from here on.
+    fn choose(&mut self, now: Instant) -> Result<Origin, Failure> {
+        let chosen = self.named(now)?;
+        self.in_use = Some(chosen.clone());
+        Ok(chosen)
+    }
+
+    fn named(&self, now: Instant) -> Result<Origin, Failure> {
+        let reports = || {
+            self.answers.iter().filter_map(|(sentinel, answer)| match answer {
+                Answer::Report { report, heard, changed } if now.duration_since(*heard) < TRUST => {
+                    Some((sentinel, report, changed))
+                }
+                _ => None,
+            })
+        };
+        if let Some((sentinel, report, _)) = reports().find(|(_, report, _)| report.is_replaced) {
+            let detail = format!(
+                "master {} is being replaced, says sentinel {}",
+                DisplayOrigin(&report.master),
+                DisplayOrigin(sentinel)
+            );
+            return Err(Failure::new(Reason::ReadOnly, detail));
+        }
+        // Where there are no epochs, the sentinel that changed its report last knows more.
+        let best = reports().max_by_key(|(_, report, changed)| (report.epoch, **changed));
+        best.map(|(_, report, _)| report.master.clone()).ok_or_else(|| self.nobody())
+    }
+
+    fn nobody(&self) -> Failure {
+        let why = |(sentinel, answer): &(Origin, Answer)| match answer {
+            Answer::Failed(failure) => format!("sentinel {}: {failure}", DisplayOrigin(sentinel)),
+            _ => format!("sentinel {}: no answer in time", DisplayOrigin(sentinel)),
+        };
+        let all: Vec<String> = self.answers.iter().map(why).collect();
+        Failure::new(Reason::Connection, all.join("; "))
+    }
+
+    /// Why connections to the master in use are to be given up, told once.
+    fn give_up(&mut self, now: Instant) -> Option<Failure> {
+        let used = self.in_use.as_ref()?;
+        let failure = match self.named(now) {
+            Ok(named) if named == *used => return None,
+            Ok(named) => {
+                let (old, new) = (DisplayOrigin(used), DisplayOrigin(&named));
+                Failure::new(Reason::ReadOnly, format!("{new} is the master in the place of {old}"))
+            }
+            // That no sentinel answers says nothing of the master.
+            Err(failure) if failure.reason == Reason::Connection => return None,
+            Err(failure) => failure,
+        };
+        self.in_use = None;
+        Some(failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(port: u16) -> Origin {
+        Origin { host: "10.0.0.1".to_owned(), port }
+    }
+
+    fn report(master: u16, epoch: u64, is_replaced: bool) -> SentinelReport {
+        SentinelReport { master: origin(master), epoch, is_replaced }
+    }
+
+    /// Three sentinels at the ports 1, 2, 3.
+    fn three() -> (SentinelReports, Instant) {
+        let answers = [1, 2, 3].map(|port| (origin(port), Answer::None));
+        (SentinelReports { answers: answers.to_vec(), in_use: None }, Instant::now())
+    }
+
+    fn port(chosen: Result<Origin, Failure>) -> Result<u16, Reason> {
+        chosen.map(|it| it.port).map_err(|it| it.reason)
+    }
+
+    #[test]
+    fn a_sentinel_is_understood() {
+        let state = |flags: &str| {
+            let fields = ["ip", "10.0.0.1", "port", "6379", "flags", flags, "config-epoch", "7"];
+            let values = fields.map(|it| Value::BulkString(it.as_bytes().to_vec()));
+            SentinelReport::of_state(Value::Array(values.to_vec()))
+        };
+        assert_eq!(state("master"), Ok(report(6379, 7, false)));
+        assert_eq!(state("master,o_down"), Ok(report(6379, 7, false)));
+        assert_eq!(state("master,failover_in_progress"), Ok(report(6379, 7, true)));
+        let odd = SentinelReport::of_state(Value::Array(vec![])).map_err(|it| it.reason);
+        assert_eq!(odd, Err(Reason::Reply));
+        let address = ["10.0.0.1", "6379"].map(|it| Value::BulkString(it.as_bytes().to_vec()));
+        let named = SentinelReport::of_address(Value::Array(address.to_vec()));
+        assert_eq!(named, Ok(Some(report(6379, 0, false))));
+        assert_eq!(SentinelReport::of_address(Value::Nil), Ok(None));
+    }
+
+    #[test]
+    fn the_highest_epoch_is_believed_and_not_who_is_asked_first() {
+        let (mut heard, now) = three();
+        assert_eq!(port(heard.choose(now)), Err(Reason::Connection));
+        assert!(heard.settled(now).is_none(), "they are still being asked");
+        heard.record(&origin(1), report(6379, 4, false), now);
+        assert_eq!(port(heard.choose(now)), Ok(6379));
+        assert_eq!(heard.give_up(now), None);
+        heard.record(&origin(3), report(6380, 5, false), now);
+        let failure = heard.give_up(now).expect("another master");
+        assert_eq!(
+            failure.to_string(),
+            "10.0.0.1:6380 is the master in the place of 10.0.0.1:6379"
+        );
+        assert_eq!(heard.give_up(now), None, "it is told once");
+        // The first has not noticed yet, and repeats its old report.
+        heard.record(&origin(1), report(6379, 4, false), now);
+        assert_eq!(port(heard.choose(now)), Ok(6380));
+    }
+
+    #[test]
+    fn a_master_that_is_being_replaced_is_none() {
+        let (mut heard, now) = three();
+        for sentinel in 1..=3 {
+            heard.record(&origin(sentinel), report(6379, 4, false), now);
+        }
+        assert_eq!(port(heard.choose(now)), Ok(6379));
+        heard.record(&origin(2), report(6379, 4, true), now);
+        assert_eq!(heard.give_up(now).map(|it| it.reason), Some(Reason::ReadOnly));
+        assert!(heard.settled(now).is_none(), "it is worth waiting");
+        assert_eq!(port(heard.choose(now)), Err(Reason::ReadOnly));
+        // It gave up: there was no replica to choose.
+        heard.record(&origin(2), report(6379, 4, false), now);
+        assert_eq!(port(heard.choose(now)), Ok(6379));
+        assert_eq!(heard.give_up(now), None);
+    }
+
+    #[test]
+    fn a_word_that_is_not_heard_again_holds_for_a_while() {
+        let (mut heard, now) = three();
+        heard.record(&origin(1), report(6380, 5, false), now);
+        heard.record(&origin(2), report(6379, 4, false), now);
+        let gone = || Failure::new(Reason::Connection, "gone");
+        heard.miss(&origin(1), gone(), now);
+        assert_eq!(port(heard.choose(now)), Ok(6380));
+        // Sentinels that are set up anew start with low epochs.
+        let later = now + TRUST;
+        heard.miss(&origin(1), gone(), later);
+        heard.record(&origin(2), report(6379, 1, false), later);
+        assert_eq!(port(heard.choose(later)), Ok(6379));
+    }
+
+    #[test]
+    fn sentinels_that_are_all_gone_say_nothing_of_the_master() {
+        let (mut heard, now) = three();
+        heard.record(&origin(1), report(6379, 4, false), now);
+        assert_eq!(port(heard.choose(now)), Ok(6379));
+        let later = now + TRUST;
+        for sentinel in 1..=3 {
+            heard.miss(&origin(sentinel), Failure::new(Reason::Connection, "gone"), later);
+        }
+        assert_eq!(heard.give_up(later), None, "connections stay");
+        let settled = heard.settled(later).expect("nobody is left to wait for");
+        let failure = settled.expect_err("new ones are not made").to_string();
+        assert!(failure.starts_with("sentinel 10.0.0.1:1: gone; sentinel 10.0.0.1:2"), "{failure}");
+        // One of them is back, and another master is there meanwhile.
+        heard.record(&origin(3), report(6380, 5, false), later);
+        assert!(heard.give_up(later).is_some());
+    }
+
+    #[test]
+    fn without_epochs_the_latest_change_counts() {
+        let (mut heard, now) = three();
+        heard.record(&origin(1), report(6379, 0, false), now);
+        heard.record(&origin(2), report(6379, 0, false), now);
+        let later = now + Duration::from_secs(1);
+        heard.record(&origin(2), report(6380, 0, false), later);
+        heard.record(&origin(1), report(6379, 0, false), later);
+        assert_eq!(port(heard.choose(later)), Ok(6380));
+    }
+}

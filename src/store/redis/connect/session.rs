@@ -1,0 +1,160 @@
+//! A working connection to Redis: to its one master, or to all masters of a cluster.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisError, Value};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::dialer::{CONNECT_TIMEOUT, Dialer};
+use super::failure::{Failure, Reason};
+use super::hash_slot::hash_slot;
+use super::nodes::Nodes;
+use super::script_call::{NodeRole, call_script};
+use super::server_clock::ServerClock;
+use crate::clock::Micros;
+use crate::store::redis::wire::script::Form;
+
+#[derive(Debug, Clone)]
+pub(crate) enum Session {
+    Single(MultiplexedConnection),
+    Cluster(Arc<Nodes>),
+}
+
+impl Session {
+    pub(crate) async fn open(dialer: &Arc<Dialer>) -> Result<Session, Failure> {
+        if let Some(seeds) = dialer.seeds() {
+            return Ok(Session::Cluster(Arc::new(Nodes::discover(dialer.clone(), seeds).await?)));
+        }
+        let mut connection = dialer.master().await?;
+        // A sentinel may name a master that has just been told to be a replica.
+        match role(&mut connection).await {
+            Ok(role) if role != "master" => {
+                Err(Failure::new(Reason::ReadOnly, format!("it is a {role}, not a master")))
+            }
+            Err(failure) if failure.is_silence() => Err(failure),
+            // Without the right to ask, the first write shows it.
+            _ => Ok(Session::Single(connection)),
+        }
+    }
+
+    /// Runs a script whose keys all lie in `slot`. It runs at most once: it is sent again only
+    /// where the server says that it did not run it.
+    pub(crate) async fn run(
+        &self,
+        slot: u16,
+        deadline: Instant,
+        command: impl Fn(Form) -> Cmd,
+    ) -> Result<Value, Failure> {
+        let run = async {
+            match self {
+                Session::Cluster(nodes) => nodes.run(slot, deadline, command).await,
+                Session::Single(connection) => {
+                    let (mut connection, role) = (connection.clone(), NodeRole::Owner);
+                    Ok(call_script(&mut connection, role, deadline, command).await?.value)
+                }
+            }
+        };
+        timeout_at(deadline, run).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    }
+
+    /// Runs commands on the key `name` together, the last of which answers with a number. They may
+    /// be run twice. If something else lies under the key, it is removed.
+    pub(crate) async fn count(&self, name: &[u8], commands: &Pipeline) -> Result<u64, Failure> {
+        let slot = hash_slot(name);
+        let mut attempts = 0;
+        loop {
+            let mut connection = match self {
+                Session::Single(connection) => connection.clone(),
+                Session::Cluster(nodes) => nodes.owner(slot).await?,
+            };
+            let error = match commands.query_async::<(u64,)>(&mut connection).await {
+                Ok((number,)) => return Ok(number),
+                Err(error) => error,
+            };
+            attempts += 1;
+            if attempts > 1 || error.is_io_error() || error.is_timeout() {
+                return Err(error.into());
+            }
+            // A command by itself follows the slot if it has moved, which several together cannot.
+            let command = if error.to_string().contains("WRONGTYPE") { "DEL" } else { "EXISTS" };
+            let deadline = Instant::now() + CONNECT_TIMEOUT;
+            self.run(slot, deadline, |_| redis::cmd(command).arg(name).clone()).await?;
+        }
+    }
+
+    /// Asks every master what it does when its memory is full.
+    pub(crate) async fn eviction_policies(&self) -> Result<Vec<String>, Failure> {
+        let masters = match self {
+            Session::Single(connection) => vec![connection.clone()],
+            Session::Cluster(nodes) => nodes.masters(),
+        };
+        let mut policies = Vec::new();
+        for mut master in masters {
+            let info: String = redis::cmd("INFO").arg("memory").query_async(&mut master).await?;
+            let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
+            policies.extend(policy.map(|policy| policy.trim().to_owned()));
+        }
+        policies.sort();
+        policies.dedup();
+        Ok(policies)
+    }
+
+    /// The clock of the one master, if it tells. Those of a cluster are heard with its replies.
+    pub(crate) async fn clock(&self) -> ServerClock {
+        let mut clock = ServerClock::default();
+        if let Session::Single(connection) = self {
+            let sent = Instant::now();
+            let time = question(&mut connection.clone(), &redis::cmd("TIME")).await;
+            let time = time.ok().and_then(|it| redis::from_redis_value::<(u64, u64)>(it).ok());
+            if let Some((seconds, micros)) = time {
+                clock.update(Micros(seconds * 1_000_000 + micros), sent, Instant::now());
+            }
+        }
+        clock
+    }
+
+    /// Hears an answer from every master, asked all at once.
+    pub(crate) async fn ping(&self) -> Result<(), Failure> {
+        let masters = match self {
+            Session::Single(connection) => vec![connection.clone()],
+            Session::Cluster(nodes) => nodes.masters(),
+        };
+        let ping = async |mut master| send(&mut master, &redis::cmd("PING")).await;
+        for answer in join_all(masters.into_iter().map(ping)).await {
+            answer?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self, Session::Cluster(_))
+    }
+}
+
+pub(crate) async fn send(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<Value, RedisError> {
+    connection.send_packed_command(command).await?.extract_error()
+}
+
+/// Sends a command while a session is opened, with a timeout of its own.
+pub(crate) async fn question(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<Value, Failure> {
+    let answer = timeout(CONNECT_TIMEOUT, send(connection, command)).await;
+    Ok(answer.map_err(|_| Failure::timeout())??)
+}
+
+async fn role(connection: &mut MultiplexedConnection) -> Result<String, Failure> {
+    match question(connection, &redis::cmd("ROLE")).await? {
+        Value::Array(parts) => match parts.first() {
+            Some(Value::BulkString(role)) => Ok(String::from_utf8_lossy(role).into_owned()),
+            other => Err(Failure::unexpected(other.unwrap_or(&Value::Nil))),
+        },
+        other => Err(Failure::unexpected(&other)),
+    }
+}

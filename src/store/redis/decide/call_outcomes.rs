@@ -1,0 +1,160 @@
+//! What became of calls whose replies did not come in time, as a late reply or the fence after a
+//! reconnect (`lua/fence.lua`) tells.
+
+use std::collections::VecDeque;
+
+use crate::clock::Micros;
+
+/// Calls that are remembered: more than can be uncertain at once. On a cluster every hash slot has its
+/// own.
+const MOST: usize = 2_048;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct CallOutcomes {
+    /// Calls up to this number that are not named have charged nothing, and never will.
+    resolved_up_to: u64,
+    calls: VecDeque<(u64, CallOutcome)>,
+}
+
+/// What became of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CallOutcome {
+    /// It was run at that instant of Redis's clock, if that is known, and of its requests these
+    /// were admitted.
+    Run { at: Option<Micros>, admitted: Vec<bool> },
+    /// It was not, and never will be.
+    NotRun,
+    /// It can never be known, and counts as charged.
+    Lost,
+}
+
+/// What became of one of its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestOutcome {
+    Admitted(Option<Micros>),
+    Refused,
+    NotRun,
+    Lost,
+}
+
+impl CallOutcomes {
+    /// Takes in the text of a fence that was raised to `sent`. Anything else is ignored.
+    pub(crate) fn record_fence(&mut self, text: &str, sent: u64) {
+        self.resolved_up_to = self.resolved_up_to.max(sent);
+        for entry in text.split(' ').skip(1) {
+            let mut parts = entry.split(':');
+            if let Some(Ok(number)) = parts.next().map(str::parse)
+                && let Some(admitted) = parts.next()
+            {
+                let admitted = admitted.bytes().map(|it| it == b'1').collect();
+                let at = parts.next().and_then(|at| at.parse().ok()).map(Micros);
+                self.record(number, CallOutcome::Run { at, admitted });
+            }
+        }
+    }
+
+    /// Takes in what became of a call.
+    pub(crate) fn record(&mut self, call: u64, heard: CallOutcome) {
+        if self.find(call).is_some() {
+            return;
+        }
+        self.calls.push_back((call, heard));
+        if self.calls.len() > MOST {
+            self.calls.pop_front();
+        }
+    }
+
+    /// Whether a call was run, and its requests have their verdicts.
+    pub(crate) fn was_run(&self, call: u64) -> bool {
+        matches!(self.find(call), Some(CallOutcome::Run { .. }))
+    }
+
+    /// What became of a request of a call, if that is known.
+    pub(crate) fn of(&self, call: u64, request: usize) -> Option<RequestOutcome> {
+        Some(match self.find(call) {
+            Some(CallOutcome::Run { at, admitted }) => match admitted.get(request) {
+                Some(true) => RequestOutcome::Admitted(*at),
+                _ => RequestOutcome::Refused,
+            },
+            Some(CallOutcome::NotRun) => RequestOutcome::NotRun,
+            Some(CallOutcome::Lost) => RequestOutcome::Lost,
+            None if call <= self.resolved_up_to => RequestOutcome::NotRun,
+            None => return None,
+        })
+    }
+
+    /// Whether it was charged, or has to be taken to have been.
+    pub(crate) fn charged(&self, call: u64, request: usize) -> Option<bool> {
+        let verdict = self.of(call, request)?;
+        Some(matches!(verdict, RequestOutcome::Admitted(_) | RequestOutcome::Lost))
+    }
+
+    fn find(&self, call: u64) -> Option<&CallOutcome> {
+        self.calls.iter().rev().find(|(number, _)| *number == call).map(|(_, heard)| heard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(admitted: &[bool]) -> CallOutcome {
+        CallOutcome::Run { at: Some(Micros(5)), admitted: admitted.to_vec() }
+    }
+
+    #[test]
+    fn a_fence_names_the_requests_that_were_charged_and_those_that_were_refused() {
+        let mut call_outcomes = CallOutcomes::default();
+        assert_eq!(call_outcomes.of(16, 0), None);
+        call_outcomes.record_fence("17 16:1101:70 15:1:60", 18);
+        let of = |call, request| call_outcomes.of(call, request);
+        let at = |at| Some(RequestOutcome::Admitted(Some(Micros(at))));
+        assert_eq!([of(16, 0), of(16, 3), of(15, 0)], [at(70), at(70), at(60)]);
+        assert_eq!(of(16, 2), Some(RequestOutcome::Refused));
+        assert_eq!([of(17, 0), of(18, 0)], [Some(RequestOutcome::NotRun); 2]);
+        assert_eq!(of(19, 0), None);
+        assert!(call_outcomes.was_run(15) && !call_outcomes.was_run(17));
+        let charged = |call, request| call_outcomes.charged(call, request);
+        assert_eq!(
+            [charged(16, 0), charged(16, 2), charged(17, 0)].map(Option::unwrap),
+            [true, false, false]
+        );
+    }
+
+    #[test]
+    fn what_is_no_fence_says_nothing() {
+        for text in ["", "garbage", "1:1", "5 x:1 :1 7", "5"] {
+            let mut call_outcomes = CallOutcomes::default();
+            call_outcomes.record_fence(text, 5);
+            assert_eq!(
+                call_outcomes,
+                CallOutcomes { resolved_up_to: 5, calls: VecDeque::new() },
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_late_reply_is_believed_before_a_fence_and_not_forgotten_for_it() {
+        let mut call_outcomes = CallOutcomes::default();
+        call_outcomes.record(7, run(&[true]));
+        call_outcomes.record_fence("9 9:1 8:1", 9);
+        assert_eq!(call_outcomes.charged(7, 0), Some(true));
+        for call in 100..10_000 {
+            call_outcomes.record(call, run(&[true]));
+        }
+        assert_eq!(call_outcomes.calls.len(), MOST);
+    }
+
+    #[test]
+    fn what_nobody_will_ever_know_counts_as_charged() {
+        let mut call_outcomes = CallOutcomes::default();
+        call_outcomes.record(1, CallOutcome::Lost);
+        call_outcomes.record(2, CallOutcome::NotRun);
+        assert_eq!(
+            (call_outcomes.charged(1, 0), call_outcomes.of(1, 0)),
+            (Some(true), Some(RequestOutcome::Lost))
+        );
+        assert_eq!(call_outcomes.charged(2, 0), Some(false));
+    }
+}

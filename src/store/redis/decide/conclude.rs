@@ -1,0 +1,368 @@
+//! From the replies of Redis to the decision on a request.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use super::call_outcomes;
+use super::call_queue::{CallStatus, CallTimes, GroupResult, Ticket};
+use super::known_refusals::{Promise, Refusal};
+use super::refunds::{Charged, Claim, Refund};
+use super::worker_link::WorkerLink;
+use crate::clock::Micros;
+use crate::limit::{Retry, Verdict};
+use crate::store::redis::RedisShared;
+use crate::store::redis::supervise::fallback::{self, ChargeNote};
+use crate::store::redis::supervise::ledger::UncertainCharge;
+use crate::store::redis::wire::check_args::CheckReply;
+use crate::store::{Check, CheckOutcome, CheckSet, Decision, StoreError};
+
+/// The wait that a refused client is told if none is known.
+const AGAIN_US: u64 = 1_000_000;
+
+/// What became of a request in one slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GroupOutcome {
+    /// Charged at that instant, if it is known.
+    Admitted(Option<Micros>),
+    Refused,
+    /// Not charged, and it never will be.
+    NotRun,
+    /// It has to be taken to have been charged.
+    Lost,
+    /// It will become known, or not.
+    Unknown(Claim),
+}
+
+/// What became of it in all of them.
+#[derive(Debug, Clone, Copy)]
+struct Summary {
+    /// The instant of the first slot that answered.
+    now: Option<Micros>,
+    refused: bool,
+    admitted: bool,
+}
+
+impl WorkerLink {
+    /// Writes the outcomes. One refusal is enough, whatever became of the other hash slots; if none
+    /// refuses and not all admit, each limit's `on_error` decides. What a request
+    /// was charged with that is not admitted is given back.
+    pub(crate) fn conclude(
+        self: &Rc<Self>,
+        ticket: &Ticket,
+        times: CallTimes,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) -> Result<Decision, StoreError> {
+        let summary = self.read(ticket, asked.checks, outcomes);
+        let now = summary.now.unwrap_or_else(|| self.shared.clock.now());
+        if summary.refused {
+            self.refuse(ticket, times, now, asked.checks, outcomes);
+            self.give_back(ticket, asked);
+            return Ok(Decision { now, admitted: false, alone: false });
+        }
+        if summary.admitted {
+            self.admit_unheard(ticket, now, asked, outcomes);
+            self.note(asked.checks, outcomes);
+            return Ok(Decision { now, admitted: true, alone: false });
+        }
+        self.mark_dirty(asked);
+        let notes = self.notes(ticket, asked.checks.len());
+        let decided = fallback::decide_after_all(&self.shared, asked, outcomes, &notes);
+        if !decided.as_ref().is_ok_and(|it| it.admitted) {
+            self.give_back(ticket, asked);
+        }
+        decided
+    }
+
+    /// The same for a request whose client has left. It stays charged if it was admitted: leaving early
+    /// must not be free.
+    pub(crate) fn conclude_abandoned(
+        self: &Rc<Self>,
+        ticket: &Ticket,
+        times: CallTimes,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) {
+        let summary = self.read(ticket, asked.checks, outcomes);
+        if summary.refused {
+            let now = summary.now.unwrap_or_else(|| self.shared.clock.now());
+            self.refuse(ticket, times, now, asked.checks, outcomes);
+        }
+        if !summary.admitted {
+            self.give_back(ticket, asked);
+        }
+    }
+
+    /// Writes what the replies say into the outcomes.
+    fn read(
+        &self,
+        ticket: &Ticket,
+        checks: &[Check<'_>],
+        outcomes: &mut [CheckOutcome],
+    ) -> Summary {
+        let mut summary = Summary { now: None, refused: false, admitted: true };
+        ticket.each(|result| {
+            let group_outcome = self.group_outcome(&result);
+            summary.refused |= group_outcome == GroupOutcome::Refused;
+            summary.admitted &= matches!(group_outcome, GroupOutcome::Admitted(_));
+            let Some(reply) = result.reply else { return };
+            summary.now.get_or_insert(reply.now());
+            let here = result.of(checks, outcomes);
+            for ((check, outcome), told) in here.zip(reply.check_replies(result.request)) {
+                outcome.state = told.state;
+                outcome.now = reply.now();
+                outcome.refused =
+                    if told.would_refuse { refusal(check, outcome, 0, told) } else { None };
+            }
+        });
+        summary
+    }
+
+    fn group_outcome(&self, result: &GroupResult<'_>) -> GroupOutcome {
+        if let Some(reply) = result.reply {
+            let admitted = reply.admitted(result.request);
+            return if admitted {
+                GroupOutcome::Admitted(Some(reply.now()))
+            } else {
+                GroupOutcome::Refused
+            };
+        }
+        let CallStatus::Unknown(call) = result.status else { return GroupOutcome::NotRun };
+        match self.call_outcomes.borrow().of(call, result.request) {
+            Some(call_outcomes::RequestOutcome::Admitted(at)) => GroupOutcome::Admitted(at),
+            Some(call_outcomes::RequestOutcome::Refused) => GroupOutcome::Refused,
+            Some(call_outcomes::RequestOutcome::NotRun) => GroupOutcome::NotRun,
+            Some(call_outcomes::RequestOutcome::Lost) => GroupOutcome::Lost,
+            None => GroupOutcome::Unknown(Claim { call, request: result.request }),
+        }
+    }
+
+    /// The states of a request that Redis has admitted, from what is known here where the reply did
+    /// not come.
+    fn admit_unheard(
+        &self,
+        ticket: &Ticket,
+        now: Micros,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) {
+        ticket.each(|result| {
+            if result.reply.is_some() {
+                return;
+            }
+            // Reports of slots that Redis got meanwhile did not count this request.
+            self.mark_dirty(asked);
+            for (check, outcome) in result.of(asked.checks, outcomes) {
+                let known = self.shared.local.look(check.bucket).unwrap_or_default();
+                outcome.state = check.policy.charge_after(known, now, check.cost);
+                (outcome.now, outcome.refused) = (now, None);
+            }
+        });
+    }
+
+    /// What is to be noted of each check if the request passes without Redis.
+    fn notes(&self, ticket: &Ticket, checks: usize) -> Vec<ChargeNote> {
+        let mut notes = vec![ChargeNote::Owed; checks];
+        ticket.each(|result| {
+            let note = match self.group_outcome(&result) {
+                GroupOutcome::Admitted(_) | GroupOutcome::Lost => ChargeNote::Charged,
+                GroupOutcome::NotRun | GroupOutcome::Refused => ChargeNote::Owed,
+                GroupOutcome::Unknown(Claim { call, request }) => {
+                    ChargeNote::Uncertain(UncertainCharge { worker: self.worker, call, request })
+                }
+            };
+            (0..checks).filter(|it| result.has(*it)).for_each(|it| notes[it] = note);
+        });
+        notes
+    }
+
+    /// Remembers the states in case Redis fails. What it does not know of yet comes on top.
+    fn note(&self, checks: &[Check<'_>], outcomes: &[CheckOutcome]) {
+        let RedisShared { local, order, ledger, has_debts, .. } = &*self.shared;
+        let note = |it: &Check<'_>, state, now| {
+            if order.is_newest(it.bucket, now) {
+                local.note(it.bucket, it.policy, state, now);
+            } else {
+                local.note_older(it.bucket, it.policy, state, now);
+            }
+        };
+        // Of slots, the local buckets count those of this process.
+        let noted = checks.iter().zip(outcomes).filter(|(check, _)| !check.policy.is_held());
+        if !has_debts.load(Ordering::Relaxed) {
+            return noted.for_each(|(check, outcome)| note(check, outcome.state, outcome.now));
+        }
+        let ledger = ledger.lock();
+        for (check, outcome) in noted {
+            let owed = ledger.owed(check.bucket, outcome.now);
+            let state = check.policy.charge_after(outcome.state, outcome.now, owed);
+            note(check, state, outcome.now);
+        }
+        has_debts.store(!ledger.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Undoes what was charged for a request that is not admitted, or will turn out to have been.
+    fn give_back(self: &Rc<Self>, ticket: &Ticket, asked: CheckSet<'_>) {
+        ticket.each(|result| {
+            let group_outcome = self.group_outcome(&result);
+            if !matches!(group_outcome, GroupOutcome::Admitted(Some(_)) | GroupOutcome::Unknown(_))
+            {
+                return;
+            }
+            // Slots are reported as a total, never as a difference.
+            self.mark_dirty(asked);
+            let mut told = result.reply.map(|reply| reply.check_replies(result.request));
+            let checks = asked.checks.iter().enumerate();
+            let here = checks.filter(|(index, _)| result.has(*index));
+            let charged = here.filter(|(_, check)| {
+                // One that only watches is charged if it would have admitted, which only a reply
+                // tells.
+                let charged = match told.as_mut().and_then(Iterator::next) {
+                    Some(told) => !told.would_refuse,
+                    None => check.enforced,
+                };
+                charged && check.spends && !check.policy.is_held()
+            });
+            let charges = charged.map(|(_, check)| Charged {
+                name: asked.key(check).to_vec(),
+                policy: *check.policy,
+                cost: check.cost,
+            });
+            let refund = Refund { slot: result.slot, charges: charges.collect() };
+            match group_outcome {
+                GroupOutcome::Admitted(Some(at)) => self.refund(at, refund),
+                GroupOutcome::Unknown(claim) => self.refund_if_charged(claim, refund),
+                _ => {}
+            }
+        });
+    }
+
+    /// Finishes the checks of a request that a slot has refused, and remembers all of them.
+    fn refuse(
+        &self,
+        ticket: &Ticket,
+        times: CallTimes,
+        now: Micros,
+        checks: &[Check<'_>],
+        outcomes: &mut [CheckOutcome],
+    ) {
+        let mut found = self.blame(ticket, times, checks, outcomes);
+        ticket.each(|result| {
+            let group_outcome = self.group_outcome(&result);
+            let here = result.of(checks, outcomes);
+            match (result.reply, group_outcome) {
+                // What is left once the charge has been given back.
+                (Some(reply), GroupOutcome::Admitted(_)) => {
+                    for ((check, outcome), told) in here.zip(reply.check_replies(result.request)) {
+                        let charged = check.spends && !told.would_refuse;
+                        if charged && !check.policy.is_held() {
+                            let (Check { policy, cost, .. }, now) = (check, outcome.now);
+                            outcome.state = policy.refund(told.state, now, *cost, now);
+                        }
+                    }
+                }
+                (Some(_), _) => {}
+                // There is no reply: by the last known state.
+                (None, group_outcome) => {
+                    for (check, outcome) in here {
+                        let known = self.shared.local.look(check.bucket).unwrap_or_default();
+                        (outcome.state, outcome.now) = (check.policy.clamp(known, now), now);
+                        outcome.refused = None;
+                        let verdict = check.policy.evaluate(outcome.state, now, check.cost);
+                        if let (GroupOutcome::Refused, Verdict::Refuse(retry)) =
+                            (group_outcome, verdict)
+                        {
+                            outcome.refused = Some(retry);
+                            found |= check.enforced;
+                        }
+                    }
+                }
+            }
+        });
+        if !found {
+            self.blame_anybody(ticket, now, checks, outcomes);
+        }
+        self.note(checks, outcomes);
+    }
+
+    /// Redis has refused, and by the states known here no limit does: one has to be named.
+    fn blame_anybody(
+        &self,
+        ticket: &Ticket,
+        now: Micros,
+        checks: &[Check<'_>],
+        outcomes: &mut [CheckOutcome],
+    ) {
+        let mut found = false;
+        ticket.each(|result| {
+            let refused = self.group_outcome(&result) == GroupOutcome::Refused;
+            let here = result.of(checks, outcomes);
+            for (_, outcome) in here.filter(|(check, _)| check.enforced) {
+                if refused && !found {
+                    outcome.refused = Some(Retry::At(Micros(now.0 + AGAIN_US)));
+                    found = true;
+                }
+            }
+        });
+    }
+
+    /// Finds out which checks have refused, and remembers their buckets. Redis sends the states
+    /// and not the verdicts: they follow from each other by the same functions.
+    fn blame(
+        &self,
+        ticket: &Ticket,
+        times: CallTimes,
+        checks: &[Check<'_>],
+        outcomes: &mut [CheckOutcome],
+    ) -> bool {
+        let mut refusals = self.refusals.borrow_mut();
+        let mut found = false;
+        ticket.each(|result| {
+            let Some(reply) = result.reply.filter(|it| !it.admitted(result.request)) else {
+                return;
+            };
+            let mut told = reply.check_replies(result.request);
+            let all = checks.iter().zip(&mut *outcomes).enumerate();
+            for (index, (check, outcome)) in all.filter(|(index, _)| result.has(*index)) {
+                let Some(told) = told.next() else { continue };
+                if !check.enforced {
+                    continue;
+                }
+                // Checks on one bucket count as their sum.
+                let same = checks[..index].iter().filter(|other| other.bucket == check.bucket);
+                let more = same.fold(0, |sum: u64, other| sum.saturating_add(other.cost));
+                let Some(retry) = refusal(check, outcome, more, told) else { continue };
+                outcome.refused = Some(retry);
+                found = true;
+                if let Retry::At(at) = retry
+                    && !check.policy.is_held()
+                {
+                    let CallTimes { sent, received } = times;
+                    let (state, now) = (outcome.state, outcome.now);
+                    let cost = check.cost.saturating_add(more);
+                    let promise = Promise { at, cost, policy: *check.policy };
+                    let promise = (!check.policy.is_foretold()).then_some(promise);
+                    let refusal = Refusal { state, now, sent, received, promise };
+                    refusals.insert(check.bucket, refusal);
+                }
+            }
+        });
+        found
+    }
+}
+
+/// Whether and until when a check refuses its cost and `more`, by what Redis told of it.
+fn refusal(
+    check: &Check<'_>,
+    outcome: &CheckOutcome,
+    more: u64,
+    told: CheckReply,
+) -> Option<Retry> {
+    if let Some(at) = told.passes_at {
+        return Some(Retry::At(at));
+    }
+    let cost = check.cost.saturating_add(more);
+    match check.policy.evaluate(outcome.state, outcome.now, cost) {
+        Verdict::Admit(_) => None,
+        Verdict::Refuse(retry) => Some(retry),
+    }
+}

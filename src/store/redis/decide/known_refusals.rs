@@ -1,0 +1,269 @@
+//! Buckets that are known to be empty: their callers are refused without asking Redis.
+//!
+//! What Redis said of a bucket when it refused can only have become less since, except by time,
+//! so a request that this state refuses would be refused by Redis. Time is taken as late as it can be: Redis
+//! cannot have looked at its clock before the call was sent. Two things could make such a refusal
+//! wrong, a bucket that was reset and a clock that was moved, and for both it is believed for no
+//! longer than [`TRUST`]. A changed limit takes effect at once: the state is judged by the policy
+//! of the request at hand.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tokio::time::Instant;
+
+use crate::clock::Micros;
+use crate::limit::{Policy, Retry, State, Verdict};
+use crate::store::{BucketId, Check};
+
+/// How long a refusal is believed.
+pub(crate) const TRUST: Duration = Duration::from_secs(1);
+
+/// Buckets remembered by each worker. Beyond that callers are refused by Redis, which is as right.
+const MOST: usize = 8 * 1024;
+
+/// When the table is full, so many entries are searched for one whose refusal has ended. A flood of new
+/// keys causes that for each of them, so its cost must not depend on the size of the table; the hand
+/// goes round, so that every entry has its turn.
+const SWEPT: usize = 4;
+
+#[derive(Debug, Default)]
+pub(crate) struct KnownRefusals {
+    /// In no order.
+    known: Vec<(BucketId, Refusal)>,
+    /// Where in `known` each bucket is.
+    places: HashMap<BucketId, usize>,
+    /// Where the next sweep begins.
+    hand: usize,
+}
+
+/// A bucket as Redis saw it, and when that was here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refusal {
+    pub(crate) state: State,
+    pub(crate) now: Micros,
+    pub(crate) sent: Instant,
+    pub(crate) received: Instant,
+    /// What was refused and until when, where the state alone does not tell.
+    pub(crate) promise: Option<Promise>,
+}
+
+/// So much, and more, is refused by these numbers until that instant of Redis's clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Promise {
+    pub(crate) at: Micros,
+    pub(crate) cost: u64,
+    pub(crate) policy: Policy,
+}
+
+impl Refusal {
+    /// The same as it is at an instant: what the clock of Redis shows then at the earliest.
+    fn aged(self, state: State, at: Instant) -> Refusal {
+        let since = at.saturating_duration_since(self.received);
+        let now = Micros(self.now.0 + since.as_micros() as u64);
+        Refusal { state, now, ..self }
+    }
+}
+
+impl KnownRefusals {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    pub(crate) fn insert(&mut self, bucket: BucketId, refusal: Refusal) {
+        if let Some(&place) = self.places.get(&bucket) {
+            self.known[place].1 = refusal;
+        } else if self.known.len() < MOST {
+            self.places.insert(bucket, self.known.len());
+            self.known.push((bucket, refusal));
+        } else if let Some(place) = self.sweep(refusal.received) {
+            self.places.remove(&self.known[place].0);
+            self.places.insert(bucket, place);
+            self.known[place] = (bucket, refusal);
+        }
+    }
+
+    /// An entry among the next few whose refusal is not believed any more.
+    fn sweep(&mut self, at: Instant) -> Option<usize> {
+        for _ in 0..SWEPT {
+            let place = self.hand;
+            self.hand = (place + 1) % self.known.len().max(1);
+            if at.saturating_duration_since(self.known.get(place)?.1.sent) >= TRUST {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    fn remove(&mut self, bucket: BucketId) {
+        let Some(place) = self.places.remove(&bucket) else { return };
+        self.known.swap_remove(place);
+        if let Some((moved, _)) = self.known.get(place) {
+            self.places.insert(*moved, place);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.known.clear();
+        self.places.clear();
+        self.hand = 0;
+    }
+
+    /// When the check would pass, and what the clock of Redis shows now at the earliest, if it is
+    /// sure to be refused.
+    pub(crate) fn refused(&mut self, check: &Check<'_>, at: Instant) -> Option<(Retry, Refusal)> {
+        let known = self.known[*self.places.get(&check.bucket)?].1;
+        let age = at.saturating_duration_since(known.sent);
+        if age >= TRUST {
+            self.remove(check.bucket);
+            return None;
+        }
+        let latest = Micros(known.now.0 + age.as_micros() as u64);
+        let state = check.policy.clamp(known.state, latest);
+        if let Some(promise) = known.promise {
+            // Of a smaller cost, or by other numbers, nothing was said.
+            let same = check.cost >= promise.cost && *check.policy == promise.policy;
+            if latest >= promise.at {
+                self.remove(check.bucket);
+            }
+            if !same || latest >= promise.at {
+                return None;
+            }
+            return Some((Retry::At(promise.at), known.aged(state, at)));
+        }
+        match check.policy.evaluate(state, latest, check.cost) {
+            Verdict::Refuse(retry) => Some((retry, known.aged(state, at))),
+            Verdict::Admit(_) => {
+                self.remove(check.bucket);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Rate;
+    use crate::limit::token_bucket::TokenBucket;
+
+    const NOW: Micros = Micros(1_700_000_000_000_000);
+
+    fn bucket(burst: u64) -> Policy {
+        let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
+        Policy::TokenBucket(TokenBucket::new(rate, burst).expect("a bucket"))
+    }
+
+    /// An empty bucket that refills one token in 100 ms, as it was after `spent` tokens at `NOW`,
+    /// told by a call of 4 ms.
+    fn known(spent: u64, start: Instant) -> KnownRefusals {
+        let Verdict::Admit(state) = bucket(5).evaluate(State::default(), NOW, spent) else {
+            panic!("it has {spent} to spend");
+        };
+        let received = start + Duration::from_millis(4);
+        let mut refusals = KnownRefusals::default();
+        refusals
+            .insert(BucketId(1), Refusal { state, now: NOW, sent: start, received, promise: None });
+        refusals
+    }
+
+    fn asked(
+        refusals: &mut KnownRefusals,
+        policy: &Policy,
+        at: Instant,
+    ) -> Option<(Retry, Micros)> {
+        let check = Check::new(policy, 0, BucketId(1), 1);
+        refusals.refused(&check, at).map(|(retry, refusal)| (retry, refusal.now))
+    }
+
+    #[test]
+    fn a_caller_is_refused_until_the_promised_instant_at_the_latest() {
+        let (start, policy) = (Instant::now(), bucket(5));
+        let at = |millis| start + Duration::from_millis(millis);
+        let retry = Retry::At(Micros(NOW.0 + 100_000));
+        let mut refusals = known(5, start);
+        // The clock of Redis is shown early, so that no client comes back too soon.
+        let told = Micros(NOW.0 + 95_000);
+        assert_eq!(asked(&mut refusals, &policy, at(99)), Some((retry, told)));
+        assert_eq!(asked(&mut refusals, &policy, at(100)), None);
+        assert!(refusals.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_believed_for_longer_than_its_bound() {
+        let (start, slow) = (Instant::now(), {
+            let rate = Rate::new(1, Duration::from_secs(3600)).expect("a rate");
+            Policy::TokenBucket(TokenBucket::new(rate, 1).expect("a bucket"))
+        });
+        let Verdict::Admit(state) = slow.evaluate(State::default(), NOW, 1) else { panic!() };
+        let mut refusals = KnownRefusals::default();
+        let refusal = Refusal { state, now: NOW, sent: start, received: start, promise: None };
+        refusals.insert(BucketId(1), refusal);
+        assert!(asked(&mut refusals, &slow, start + TRUST / 2).is_some());
+        assert_eq!(asked(&mut refusals, &slow, start + TRUST), None);
+    }
+
+    #[test]
+    fn a_raised_limit_takes_effect_at_once() {
+        let start = Instant::now();
+        let mut refusals = known(5, start);
+        assert!(asked(&mut refusals, &bucket(5), start).is_some());
+        assert_eq!(asked(&mut refusals, &bucket(6), start), None);
+    }
+
+    /// One more than fit, all of them empty for an hour.
+    fn full(start: Instant) -> (KnownRefusals, Refusal, Policy) {
+        let rate = Rate::new(1, Duration::from_secs(3600)).expect("a rate");
+        let policy = Policy::TokenBucket(TokenBucket::new(rate, 1).expect("a bucket"));
+        let Verdict::Admit(state) = policy.evaluate(State::default(), NOW, 1) else { panic!() };
+        let refusal = Refusal { state, now: NOW, sent: start, received: start, promise: None };
+        let mut refusals = KnownRefusals::default();
+        for bucket in 0..=MOST as u128 {
+            refusals.insert(BucketId(bucket), refusal);
+        }
+        (refusals, refusal, policy)
+    }
+
+    #[test]
+    fn a_full_table_keeps_what_it_knows_until_that_ends_and_then_takes_what_is_new() {
+        let start = Instant::now();
+        let (mut refusals, refusal, policy) = full(start);
+        let refused = |refusals: &mut KnownRefusals, bucket: u128, at| {
+            refusals.refused(&Check::new(&policy, 0, BucketId(bucket), 1), at).is_some()
+        };
+        assert!((0..MOST as u128).all(|it| refused(&mut refusals, it, start)));
+        assert!(!refused(&mut refusals, MOST as u128, start), "there was no room");
+        let at = start + TRUST;
+        let later = Refusal { sent: at, received: at, ..refusal };
+        let fresh = 1_000_000..1_000_000 + MOST as u128;
+        fresh.clone().for_each(|it| refusals.insert(BucketId(it), later));
+        assert!(fresh.clone().all(|it| refused(&mut refusals, it, at)));
+        assert!((0..=MOST as u128).all(|it| !refused(&mut refusals, it, at)));
+        // Whatever goes leaves the others where they are found.
+        let gone = |it: &u128| it.is_multiple_of(3);
+        fresh.clone().filter(gone).for_each(|it| refusals.remove(BucketId(it)));
+        assert!(fresh.clone().all(|it| refused(&mut refusals, it, at) != gone(&it)));
+        assert_eq!(refusals.known.len(), refusals.places.len());
+        refusals.clear();
+        assert!(refusals.is_empty() && fresh.clone().all(|it| !refused(&mut refusals, it, at)));
+    }
+
+    #[test]
+    fn a_full_table_looks_at_a_few_places_for_a_new_key() {
+        let start = Instant::now();
+        let (mut refusals, refusal, _) = full(start);
+        let hand = refusals.hand;
+        refusals.insert(BucketId(1 << 40), refusal);
+        assert_eq!(refusals.hand, hand + SWEPT);
+        assert_eq!(refusals.known.len(), MOST);
+    }
+
+    #[test]
+    fn others_are_not_refused() {
+        let (start, policy) = (Instant::now(), bucket(5));
+        let mut refusals = known(5, start);
+        let check = Check::new(&policy, 0, BucketId(2), 1);
+        assert!(refusals.refused(&check, start).is_none());
+    }
+}

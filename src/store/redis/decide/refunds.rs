@@ -1,0 +1,123 @@
+//! Giving back what was charged for requests that were not admitted.
+//!
+//! Mostly the charge is known and is given back at once, in the background. If a reply did not come
+//! in time, what it would have said becomes known later, or never: until then the refund waits.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::call_outcomes::RequestOutcome;
+use super::call_pipeline::LATE;
+use super::worker_link::{ADJUST_TIMEOUT, AdjustTarget, WorkerLink, adjust};
+use crate::clock::Micros;
+use crate::limit::Policy;
+use crate::store::redis::RedisShared;
+use crate::store::redis::wire::adjustment::{Adjustment, Op};
+
+/// Refunds that wait at a time. Beyond them nothing is given back: before the breaker opens, a
+/// worker has a few uncertain calls.
+const MOST: usize = 4_096;
+
+/// Refunds whose charges are uncertain.
+#[derive(Debug, Default)]
+pub(crate) struct Refunds(RefCell<Vec<(Claim, Refund)>>);
+
+/// A request of a call of which it is not known whether it was run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) call: u64,
+    pub(crate) request: usize,
+}
+
+/// What a request was charged with in one slot.
+#[derive(Debug)]
+pub(crate) struct Refund {
+    pub(crate) slot: u16,
+    pub(crate) charges: Vec<Charged>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Charged {
+    pub(crate) name: Vec<u8>,
+    pub(crate) policy: Policy,
+    pub(crate) cost: u64,
+}
+
+/// A refund that is known to be due, until it is made or given up.
+struct UnderWay(Arc<RedisShared>);
+
+impl UnderWay {
+    fn begin(shared: &Arc<RedisShared>) -> Self {
+        shared.refunds_in_flight.fetch_add(1, Ordering::AcqRel);
+        UnderWay(shared.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.refunds_in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl WorkerLink {
+    /// Gives back once it is known that it was charged.
+    pub(crate) fn refund_if_charged(&self, claim: Claim, refund: Refund) {
+        let mut waiting = self.refunds.0.borrow_mut();
+        if waiting.len() < MOST && !refund.charges.is_empty() {
+            waiting.push((claim, refund));
+        }
+    }
+
+    /// It has become known what uncertain calls have charged.
+    pub(crate) fn resolve_refunds(self: &Rc<Self>) {
+        let waiting = std::mem::take(&mut *self.refunds.0.borrow_mut());
+        for (claim, refund) in waiting {
+            let verdict = self.call_outcomes.borrow().of(claim.call, claim.request);
+            match verdict {
+                None => self.refunds.0.borrow_mut().push((claim, refund)),
+                Some(RequestOutcome::Admitted(Some(at))) => self.refund(at, refund),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Gives back what was charged at that instant, in the background: as soon as there is a
+    /// connection, and once. If that gets lost, callers have less than their due, never more.
+    pub(crate) fn refund(self: &Rc<Self>, charged_at: Micros, refund: Refund) {
+        if refund.charges.is_empty() {
+            return;
+        }
+        let link = self.clone();
+        let under_way = UnderWay::begin(&self.shared);
+        tokio::task::spawn_local(async move {
+            let _under_way = under_way;
+            let given_up = Instant::now() + LATE;
+            loop {
+                let session = timeout_at(given_up, link.connected());
+                let Ok(Some(session)) = session.await else { return };
+                let op = Op::GiveBack { charged_at };
+                let charges = refund.charges.iter();
+                let adjustments: Vec<_> = charges
+                    .map(|it| Adjustment { op, name: &it.name, policy: &it.policy, cost: it.cost })
+                    .collect();
+                let deadline = Instant::now() + ADJUST_TIMEOUT;
+                let context = link.call_context();
+                let target = AdjustTarget { session: &session, slot: refund.slot, deadline };
+                match adjust(target, &adjustments, None, context).await {
+                    Ok(()) => return,
+                    Err(failure) => {
+                        link.shared.breaker.count(&failure);
+                        if failure.is_silence() || Instant::now() >= given_up {
+                            return;
+                        }
+                    }
+                }
+                tokio::time::sleep(ADJUST_TIMEOUT / 10).await;
+            }
+        });
+    }
+}

@@ -1,0 +1,82 @@
+//! A store in Redis as start-up, operators and the end of the process see it.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+
+use super::supervise::overrides;
+use super::supervise::supervisor::{self, Supervisor};
+use super::{RedisShared, RedisStore};
+use crate::config::settings::{self, StoreKind};
+use crate::overrides::{Override, OverrideTable};
+use crate::store::{AnyStore, BucketHasher, MemoryStore, OpenedStore, StoreContext, StoreControl};
+
+pub(in crate::store) fn open(
+    settings: &settings::Store,
+    context: StoreContext<'_>,
+) -> Result<OpenedStore, getrandom::Error> {
+    let StoreKind::Redis(redis) = &settings.kind else {
+        unreachable!("the kind has chosen this store")
+    };
+    // Fails if a provider has been chosen already, which then serves as well.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let shared = RedisShared::new(redis, settings, context);
+    let (hasher, overrides) = (BucketHasher::random()?, Arc::default());
+    Ok(OpenedStore { control: Arc::new(shared), hasher, overrides })
+}
+
+impl StoreControl for RedisShared {
+    fn kind(&self) -> &'static str {
+        "redis"
+    }
+
+    fn worker_store(self: Arc<Self>) -> AnyStore {
+        AnyStore::Redis(RedisStore::start(self))
+    }
+
+    fn local_buckets(&self) -> &MemoryStore {
+        &self.local
+    }
+
+    fn configure(&self, settings: &settings::Store) {
+        self.breaker.set_on_error(settings.on_error);
+    }
+
+    fn is_degraded(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    fn degraded_reason(&self) -> Option<&'static str> {
+        self.breaker.reason()
+    }
+
+    fn share_overrides(&self, overrides: &Arc<OverrideTable>) {
+        let _ = self.overrides.set(overrides.clone());
+    }
+
+    fn put_override<'a>(&'a self, entry: &'a Override) -> BoxFuture<'a, Result<(), String>> {
+        async { overrides::put(self, entry).await.map_err(|failure| failure.to_string()) }.boxed()
+    }
+
+    fn remove_override<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        async { overrides::remove(self, id).await.map_err(|failure| failure.to_string()) }.boxed()
+    }
+
+    fn start(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        async {
+            let mut supervisor = Supervisor::new(self);
+            supervisor.start().await;
+            tokio::spawn(supervisor.run());
+        }
+        .boxed()
+    }
+
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        async {
+            if !self.breaker.is_open() {
+                supervisor::leave(self).await;
+            }
+        }
+        .boxed()
+    }
+}

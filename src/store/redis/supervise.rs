@@ -1,0 +1,17 @@
+//! Watching Redis apart from the requests, and doing without it.
+//!
+//! The [`breaker`] opens when Redis fails; then [`fallback`] decides, and writes into the [`ledger`]
+//! what Redis does not know. The [`supervisor`] brings Redis back after it has shown in a
+//! [`recovery_trial`] that it is fast enough, and pays the debts ([`payments`]). Beside that it counts the
+//! gateways that share the store ([`census`]) and keeps their overrides equal ([`overrides`]).
+
+pub(super) mod breaker;
+pub mod census;
+pub(super) mod fallback;
+pub(super) mod late_budget;
+pub(super) mod ledger;
+pub(super) mod overrides;
+pub(super) mod payments;
+pub(super) mod probe;
+pub(super) mod recovery_trial;
+pub(super) mod supervisor;

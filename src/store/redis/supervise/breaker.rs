@@ -1,0 +1,276 @@
+//! The breaker in front of Redis, one for the whole process.
+//!
+//! It is closed while Redis decides. Once it has opened, requests do not even try: they are served
+//! by `on_error`, which costs them nothing, until Redis has answered the supervisor again and every
+//! worker has a fresh connection. It opens when a connection is lost and cannot be had again, when
+//! Redis says that it cannot serve, and after a few answers in a row that came too late, or too many
+//! all in all. After slowness it closes only when Redis answers as fast as decisions need it, for
+//! longer after each relapse: see [`trial`](super::recovery_trial).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::late_budget::LateBudget;
+use super::recovery_trial::Relapses;
+use crate::limit::OnError;
+use crate::store::redis::connect::failure::{Failure, Reason};
+use crate::telemetry::{AuditEvent, AuditLog, Metrics};
+
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    /// What requests look at.
+    open: AtomicBool,
+    /// False while debts are being paid: calls wait for that, for a moment.
+    gate: watch::Sender<bool>,
+    /// How often it has opened. A connection from before the last time is not to be trusted.
+    trips: watch::Sender<u64>,
+    /// For each worker the number of trips before its connection was made, plus one; zero if it
+    /// has none.
+    links: Vec<AtomicU64>,
+    /// Late answers of all workers.
+    late_budget: LateBudget,
+    record: Mutex<Record>,
+    /// The address of Redis, as messages name it.
+    place: String,
+    /// What limits do that say nothing themselves.
+    on_error: Mutex<OnError>,
+    metrics: Metrics,
+    audit: AuditLog,
+}
+
+/// What is known of Redis beyond this moment.
+#[derive(Debug, Default)]
+struct Record {
+    /// Known while limits are served without Redis.
+    outage: Option<Outage>,
+    relapses: Relapses,
+    /// What to say of a relapse, if the probes before it were barely in time.
+    note: Option<Failure>,
+    /// When it was last logged that it is too slow.
+    too_slow_told: Option<Instant>,
+}
+
+/// What is known of a Redis that fails.
+#[derive(Debug, Clone, Copy)]
+struct Outage {
+    since: Instant,
+    /// How it fails now.
+    reason: Reason,
+    /// The reason that was last logged, and when.
+    told: (Reason, Instant),
+}
+
+/// Reasons that alternate are not all logged.
+const TOLD_AT_MOST_EVERY: Duration = Duration::from_secs(1);
+
+/// After this long an outage is logged as slowness, and at most so often.
+const LASTING: Duration = Duration::from_secs(5);
+const TOO_SLOW_TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// Late answers in a row, for each worker, that open the breaker though no worker had as many as it
+/// takes by itself. All workers are late at once when Redis hesitates, and that is no slowness yet.
+const SLACK: u32 = 4;
+
+impl Breaker {
+    /// Open until the first contact.
+    pub(crate) fn new(
+        workers: usize,
+        place: String,
+        on_error: OnError,
+        metrics: Metrics,
+        audit: AuditLog,
+    ) -> Self {
+        Breaker {
+            open: AtomicBool::new(true),
+            gate: watch::Sender::new(false),
+            trips: watch::Sender::new(0),
+            links: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+            late_budget: LateBudget::new(SLACK.saturating_mul(workers.max(1) as u32)),
+            record: Mutex::default(),
+            place,
+            on_error: Mutex::new(on_error),
+            metrics,
+            audit,
+        }
+    }
+
+    pub(crate) fn set_on_error(&self, on_error: OnError) {
+        *self.on_error.lock() = on_error;
+    }
+
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Why limits are served without Redis, as [`STORE_ERRORS`](crate::telemetry::metrics::STORE_ERRORS)
+    /// calls it.
+    pub(crate) fn reason(&self) -> Option<&'static str> {
+        self.record.lock().outage.map(|outage| outage.reason.label())
+    }
+
+    /// Counts a failure that does not open the breaker by itself.
+    pub(crate) fn count(&self, failure: &Failure) {
+        self.metrics.store_errors.with_label_values(&[failure.reason.label()]).inc();
+    }
+
+    /// A call was answered in time.
+    #[inline]
+    pub(crate) fn in_time(&self) {
+        self.late_budget.in_time();
+    }
+
+    /// A call was not: whether that happens too often.
+    #[must_use]
+    pub(crate) fn late(&self) -> bool {
+        self.late_budget.late()
+    }
+
+    /// Opens the breaker. The first to do so since it was closed says why.
+    pub(crate) fn trip(&self, failure: &Failure) {
+        self.open(&mut self.record.lock(), failure, Instant::now(), false);
+    }
+
+    /// The same where Redis is another one from here on: connections are not to be trusted that
+    /// were made while the breaker was open already.
+    pub(crate) fn distrust(&self, failure: &Failure) {
+        self.open(&mut self.record.lock(), failure, Instant::now(), true);
+    }
+
+    /// Redis answers, and later than decisions can wait.
+    pub(crate) fn too_slow(&self, failure: &Failure) {
+        let now = Instant::now();
+        let mut record = self.record.lock();
+        let is_news = self.open(&mut record, failure, now, false);
+        let lasts = record.outage.is_some_and(|it| now.duration_since(it.since) >= LASTING);
+        let silent =
+            record.too_slow_told.is_none_or(|it| now.duration_since(it) >= TOO_SLOW_TOLD_EVERY);
+        if lasts && silent {
+            tracing::warn!("store still degraded: {}: {failure}", self.place);
+        }
+        if is_news || (lasts && silent) {
+            record.too_slow_told = Some(now);
+        }
+    }
+
+    /// Opens the breaker; true if nothing was known to be wrong.
+    fn open(&self, record: &mut Record, failure: &Failure, now: Instant, is_another: bool) -> bool {
+        let was_open = self.open.swap(true, Ordering::AcqRel);
+        if !was_open || record.outage.is_none() || is_another {
+            self.trips.send_modify(|trips| *trips += 1);
+        }
+        let slow = failure.reason == Reason::Timeout;
+        if let Some(outage) = &mut record.outage {
+            if was_open {
+                record.relapses.failed(slow);
+            } else {
+                record.relapses.half_closed_in_vain(slow);
+            }
+            outage.reason = failure.reason;
+            // A Redis that is back and does not let in is not the one that was gone.
+            let (told, when) = outage.told;
+            if failure.reason.needs_operator()
+                && failure.reason != told
+                && now.duration_since(when) >= TOLD_AT_MOST_EVERY
+            {
+                let place = &self.place;
+                tracing::warn!("store still degraded, for another reason now: {place}: {failure}");
+                outage.told = (failure.reason, now);
+            }
+            return false;
+        }
+        record.relapses.opened(slow, now);
+        let relapsed = !record.relapses.probation().is_zero();
+        let failure = record.note.take().filter(|_| relapsed).unwrap_or_else(|| failure.clone());
+        let outage = Outage { since: now, reason: failure.reason, told: (failure.reason, now) };
+        record.outage = Some(outage);
+        self.metrics.store_degraded.set(1);
+        let (reason, on_error) = (failure.reason.label(), *self.on_error.lock());
+        let detail = format!("{}: {failure}", self.place);
+        tracing::error!(
+            "store degraded: {detail}; limits are served by on_error ({}) until it is back",
+            on_error.name()
+        );
+        self.audit.record(AuditEvent::StoreDegraded { reason, detail: &detail, on_error });
+        true
+    }
+
+    /// For how long Redis has to do well before it is used again.
+    pub(crate) fn probation(&self) -> Duration {
+        self.record.lock().relapses.probation()
+    }
+
+    /// What to say if it is too slow all the same.
+    pub(crate) fn note(&self, note: Option<Failure>) {
+        self.record.lock().note = note;
+    }
+
+    /// Has requests wait for Redis again, and calls for [`Breaker::close`], unless the breaker has
+    /// opened again since `trips` was read.
+    #[must_use]
+    pub(crate) fn half_close(&self, trips: u64) -> bool {
+        let _guard = self.record.lock();
+        if *self.trips.borrow() != trips {
+            return false;
+        }
+        self.gate.send_replace(false);
+        self.open.store(false, Ordering::Release);
+        true
+    }
+
+    /// Lets calls go out, unless the breaker has opened again since `trips` was read.
+    #[must_use]
+    pub(crate) fn close(&self, trips: u64) -> bool {
+        let mut record = self.record.lock();
+        if *self.trips.borrow() != trips {
+            return false;
+        }
+        self.gate.send_replace(true);
+        self.metrics.store_degraded.set(0);
+        self.late_budget.reset();
+        record.relapses.closed(Instant::now());
+        if let Some(outage) = record.outage.take() {
+            let seconds = outage.since.elapsed().as_secs_f64();
+            tracing::info!("store recovered after {seconds:.1} s");
+            self.audit.record(AuditEvent::StoreRecovered { seconds });
+        }
+        true
+    }
+
+    /// Whether calls may go out.
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.is_open() && *self.gate.borrow()
+    }
+
+    /// Resolves once calls may go out.
+    pub(crate) async fn closed(&self) {
+        // The sender is here, so it does not go away.
+        let _ = self.gate.subscribe().wait_for(|open| *open).await;
+    }
+
+    /// How often the breaker has opened so far, and a way to wait for the next time.
+    pub(crate) fn trips(&self) -> watch::Receiver<u64> {
+        self.trips.subscribe()
+    }
+
+    /// A worker has a connection that was begun after so many trips.
+    pub(crate) fn link_is_up(&self, worker: usize, trips: u64) {
+        self.links[worker].store(trips + 1, Ordering::Release);
+    }
+
+    pub(crate) fn link_is_down(&self, worker: usize) {
+        self.links[worker].store(0, Ordering::Release);
+    }
+
+    /// Whether every worker has a connection from after the last trip.
+    pub(crate) fn all_links_are_up(&self, trips: u64) -> bool {
+        self.links.iter().all(|link| link.load(Ordering::Acquire) == trips + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! The gateways that share the store: a sorted set of them by the time of their last heartbeat.
+//!
+//! Plain commands, sent together, and no script: the script calls that a Redis shows are then those
+//! of decisions. Commands of others may come in between. Times are Redis's own, in ms, as every
+//! node knows it from its replies.
+
+use std::time::Duration;
+
+use redis::Pipeline;
+
+use crate::clock::Micros;
+
+/// For how long a heartbeat counts.
+pub const LIFETIME: Duration = Duration::from_secs(4);
+
+/// Says that a node is alive. The answer is how many are.
+pub fn beat(name: &[u8], node: &str, now: Micros) -> Pipeline {
+    let (now, life) = (now.0 / 1000, LIFETIME.as_millis() as u64);
+    let mut commands = redis::pipe();
+    commands.cmd("ZADD").arg(name).arg(now).arg(node).ignore();
+    let dead = format!("({}", now.saturating_sub(life));
+    commands.cmd("ZREMRANGEBYSCORE").arg(name).arg("-inf").arg(dead).ignore();
+    // Left by a clock that has stepped back since: its node is heard again soon, if it lives.
+    let ahead = format!("({}", now + life);
+    commands.cmd("ZREMRANGEBYSCORE").arg(name).arg(ahead).arg("+inf").ignore();
+    commands.cmd("PEXPIRE").arg(name).arg(life).ignore();
+    commands.cmd("ZCARD").arg(name);
+    commands
+}
+
+/// Takes a node out at once. The answer is how many are left.
+pub fn leave(name: &[u8], node: &str) -> Pipeline {
+    let mut commands = redis::pipe();
+    commands.cmd("ZREM").arg(name).arg(node).ignore();
+    commands.cmd("ZCARD").arg(name);
+    commands
+}

@@ -1,0 +1,141 @@
+//! Deciding without Redis, as each limit's `on_error` says.
+//!
+//! `local` holds this node's callers to its share of the limit, on the states that Redis last reported:
+//! the buckets are not full again because Redis is gone. What passes is written down in the
+//! [`Ledger`].
+
+use std::sync::atomic::Ordering;
+
+use smallvec::SmallVec;
+
+use super::ledger::{Debt, Ledger, UncertainCharge};
+use crate::clock::Micros;
+use crate::limit::{OnError, Policy};
+use crate::store::redis::RedisShared;
+use crate::store::{Check, CheckOutcome, CheckSet, Decision, DeferredCheck, StoreError};
+
+/// What is written down of a check if its request passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChargeNote {
+    Owed,
+    Uncertain(UncertainCharge),
+    /// Nothing: Redis has charged it, or has to be taken to have done so.
+    Charged,
+}
+
+/// Decides as long as the breaker is open; `None` if it has been closed in the meantime.
+pub(crate) fn decide_while_open(
+    shared: &RedisShared,
+    asked: CheckSet<'_>,
+    outcomes: &mut [CheckOutcome],
+) -> Option<Result<Decision, StoreError>> {
+    let mut ledger = shared.ledger.lock();
+    // The supervisor takes this lock to pay debts after it has half closed the breaker: what is
+    // admitted under the lock before that is paid.
+    shared.breaker.is_open().then(|| decide(shared, &mut ledger, asked, outcomes, &[]))
+}
+
+/// Decides after a call that has failed. What is not said to be noted otherwise is owed.
+pub(crate) fn decide_after_all(
+    shared: &RedisShared,
+    asked: CheckSet<'_>,
+    outcomes: &mut [CheckOutcome],
+    notes: &[ChargeNote],
+) -> Result<Decision, StoreError> {
+    let decided = decide(shared, &mut shared.ledger.lock(), asked, outcomes, notes);
+    if !shared.breaker.is_open() {
+        shared.debts_noted.notify_one();
+    }
+    decided
+}
+
+fn decide(
+    shared: &RedisShared,
+    ledger: &mut Ledger,
+    asked: CheckSet<'_>,
+    outcomes: &mut [CheckOutcome],
+    notes: &[ChargeNote],
+) -> Result<Decision, StoreError> {
+    let checks = asked.checks;
+    for (check, outcome) in checks.iter().zip(&mut *outcomes) {
+        outcome.refused = None;
+        outcome.decided = check.on_error == OnError::Local;
+    }
+    if checks.iter().any(|check| check.enforced && check.on_error == OnError::Deny) {
+        outcomes.iter_mut().for_each(|outcome| outcome.decided = false);
+        return Err(StoreError::Unavailable);
+    }
+    let nodes = shared.nodes();
+    let shares: SmallVec<[(Policy, u64); 8]> =
+        checks.iter().map(|check| check.policy.share(nodes, check.cost)).collect();
+    let local = |check: &Check<'_>| check.on_error == OnError::Local;
+    let share_checks: SmallVec<[Check<'_>; 8]> = checks
+        .iter()
+        .zip(&shares)
+        .filter(|(check, _)| local(check))
+        .map(|(check, (policy, cost))| Check { policy, cost: *cost, ..*check })
+        .collect();
+    if share_checks.is_empty() {
+        return Ok(Decision { now: shared.clock.now(), admitted: true, alone: true });
+    }
+    // From when on each bucket would be full without these requests: see `Debt::since`.
+    let full = |check: &Check<'_>| shared.local.look(check.bucket).unwrap_or_default().ends_at;
+    let before: SmallVec<[Micros; 8]> = checks.iter().map(full).collect();
+    let mut share_outcomes: SmallVec<[CheckOutcome; 8]> =
+        share_checks.iter().map(|_| CheckOutcome::default()).collect();
+    let decision = shared.local.decide_now(&share_checks, &mut share_outcomes);
+    let decided = outcomes.iter_mut().filter(|outcome| outcome.decided);
+    decided.zip(share_outcomes).for_each(|(outcome, of_share)| *outcome = of_share);
+    if !decision.admitted {
+        return Ok(Decision { alone: true, ..decision });
+    }
+    // Slots are no debt: Redis gets a report of all that are held.
+    let has_debts = |(_, (check, outcome)): &(usize, (&Check<'_>, &mut CheckOutcome))| {
+        local(check) && check.spends && outcome.refused.is_none() && !check.policy.is_held()
+    };
+    for (index, (check, outcome)) in checks.iter().zip(outcomes).enumerate().filter(has_debts) {
+        let doubt = match notes.get(index).unwrap_or(&ChargeNote::Owed) {
+            ChargeNote::Owed => None,
+            ChargeNote::Uncertain(doubt) => Some(*doubt),
+            ChargeNote::Charged => continue,
+        };
+        let debt = Debt {
+            name: asked.key(check).to_vec(),
+            policy: *check.policy,
+            cost: check.cost,
+            until: outcome.state.ends_at,
+            since: before[index].max(decision.now),
+        };
+        ledger.add(check.bucket, debt, doubt, decision.now);
+        shared.has_debts.store(true, Ordering::Relaxed);
+    }
+    Ok(Decision { alone: true, ..decision })
+}
+
+/// Charges a cost after the fact without Redis. It is owed there, unless Redis may have charged it.
+pub(crate) fn charge_after(shared: &RedisShared, charge: &DeferredCheck, owed: bool) {
+    let check = charge.check();
+    if check.on_error != OnError::Local && shared.breaker.is_open() {
+        return;
+    }
+    let before = shared.local.look(check.bucket).unwrap_or_default().ends_at;
+    // A share may be deeper in debt than the whole ever is.
+    let (share, _) = check.policy.share(shared.nodes(), check.cost);
+    let policy = check.policy.beside(&share);
+    let charged = shared.local.charge_one_after(&Check { policy: &policy, ..check });
+    if !owed {
+        return;
+    }
+    let debt = Debt {
+        name: charge.key().to_vec(),
+        policy: *check.policy,
+        cost: check.cost,
+        until: charged.state.ends_at,
+        since: before.max(charged.now),
+    };
+    shared.ledger.lock().add(check.bucket, debt, None, charged.now);
+    shared.has_debts.store(true, Ordering::Relaxed);
+    if !shared.breaker.is_open() {
+        shared.debts_noted.notify_one();
+    }
+}

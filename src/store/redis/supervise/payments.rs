@@ -1,0 +1,245 @@
+//! Paying what was admitted without Redis, in pieces between which others are served.
+//!
+//! While the breaker is open, requests go on being decided here and their debts come on top. So what
+//! is owed is paid in rounds: each pays all there is, and the next finds only what came meanwhile.
+//! Once that little can be paid in a fraction of the time that a request may wait, the breaker is
+//! half closed, and the rest is paid while requests wait ([`Supervisor::restore`](super::supervisor)).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::ledger::Debt;
+use super::supervisor::{HEARTBEAT, PATIENCE, SUPERVISOR, Supervisor};
+use crate::store::BucketId;
+use crate::store::redis::connect::failure::Failure;
+use crate::store::redis::connect::hash_slot::{HashSlotGroup, group_by_hash_slot, hash_slot};
+use crate::store::redis::connect::session::Session;
+use crate::store::redis::decide::worker_link::{AdjustTarget, adjust};
+use crate::store::redis::wire::batch::Fence;
+
+/// Debts that are paid in one call: Redis does nothing else for some three milliseconds.
+const DEBTS: usize = 200;
+/// Calls to a cluster at a time. Most have a single debt, since most debts have a slot of their own.
+const AT_ONCE: usize = 64;
+/// How long payments without a fence may take: one that is given up is not charged, and no request
+/// waits for it.
+const UNFENCED: Duration = Duration::from_secs(3);
+/// Part of the time that a request may wait, in which the last debts have to be paid.
+const PART: u32 = 4;
+/// So long it is tried to get there. Then the last debts take what they take: requests that cannot
+/// wait for it are decided here.
+const ROUNDS: Duration = Duration::from_secs(10);
+/// After this a payment of which it is not known whether it was made counts as made: its fence may
+/// be gone.
+const FORGOTTEN: Duration = Duration::from_secs(300);
+
+type Owed = (BucketId, Debt);
+
+/// What has been paid.
+#[derive(Debug)]
+pub(crate) struct Payments {
+    /// The name of the fence, how many payments were made, and one of which it is not known whether
+    /// it was: see `lua/adjust.lua`.
+    fence: Vec<u8>,
+    count: u64,
+    unconfirmed: Option<Payment>,
+    /// Debts that could not be written down during this outage.
+    unpaid: u64,
+}
+
+/// Debts that are paid together.
+#[derive(Debug)]
+struct Payment {
+    number: u64,
+    begun: Instant,
+    slot: u16,
+    debts: Vec<Owed>,
+    /// It has been sent before without an answer: Redis may have made it.
+    uncertain: bool,
+}
+
+impl Payments {
+    pub(crate) fn new(fence: Vec<u8>) -> Self {
+        Payments { fence, count: 0, unconfirmed: None, unpaid: 0 }
+    }
+}
+
+impl Supervisor {
+    /// Pays until what comes meanwhile is so little that requests can wait for it.
+    pub(crate) async fn pay_down(&mut self) -> Result<(), Failure> {
+        self.refunds_made().await;
+        let begun = Instant::now();
+        let enough = self.shared.timeout / PART;
+        while begun.elapsed() < ROUNDS {
+            let round = Instant::now();
+            let paid = self.pay().await?;
+            let pace = round.elapsed() / u32::try_from(paid).unwrap_or(u32::MAX).max(1);
+            let left = self.shared.ledger.lock().debts();
+            if left == 0 || pace.saturating_mul(u32::try_from(left).unwrap_or(u32::MAX)) < enough {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges what was admitted without Redis, and says how many buckets that were.
+    pub(crate) async fn pay(&mut self) -> Result<usize, Failure> {
+        let Some(session) = self.session.clone() else { return Ok(0) };
+        if let Some(mut payment) = self.payments.unconfirmed.take() {
+            if payment.begun.elapsed() < FORGOTTEN {
+                self.age(&mut payment.debts);
+                self.make(&session, payment).await?;
+            } else {
+                self.shared.ledger.lock().paid(payment.debts.len());
+            }
+        }
+        let debts = {
+            let mut ledger = self.shared.ledger.lock();
+            self.payments.unpaid += ledger.turned_away();
+            ledger.take()
+        };
+        let count = debts.len();
+        let cluster = session.is_cluster();
+        let slot_of = |(_, debt): &Owed| if cluster { hash_slot(&debt.name) } else { 0 };
+        let mut groups = group_by_hash_slot(debts, slot_of);
+        let most = if cluster { AT_ONCE } else { 1 };
+        while !groups.is_empty() {
+            let mut payments = Vec::new();
+            while payments.len() < most
+                && let Some(HashSlotGroup { slot, items }) = groups.last_mut()
+            {
+                let slot = *slot;
+                let mut due = items.drain(items.len().saturating_sub(DEBTS)..).collect();
+                if items.is_empty() {
+                    groups.pop();
+                }
+                self.age(&mut due);
+                let told = due.iter().map(|(bucket, debt)| (*bucket, debt));
+                self.shared.ledger.lock().told(told);
+                self.payments.count += 1;
+                let (number, begun) = (self.payments.count, Instant::now());
+                payments.push(Payment { number, begun, slot, debts: due, uncertain: false });
+            }
+            let made = if session.is_cluster() {
+                self.make_unfenced(&session, payments).await
+            } else {
+                let mut made = Ok(());
+                for payment in payments {
+                    made = self.make(&session, payment).await;
+                }
+                made
+            };
+            if let Err(failure) = made {
+                self.put_back(groups.into_iter().flat_map(|group| group.items));
+                return Err(failure);
+            }
+            // A long payment is no reason to count as gone.
+            if self.last_heartbeat.elapsed() > HEARTBEAT
+                && let Err(failure) = self.beat().await
+            {
+                self.put_back(groups.into_iter().flat_map(|group| group.items));
+                return Err(failure);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Waits until what is to be given back has been. A bucket goes no lower than empty: a debt that
+    /// is charged on top of what should not be there would be cut off, and what made it so deep
+    /// would come back all the same.
+    pub(crate) async fn refunds_made(&self) {
+        let begun = Instant::now();
+        while self.shared.refunds_in_flight.load(Ordering::Acquire) > 0
+            && begun.elapsed() < PATIENCE
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Warns once of an outage in which more was admitted than could be written down.
+    pub(crate) fn warn_of_unpaid(&mut self) {
+        let unpaid = std::mem::take(&mut self.payments.unpaid);
+        if unpaid > 0 {
+            tracing::warn!(
+                "more buckets owed something than max_keys has room for: what {unpaid} requests \
+                 spent in shared ones without Redis is not charged to it"
+            );
+        }
+    }
+
+    /// Leaves out what has refilled meanwhile.
+    fn age(&self, debts: &mut Vec<Owed>) {
+        let (now, nodes, before) = (self.shared.clock.now(), self.shared.nodes(), debts.len());
+        debts.retain_mut(|(_, debt)| debt.age(now, nodes));
+        self.shared.ledger.lock().paid(before - debts.len());
+    }
+
+    /// Makes one payment. If it cannot be known whether it was made, it is made again under the
+    /// same number, which Redis does not do twice.
+    async fn make(&mut self, session: &Session, payment: Payment) -> Result<(), Failure> {
+        if payment.debts.is_empty() {
+            return Ok(());
+        }
+        let adjustments: Vec<_> = payment.debts.iter().map(|(_, it)| it.adjustment()).collect();
+        let fence = Fence { name: &self.payments.fence, call: payment.number };
+        let (deadline, context) = (Instant::now() + PATIENCE, self.shared.call_context(SUPERVISOR));
+        let target = AdjustTarget { session, slot: payment.slot, deadline };
+        let paid = adjust(target, &adjustments, Some(fence), context).await;
+        match &paid {
+            Ok(()) => self.shared.ledger.lock().paid(payment.debts.len()),
+            // Under another number it could be made twice.
+            Err(failure) if failure.is_silence() || payment.uncertain => {
+                self.payments.unconfirmed = Some(Payment { uncertain: true, ..payment });
+            }
+            Err(_) => self.put_back(payment.debts),
+        }
+        paid
+    }
+
+    /// Makes payments to slots of a cluster, which has no fence: those of which it cannot be known
+    /// whether they were made count as made.
+    async fn make_unfenced(
+        &mut self,
+        session: &Session,
+        payments: Vec<Payment>,
+    ) -> Result<(), Failure> {
+        let (deadline, context) = (Instant::now() + UNFENCED, self.shared.call_context(SUPERVISOR));
+        let pay = async |payment: &Payment| {
+            if payment.debts.is_empty() {
+                return Ok(());
+            }
+            let adjustments: Vec<_> = payment.debts.iter().map(|(_, it)| it.adjustment()).collect();
+            let target = AdjustTarget { session, slot: payment.slot, deadline };
+            adjust(target, &adjustments, None, context).await
+        };
+        let made = join_all(payments.iter().map(pay)).await;
+        let mut all = Ok(());
+        for (payment, paid) in payments.into_iter().zip(made) {
+            match paid {
+                Err(failure) if !failure.is_silence() => {
+                    self.put_back(payment.debts);
+                    all = Err(failure);
+                }
+                paid => {
+                    self.shared.ledger.lock().paid(payment.debts.len());
+                    all = all.and(paid);
+                }
+            }
+        }
+        all
+    }
+
+    /// Puts debts back that are not paid.
+    fn put_back(&self, debts: impl IntoIterator<Item = Owed>) {
+        let now = self.shared.clock.now();
+        let mut ledger = self.shared.ledger.lock();
+        for (bucket, debt) in debts {
+            ledger.paid(1);
+            ledger.add(bucket, debt, None, now);
+            self.shared.has_debts.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The background task that looks after Redis: sends a heartbeat once a second, counts the other
+//! gateways, and brings Redis back into use after a failure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use super::census;
+use super::overrides;
+use super::payments::Payments;
+use super::probe;
+use super::recovery_trial::{PAUSE, PROBES};
+use crate::store::redis::RedisShared;
+use crate::store::redis::connect::backoff::Backoff;
+use crate::store::redis::connect::cluster_view::ClusterView;
+use crate::store::redis::connect::failure::{Failure, Reason};
+use crate::store::redis::connect::sentinel_watch;
+use crate::store::redis::connect::session::Session;
+
+/// How often a node says that it is alive.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long one step of the supervisor may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the workers get to connect once the supervisor has, and at most with the probes that they
+/// make then: the heartbeat of this node waits for it.
+const LINKS: Duration = Duration::from_secs(1);
+const MOST_LINKS: Duration = Duration::from_secs(3);
+/// How often a broken connection is made anew before Redis counts as gone.
+const RENEWALS: usize = 2;
+/// It holds no slots: any number that is no worker's.
+pub(crate) const SUPERVISOR: usize = u16::MAX as usize;
+
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    pub(crate) shared: Arc<RedisShared>,
+    pub(crate) session: Option<Session>,
+    backoff: Backoff,
+    pub(crate) payments: Payments,
+    /// When it last said that this node is alive.
+    pub(crate) last_heartbeat: Instant,
+    /// When Redis was last brought into use.
+    restored: Instant,
+    /// What was last warned of, so that it is not said at every reconnect.
+    warned: Vec<String>,
+    /// The mark of the overrides that were last read.
+    overrides_seen: Option<String>,
+    /// Whether it has been logged that they cannot be read.
+    overrides_failing: bool,
+}
+
+impl Supervisor {
+    pub(crate) fn new(shared: Arc<RedisShared>) -> Self {
+        Supervisor {
+            session: None,
+            backoff: Backoff::new(),
+            payments: Payments::new(shared.reserved_key(&format!("fence:{}:keeper", shared.node))),
+            last_heartbeat: Instant::now(),
+            restored: Instant::now(),
+            warned: Vec::new(),
+            overrides_seen: None,
+            overrides_failing: false,
+            shared,
+        }
+    }
+
+    /// The first contact: Redis is in use when this returns true. Takes no longer than it takes
+    /// to find out that there is none.
+    pub(crate) async fn start(&mut self) -> bool {
+        sentinel_watch::start(&self.shared);
+        self.restore().await
+    }
+
+    /// Never ends.
+    pub(crate) async fn run(mut self) {
+        let shared = self.shared.clone();
+        let mut trips = shared.breaker.trips();
+        let mut beats = interval(HEARTBEAT);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if self.shared.breaker.is_open() {
+                if !self.restore().await {
+                    sleep(self.backoff.next()).await;
+                }
+                continue;
+            }
+            self.backoff.reset();
+            let mut done = tokio::select! {
+                _ = beats.tick() => self.tick().await,
+                () = shared.debts_noted.notified() => {
+                    self.refunds_made().await;
+                    self.pay().await.map(|_| ())
+                }
+                _ = trips.changed() => continue,
+            };
+            for _ in 0..RENEWALS {
+                // A connection may break though Redis is there.
+                if done.as_ref().is_err_and(|it: &Failure| it.reason == Reason::Connection) {
+                    done = self.renew().await;
+                }
+            }
+            if let Err(failure) = done {
+                self.fail(&failure);
+            }
+        }
+    }
+
+    /// Tries to bring Redis into use. False if it is not there, or not yet for every worker.
+    async fn restore(&mut self) -> bool {
+        let trips = *self.shared.breaker.trips().borrow();
+        match self.probe().await {
+            Ok(()) => {}
+            Err(failure) => {
+                self.fail(&failure);
+                return false;
+            }
+        }
+        let probes = (self.shared.timeout + PAUSE) * PROBES;
+        let deadline = Instant::now() + (LINKS + probes).min(MOST_LINKS);
+        while !self.shared.breaker.all_links_are_up(trips) {
+            if Instant::now() >= deadline || *self.shared.breaker.trips().borrow() != trips {
+                return false;
+            }
+            sleep(Duration::from_millis(2)).await;
+        }
+        // What was admitted here meanwhile is paid while that goes on, so that next to nothing is
+        // left when requests wait for it.
+        if let Err(failure) = self.pay_down().await {
+            self.fail(&failure);
+            return false;
+        }
+        if !self.shared.breaker.half_close(trips) {
+            return false;
+        }
+        self.restored = Instant::now();
+        // From here on no request is decided without Redis, and none by Redis before the last debt is
+        // paid.
+        if let Err(failure) = self.pay().await {
+            self.fail(&failure);
+            return false;
+        }
+        self.warn_of_unpaid();
+        self.shared.breaker.close(trips)
+    }
+
+    /// Tests that Redis answers, decides and writes. Debts are paid once every worker has a
+    /// connection, since only then is it known what lost calls have charged.
+    async fn probe(&mut self) -> Result<(), Failure> {
+        // A connection from before the failure may be half dead.
+        let session = Session::open(&self.shared.dialer).await?;
+        within(session.ping()).await?;
+        let sent = Instant::now();
+        let now = probe::decide(&self.shared, &session, SUPERVISOR).await?;
+        self.shared.clock.steer(now, sent, Instant::now());
+        self.warn_of_eviction(&session).await;
+        self.session = Some(session);
+        self.beat().await?;
+        // Before the first request comes, so that a blocked caller is blocked from the start.
+        self.sync_overrides().await
+    }
+
+    async fn renew(&mut self) -> Result<(), Failure> {
+        self.session = Some(Session::open(&self.shared.dialer).await?);
+        self.tick().await
+    }
+
+    /// What is done once a second.
+    async fn tick(&mut self) -> Result<(), Failure> {
+        self.beat().await?;
+        self.sync_overrides().await?;
+        // Mostly there is nothing to pay: a new debt wakes the supervisor at once.
+        self.pay().await.map(|_| ())
+    }
+
+    pub(crate) async fn beat(&mut self) -> Result<(), Failure> {
+        self.last_heartbeat = Instant::now();
+        let Some(session) = &self.session else { return Err(Failure::timeout()) };
+        if session.is_cluster() {
+            within(session.ping()).await?;
+            self.refresh_nodes();
+        }
+        let name = self.shared.reserved_key("nodes");
+        let beat = census::beat(&name, &self.shared.node, self.shared.clock.now());
+        let heard = within(session.count(&name, &beat)).await?;
+        // After a failure the other gateways get time for a heartbeat before they count as gone.
+        let gone = self.restored.elapsed() > census::LIFETIME;
+        self.shared.set_nodes(if gone { heard } else { heard.max(self.shared.nodes()) });
+        Ok(())
+    }
+
+    /// Learns of nodes that have joined the cluster, and forgets those that left. It runs detached:
+    /// what is known is good enough until one of the masters fails.
+    fn refresh_nodes(&self) {
+        let dialer = self.shared.dialer.clone();
+        if !dialer.known.is_due() {
+            return;
+        }
+        tokio::spawn(async move {
+            let Some(seeds) = dialer.seeds() else { return };
+            if let Err(failure) = ClusterView::ask(&dialer, seeds).await {
+                tracing::debug!(%failure, "the nodes of the cluster are not told");
+            }
+        });
+    }
+
+    /// Reads the overrides that other gateways have set. Decisions do not depend on it: a failure is
+    /// logged once, unless the connection has failed.
+    async fn sync_overrides(&mut self) -> Result<(), Failure> {
+        let (Some(session), Some(overrides)) = (&self.session, self.shared.overrides.get()) else {
+            return Ok(());
+        };
+        let heard = overrides::sync(&self.shared, session, &mut self.overrides_seen, overrides);
+        match within(heard).await {
+            Err(failure) if failure.reason == Reason::Connection => return Err(failure),
+            Err(failure) if !self.overrides_failing => {
+                tracing::warn!(%failure, "what operators have decided elsewhere is not heard of");
+                self.overrides_failing = true;
+            }
+            Err(_) => {}
+            Ok(()) => self.overrides_failing = false,
+        }
+        Ok(())
+    }
+
+    /// A Redis that evicts buckets gives callers fresh ones.
+    async fn warn_of_eviction(&mut self, session: &Session) {
+        let policies = match within(session.eviction_policies()).await {
+            Ok(policies) => policies,
+            Err(failure) => return tracing::debug!(%failure, "maxmemory-policy cannot be read"),
+        };
+        let evicting: Vec<_> = policies.into_iter().filter(|it| it != "noeviction").collect();
+        if !evicting.is_empty() && evicting != self.warned {
+            tracing::warn!(
+                "redis has maxmemory-policy {}: when its memory is full it forgets buckets, and \
+                 their callers start afresh; set it to noeviction",
+                evicting.join(", ")
+            );
+        }
+        self.warned = evicting;
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        self.session = None;
+        self.shared.breaker.count(failure);
+        self.shared.breaker.trip(failure);
+    }
+}
+
+/// Takes this node off the list, so that the shares of the others grow at once. If that fails, its
+/// heartbeat expires.
+pub(crate) async fn leave(shared: &RedisShared) {
+    let _ = within(async {
+        let session = Session::open(&shared.dialer).await?;
+        let name = shared.reserved_key("nodes");
+        session.count(&name, &census::leave(&name, &shared.node)).await
+    })
+    .await;
+}
+
+async fn within<T>(step: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    timeout(PATIENCE, step).await.unwrap_or_else(|_| Err(Failure::timeout()))
+}

@@ -1,0 +1,277 @@
+//! Many requests as one script call.
+//!
+//! Requests that wait at the same time go to Redis together: their buckets as KEYS, each once, and
+//! all else as one argument, with the pairs of policy and cost that they share said once. A batch
+//! is filled, sent, cleared and filled again, and keeps its memory.
+
+use hashbrown::{HashMap, HashTable};
+use redis::Cmd;
+
+use super::check_args::{CallContext, CheckArgs};
+use super::msgpack;
+use super::script::{Form, Script};
+use crate::limit::Policy;
+use crate::store::BucketId;
+
+/// One bucket to charge with one cost.
+#[derive(Debug, Clone, Copy)]
+pub struct Charge<'a> {
+    pub bucket: BucketId,
+    /// The bucket's key in Redis. The same bucket always has the same.
+    pub name: &'a [u8],
+    pub policy: &'a Policy,
+    pub cost: u64,
+    /// See [`Policy::evaluate_waited`].
+    pub waited: u64,
+    /// False: it is only asked whether the cost would pass.
+    pub spends: bool,
+    /// False: whether it passes decides nothing for its request.
+    pub enforced: bool,
+}
+
+impl<'a> Charge<'a> {
+    /// A charge that counts.
+    pub fn new(bucket: BucketId, name: &'a [u8], policy: &'a Policy, cost: u64) -> Self {
+        Charge { bucket, name, policy, cost, waited: 0, spends: true, enforced: true }
+    }
+}
+
+/// What keeps a call from being run once it has been given up: see `lua/fence.lua`.
+#[derive(Debug, Clone, Copy)]
+pub struct Fence<'a> {
+    /// The caller's key in Redis.
+    pub name: &'a [u8],
+    /// The number of the call.
+    pub call: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    /// The names of all keys, one after another.
+    names: Vec<u8>,
+    keys: Vec<Key>,
+    /// Positions in `keys`.
+    key_places: HashTable<usize>,
+    terms: Vec<CheckArgs>,
+    term_places: HashMap<CheckArgs, usize>,
+    /// The requests as they are sent.
+    encoded: Vec<u8>,
+    pub(crate) requests: Vec<Request>,
+    /// The terms of each check of each request.
+    checks: Vec<usize>,
+    /// For each charge that was pushed, which of its request's checks it is part of.
+    pub(crate) parts: Vec<usize>,
+    /// Requests that may yet be given back, because another slot refuses them.
+    tentative: Vec<usize>,
+    /// How many numbers the reply has after its instant.
+    pub(crate) reply_length: usize,
+    /// The checks of the request that is being pushed.
+    merged: Vec<Merged>,
+}
+
+#[derive(Debug, Clone)]
+struct Key {
+    bucket: BucketId,
+    /// Where the name ends.
+    end: usize,
+}
+
+/// Where a request ends in [`Batch::checks`] and in [`Batch::parts`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Request {
+    pub(crate) checks: usize,
+    pub(crate) parts: usize,
+}
+
+/// All charges of one request on the same bucket: they count as one.
+#[derive(Debug, Clone)]
+struct Merged {
+    key: usize,
+    terms: CheckArgs,
+}
+
+impl Batch {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets all requests, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.names.clear();
+        self.keys.clear();
+        self.key_places.clear();
+        self.terms.clear();
+        self.term_places.clear();
+        self.encoded.clear();
+        self.requests.clear();
+        self.checks.clear();
+        self.parts.clear();
+        self.tentative.clear();
+        self.reply_length = 0;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// How many requests there are.
+    pub fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The buckets they touch.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = BucketId> {
+        self.keys.iter().map(|key| key.bucket)
+    }
+
+    /// How many buckets they touch.
+    pub fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Adds one request and returns its position.
+    pub fn push<'a>(&mut self, charges: impl Iterator<Item = Charge<'a>>) -> usize {
+        let mut merged = std::mem::take(&mut self.merged);
+        for charge in charges {
+            let key = self.key(&charge);
+            let part = merged.iter().position(|other: &Merged| other.key == key);
+            let mut terms = CheckArgs {
+                policy: *charge.policy,
+                cost: charge.cost,
+                waited: charge.waited,
+                spends: charge.spends,
+                enforced: charge.enforced,
+            };
+            if let Some(part) = part {
+                terms.cost = terms.cost.saturating_add(merged[part].terms.cost);
+                merged[part].terms = terms;
+            } else {
+                merged.push(Merged { key, terms });
+            }
+            self.parts.push(part.unwrap_or(merged.len() - 1));
+        }
+        self.reply_length += 1;
+        msgpack::array(&mut self.encoded, 2 * merged.len());
+        for check in merged.drain(..) {
+            let terms = self.terms(check.terms.bounded());
+            self.checks.push(terms);
+            self.reply_length += self.terms[terms].reply_numbers();
+            // Lua counts from one.
+            msgpack::number(&mut self.encoded, check.key as u64 + 1);
+            msgpack::number(&mut self.encoded, terms as u64 + 1);
+        }
+        self.merged = merged;
+        self.requests.push(Request { checks: self.checks.len(), parts: self.parts.len() });
+        self.requests.len() - 1
+    }
+
+    /// A request that was pushed may be given back, because it has checks elsewhere that may refuse:
+    /// see `lua/journal.lua`.
+    pub fn mark_tentative(&mut self, request: usize) {
+        self.tentative.push(request);
+    }
+
+    /// The positions in a reply at which it says whether each request was admitted.
+    pub fn flags(&self) -> Vec<usize> {
+        let mut place = 1;
+        let mut start = 0;
+        let mut flags = Vec::with_capacity(self.requests.len());
+        for request in &self.requests {
+            flags.push(place);
+            let numbers = self.terms_of(start..request.checks).map(CheckArgs::reply_numbers);
+            place += 1 + numbers.sum::<usize>();
+            start = request.checks;
+        }
+        flags
+    }
+
+    /// The terms of some checks.
+    pub(crate) fn terms_of(
+        &self,
+        checks: std::ops::Range<usize>,
+    ) -> impl Iterator<Item = &CheckArgs> {
+        self.checks[checks].iter().map(|place| &self.terms[*place])
+    }
+
+    /// The call that decides all requests.
+    pub fn call(
+        &self,
+        script: &Script,
+        form: Form,
+        fence: Option<Fence<'_>>,
+        context: CallContext,
+    ) -> Cmd {
+        let argument = self.argument(fence.map(|fence| fence.call), context);
+        let mut cmd = script.call(form, self.keys.len() + 6, self.names.len() + argument.len());
+        cmd.arg(self.keys.len() + usize::from(fence.is_some()));
+        let mut start = 0;
+        for key in &self.keys {
+            cmd.arg(&self.names[start..key.end]);
+            start = key.end;
+        }
+        if let Some(fence) = fence {
+            cmd.arg(fence.name);
+        }
+        cmd.arg(argument);
+        cmd
+    }
+
+    fn argument(&self, call: Option<u64>, context: CallContext) -> Vec<u8> {
+        /// Ten numbers of nine bytes, and the head of their array.
+        const TERMS: usize = 91;
+        let bytes = self.encoded.len() + TERMS * self.terms.len() + 32;
+        let mut argument = Vec::with_capacity(bytes);
+        let length = match (call, context.deadline, self.tentative.is_empty()) {
+            (None, None, true) => 2,
+            (Some(_), None, true) => 3,
+            (_, Some(_), true) => 4,
+            (_, _, false) => 5,
+        };
+        msgpack::array(&mut argument, length);
+        msgpack::array(&mut argument, self.terms.len());
+        for terms in &self.terms {
+            terms.write(&mut argument, context);
+        }
+        msgpack::array(&mut argument, self.requests.len());
+        argument.extend_from_slice(&self.encoded);
+        // Calls are counted from one: zero is none.
+        if length > 2 {
+            msgpack::number(&mut argument, call.unwrap_or(0));
+        }
+        if length > 3 {
+            msgpack::number(&mut argument, context.deadline.map_or(0, |it| it.0));
+        }
+        if length > 4 {
+            msgpack::array(&mut argument, self.tentative.len());
+            for request in &self.tentative {
+                msgpack::number(&mut argument, *request as u64 + 1);
+            }
+        }
+        argument
+    }
+
+    fn key(&mut self, charge: &Charge<'_>) -> usize {
+        // The name is a keyed hash already.
+        let hash = |bucket: BucketId| bucket.0 as u64;
+        let is_it = |place: &usize| self.keys[*place].bucket == charge.bucket;
+        if let Some(place) = self.key_places.find(hash(charge.bucket), is_it) {
+            return *place;
+        }
+        let place = self.keys.len();
+        self.names.extend_from_slice(charge.name);
+        self.keys.push(Key { bucket: charge.bucket, end: self.names.len() });
+        let keys = &self.keys;
+        self.key_places
+            .insert_unique(hash(charge.bucket), place, |place| hash(keys[*place].bucket));
+        place
+    }
+
+    fn terms(&mut self, terms: CheckArgs) -> usize {
+        let next = self.terms.len();
+        let place = *self.term_places.entry(terms).or_insert(next);
+        if place == next {
+            self.terms.push(terms);
+        }
+        place
+    }
+}

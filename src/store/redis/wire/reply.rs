@@ -1,0 +1,110 @@
+//! The reply of a script to a batch.
+
+use super::batch::{Batch, Request};
+use super::check_args::CheckReply;
+use super::msgpack::Reader;
+use crate::clock::Micros;
+use crate::limit::wire::EXACT;
+
+#[derive(Debug)]
+pub struct Reply {
+    now: Micros,
+    requests: Vec<Outcome>,
+    /// One for each charge, in the order they were pushed.
+    replies: Vec<CheckReply>,
+}
+
+/// The reply is not one to this batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the script's reply does not answer what was asked")]
+pub struct ReplyError;
+
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    admitted: bool,
+    /// Where its states end.
+    end: usize,
+}
+
+impl Reply {
+    /// # Errors
+    /// If the bytes are anything but a reply to this batch.
+    pub fn parse(bytes: &[u8], batch: &Batch) -> Result<Self, ReplyError> {
+        Self::read(&mut Reader(bytes), batch).ok_or(ReplyError)
+    }
+
+    /// The instant at which all requests were decided, on Redis's clock.
+    pub fn now(&self) -> Micros {
+        self.now
+    }
+
+    /// Whether a request was admitted, by its place.
+    ///
+    /// # Panics
+    /// If the batch had no such request.
+    pub fn admitted(&self, request: usize) -> bool {
+        self.requests[request].admitted
+    }
+
+    /// What became of the request's charges, in the order they were pushed. Charges on the same
+    /// bucket have the same.
+    ///
+    /// # Panics
+    /// If the batch had no such request.
+    pub fn check_replies(&self, request: usize) -> impl ExactSizeIterator<Item = CheckReply> + '_ {
+        let start = request.checked_sub(1).map_or(0, |before| self.requests[before].end);
+        self.replies[start..self.requests[request].end].iter().copied()
+    }
+
+    fn read(reader: &mut Reader<'_>, batch: &Batch) -> Option<Self> {
+        if reader.array()? != 1 + batch.reply_length {
+            return None;
+        }
+        let now = Micros(reader.number().filter(|now| *now < EXACT)?);
+        let mut requests = Vec::with_capacity(batch.requests.len());
+        let mut replies = Vec::with_capacity(batch.parts.len());
+        let mut checks = Vec::new();
+        let mut start = Request::default();
+        for request in &batch.requests {
+            let verdict = reader.number()?;
+            checks.clear();
+            for (place, terms) in batch.terms_of(start.checks..request.checks).enumerate() {
+                let would_refuse =
+                    verdict.checked_shr(1 + place as u32).is_some_and(|it| it & 1 == 1);
+                if would_refuse && terms.enforced {
+                    return None;
+                }
+                checks.push(CheckReply { would_refuse, ..terms.read_reply(reader)? });
+            }
+            if verdict.checked_shr(1 + checks.len() as u32).is_some_and(|more| more > 0) {
+                return None;
+            }
+            let parts = &batch.parts[start.parts..request.parts];
+            replies.extend(parts.iter().map(|part| checks[*part]));
+            requests.push(Outcome { admitted: verdict & 1 == 1, end: request.parts });
+            start = *request;
+        }
+        reader.is_empty().then_some(Self { now, requests, replies })
+    }
+}
+
+/// The instant of Redis's clock that any reply begins with, and whether it is all there is: then
+/// the call came too late, and nothing was decided.
+pub(crate) fn instant(bytes: &[u8]) -> Option<(Micros, bool)> {
+    let mut reader = Reader(bytes);
+    let length = reader.array()?;
+    let now = Micros(reader.number().filter(|now| *now < EXACT)?);
+    Some((now, length == 1))
+}
+
+/// Whether each request was admitted, in a reply to a batch of which only the
+/// [`Batch::flags`] are left. `None` if it is no such reply.
+pub fn flags(bytes: &[u8], flags: &[usize]) -> Option<Vec<bool>> {
+    let mut reader = Reader(bytes);
+    let length = reader.array()?;
+    let numbers = (0..length).map(|_| reader.number()).collect::<Option<Vec<_>>>()?;
+    flags.iter().map(|flag| numbers.get(*flag).map(|number| number & 1 == 1)).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,16 @@
+//! Requests and responses on the wire: framing, routing, headers, bodies, connections.
+
+mod bodies;
+mod chunked;
+mod curl;
+mod disconnects;
+mod forwarding;
+mod framing;
+mod host;
+mod methods;
+mod pipelining;
+mod regression;
+mod response_format;
+mod routing;
+mod slow_peers;
+mod upgrades;

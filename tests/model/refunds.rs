@@ -1,0 +1,189 @@
+//! A charge that is refunded, however late, never leaves more than no charge at all.
+
+use proptest::prelude::*;
+use weir::clock::Micros;
+use weir::limit::{Policy, Report, State};
+
+use crate::decider::{Ask, CheckMode, Decider, Engine, on_every_engine};
+use crate::lua::Redis;
+use crate::map_store::MapStore;
+use crate::strategies::{LATEST, policy, share, span, start, steady};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    /// A share of the limit's span in 2^-16.
+    pub(crate) gap: u64,
+    /// A share of the quota in 2^-16.
+    pub(crate) cost: u64,
+    /// After how many further steps the charge is given back, if ever.
+    pub(crate) given_back: Option<usize>,
+}
+
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let gap = prop_oneof![
+        2 => Just(0),
+        3 => 0..1_u64 << 12,
+        3 => 0..1_u64 << 15,
+        1 => 0..1_u64 << 17,
+    ];
+    let cost = prop_oneof![3 => 0..1_u64 << 14, 1 => 0..=1_u64 << 16];
+    let given_back = prop::option::of(0..6_usize);
+    let step =
+        (gap, cost, given_back).prop_map(|(gap, cost, given_back)| Step { gap, cost, given_back });
+    prop::collection::vec(step, 1..30)
+}
+
+/// Whether the first has no more to give than the second, now or later.
+fn no_more(one: &Report, other: &Report) -> bool {
+    one.remaining <= other.remaining && one.full_at >= other.full_at
+}
+
+/// In one bucket some charges are given back, in the other they were never made. What else is
+/// charged in the first is charged in the second too.
+fn a_charge_and_its_return_never_leave_more_than_no_charge<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
+        policy in steady(), start in start(), steps in steps(),
+    )| {
+        let (mut decider, mut now) = (engine.fresh(), start);
+        let with = |cost| Ask { policy: &policy, key: 0, cost };
+        let without = |cost| Ask { policy: &policy, key: 1, cost };
+        let mut due: Vec<(usize, u64, Micros)> = Vec::new();
+        for (number, step) in steps.iter().enumerate() {
+            now = Micros(now.0 + share(step.gap, span(&policy)));
+            if now > LATEST {
+                break;
+            }
+            let cost = share(step.cost, policy.quota()).max(1);
+            if decider.decide(now, &[with(cost)]).admitted {
+                match step.given_back {
+                    Some(later) => due.push((number + later, cost, now)),
+                    None => {
+                        let passes = decider.decide(now, &[without(cost)]).admitted;
+                        prop_assert!(passes, "what passes with less passes with more");
+                    }
+                }
+            }
+            for (_, cost, charged_at) in due.extract_if(.., |(at, ..)| *at == number) {
+                decider.refund(now, &with(cost), charged_at);
+            }
+            let seen = decider.decide_as(now, &[with(0), without(0)].map(peek));
+            prop_assert!(no_more(&seen.answers[0].report, &seen.answers[1].report));
+        }
+    });
+}
+
+fn peek(ask: Ask<'_>) -> (Ask<'_>, CheckMode) {
+    (ask, CheckMode { spends: false, ..CheckMode::default() })
+}
+
+fn a_charge_that_is_given_back_at_once_was_never_made<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
+        policy in policy(), start in start(), before in 0..=1_u64 << 16, cost in 0..=1_u64 << 16,
+    )| {
+        let mut decider = engine.fresh();
+        let ask = |cost| Ask { policy: &policy, key: 0, cost };
+        decider.charge_after(start, &ask(share(before, policy.quota())));
+        let before = decider.ask(start, &policy, 0);
+        let cost = share(cost, policy.quota()).max(1);
+        if decider.decide(start, &[ask(cost)]).admitted {
+            decider.refund(start, &ask(cost), start);
+            let after = decider.ask(start, &policy, 0);
+            if let Policy::RefillBucket(_) = policy {
+                // It may have been the first, by which refills are timed.
+                prop_assert!(no_more(&after.report, &before.report));
+                prop_assert_eq!(after.report.remaining, before.report.remaining);
+            } else {
+                prop_assert_eq!(after, before);
+            }
+        }
+    });
+}
+
+/// Charges of requests that lie in several slots, some of which are given back, among others that
+/// are not: at every step the bucket is what it would be had the former never been made.
+#[test]
+fn a_tentative_charge_that_is_given_back_was_never_made() {
+    let redis = Redis::start();
+    proptest!(ProptestConfig::with_cases(400), |(
+        policy in steady(), start in start(), steps in steps(),
+    )| {
+        let (mut lua, mut now) = (redis.fresh(), start);
+        let ask = |cost| Ask { policy: &policy, key: 0, cost };
+        let mut charges: Vec<(Micros, u64)> = Vec::new();
+        let mut due: Vec<(usize, (Micros, u64))> = Vec::new();
+        for (number, step) in steps.iter().enumerate() {
+            now = Micros(now.0 + share(step.gap, span(&policy)));
+            if now > LATEST {
+                break;
+            }
+            let cost = share(step.cost, policy.quota()).max(1);
+            lua.tentative = step.given_back.is_some();
+            if lua.decide(now, &[ask(cost)]).admitted {
+                charges.push((now, cost));
+                due.extend(step.given_back.map(|later| (number + later, (now, cost))));
+            }
+            for (_, charge) in due.extract_if(.., |(due, _)| *due == number) {
+                lua.refund(now, &ask(charge.1), charge.0);
+                let place = charges.iter().position(|it| *it == charge).expect("it was made");
+                charges.remove(place);
+            }
+            let mut without = MapStore::new();
+            charges.iter().for_each(|(at, cost)| without.charge_after(*at, &ask(*cost)));
+            let (mut seen, mut due) = (lua.ask(now, &policy, 0), without.ask(now, &policy, 0));
+            if let Policy::SlidingWindow(_) = policy {
+                // What it once counted in a window that shows no more.
+                (seen.state, due.state) = (State::default(), State::default());
+            }
+            prop_assert_eq!(seen, due);
+        }
+    });
+}
+
+/// The same with more charges than a journal holds, with debts, and refunded however late: never
+/// more than had the charges not been made.
+#[test]
+fn a_tentative_charge_that_is_given_back_late_leaves_no_more_than_no_charge() {
+    let redis = Redis::start();
+    let steps = prop::collection::vec((steps(), prop::option::of(0..1_u64 << 14)), 1..4);
+    proptest!(ProptestConfig::with_cases(128), |(
+        policy in steady(), start in start(), steps in steps,
+    )| {
+        let (mut lua, mut now) = (redis.fresh(), start);
+        let ask = |key, cost| Ask { policy: &policy, key, cost };
+        let mut due: Vec<(usize, (Micros, u64))> = Vec::new();
+        let steps = steps.iter().flat_map(|(steps, owed)| {
+            steps.iter().enumerate().map(move |(n, step)| (step, owed.filter(|_| n == 0)))
+        });
+        for (number, (step, owed)) in steps.enumerate() {
+            now = Micros(now.0 + share(step.gap, span(&policy)));
+            if now > LATEST {
+                break;
+            }
+            // Of what is charged beyond all that a bucket holds nobody keeps count: a debt that was
+            // cut off there comes back with the charge that made it so deep.
+            if let Some(owed) = owed.filter(|_| policy.refills()) {
+                let left = lua.ask(now, &policy, 0).report.remaining;
+                let owed = share(owed, policy.quota()).min(left);
+                [0, 1].into_iter().for_each(|key| lua.charge_after(now, &ask(key, owed)));
+            }
+            let cost = share(step.cost, policy.quota()).max(1);
+            lua.tentative = step.given_back.is_some();
+            if lua.decide(now, &[ask(0, cost)]).admitted {
+                match step.given_back {
+                    Some(later) => due.push((number + 5 * later, (now, cost))),
+                    None => lua.charge_after(now, &ask(1, cost)),
+                }
+            }
+            for (_, (at, cost)) in due.extract_if(.., |(due, _)| *due == number) {
+                lua.refund(now, &ask(0, cost), at);
+            }
+            let seen = lua.decide_as(now, &[ask(0, 0), ask(1, 0)].map(peek));
+            prop_assert!(no_more(&seen.answers[0].report, &seen.answers[1].report));
+        }
+    });
+}
+
+on_every_engine! {
+    a_charge_and_its_return_never_leave_more_than_no_charge
+    a_charge_that_is_given_back_at_once_was_never_made
+}
