@@ -229,9 +229,42 @@ function sliding_log.evaluate(args, state)
   return with_cost(args, state, args.cost)
 end
 
+-- The entries without the oldest units, so many of them, also out of an entry.
+local function without_oldest(entries, units)
+  local place = 1
+  while units > 0 do
+    local at, cost, after = entry(entries, place)
+    if not at then
+      break
+    elseif cost > units then
+      return string.format('%.0f:%.0f %s', at, cost - units, string.sub(entries, after))
+    end
+    units, place = units - cost, after
+  end
+  return string.sub(entries, place)
+end
+
+-- Where it makes the log deeper than it may be, the oldest units make room: the newest decide when a
+-- request may pass again.
 function sliding_log.charge_after(args, state)
-  local cost = math.min(args.cost, args.deepest - state.rest)
-  return cost > 0 and with_cost(args, state, cost) or state
+  local cost = math.min(args.cost, args.deepest)
+  if cost == 0 then
+    return state
+  end
+  local charged = with_cost(args, state, cost)
+  if charged.rest <= args.deepest then
+    return charged
+  end
+  local sum = charged.rest + charged.older
+  local kept = math.min(sum, args.most)
+  return sliding_log.clamp(args, {
+    ends_at = charged.ends_at,
+    rest = kept,
+    entries = without_oldest(entries_of(charged), sum - kept),
+    added = 0,
+    older = 0,
+    from = 1,
+  })
 end
 
 -- From the entry of the instant at which it was charged, if that has not aged out.

@@ -76,6 +76,13 @@ impl Log {
         }
     }
 
+    /// Drops the oldest units beyond that many, also out of an entry.
+    fn keep_newest(&mut self, units: u64) {
+        self.base = self.base.max(self.total().saturating_sub(units));
+        let dropped = self.entries.partition_point(|entry| entry.total <= self.base);
+        self.entries.drain(..dropped);
+    }
+
     fn total(&self) -> u64 {
         self.entries.back().map_or(self.base, |last| last.total)
     }
@@ -191,16 +198,21 @@ impl SlidingLog {
         }
     }
 
-    /// Charges a clamped log, and forgets what has aged out. Never beyond what it may hold.
+    /// Charges a clamped log, and forgets what has aged out. Where that makes it deeper than it may
+    /// be, the oldest units make room: the newest decide when a request may pass again.
     pub fn charge_log(&self, log: &mut Log, now: Micros, cost: u64) {
-        let (_, gone) = self.uncounted(log, now);
-        let room = self.deepest().saturating_sub(log.total() - gone);
-        if cost.min(room) == 0 {
+        let cost = cost.min(self.deepest());
+        if cost == 0 {
             return;
         }
+        let (_, gone) = self.uncounted(log, now);
+        let overflows = log.total() - gone + cost > self.deepest();
         self.forget(log, now);
         self.trim(log);
-        log.push(now, cost.min(room));
+        log.push(now, cost);
+        if overflows {
+            log.keep_newest(self.most);
+        }
         // A log that was long once does not stay large for ever.
         if log.entries.capacity() > 4 * log.entries.len().max(4) {
             log.entries.shrink_to(2 * log.entries.len());
@@ -218,6 +230,9 @@ impl SlidingLog {
         }
         let before = index.checked_sub(1).map_or(log.base, |it| log.entries[it].total);
         let refund = cost.min(self.deepest() + 1).min(log.entries[index].total - before);
+        if refund == 0 {
+            return;
+        }
         log.entries.iter_mut().skip(index).for_each(|entry| entry.total -= refund);
         if log.entries[index].total == before {
             log.entries.remove(index);
@@ -320,8 +335,12 @@ impl Algorithm for SlidingLog {
 
     fn charge_after(&self, state: State, now: Micros, cost: u64) -> State {
         let state = if state.ends_at <= now { State::default() } else { state };
-        let room = self.deepest().saturating_sub(state.rest);
-        if cost.min(room) == 0 { state } else { self.with_cost(state, now, cost.min(room)) }
+        let cost = cost.min(self.deepest());
+        if cost == 0 {
+            return state;
+        }
+        let charged = self.with_cost(state, now, cost);
+        State { rest: charged.rest.min(self.most), ..charged }
     }
 
     /// As far as a state alone can tell: see [`SlidingLog::refund_log`].

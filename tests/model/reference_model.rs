@@ -112,6 +112,13 @@ impl Model {
     /// A cost that is charged in any case, as far as the debt may go.
     pub(crate) fn charge_after(&mut self, now: Micros, cost: u64) {
         let level = self.level(now);
+        if let Kind::Log { charges } = &mut self.kind {
+            let instant = i128::from(now.0);
+            charges.retain(|(at, _)| instant - at < self.period);
+            charges.push((instant, i128::from(cost)));
+            keep_newest(charges, self.deepest);
+            return;
+        }
         let used = match &self.kind {
             // Only what was charged in this window is bounded.
             Kind::Sliding { counts } => {
@@ -192,6 +199,15 @@ impl Model {
             if holds(middle) { yes = middle } else { no = middle }
         }
         yes
+    }
+}
+
+/// Takes the oldest units beyond that many out of a list of charges.
+fn keep_newest(charges: &mut [(i128, i128)], most: i128) {
+    let mut room = most;
+    for (_, cost) in charges.iter_mut().rev() {
+        *cost = (*cost).min(room);
+        room -= *cost;
     }
 }
 

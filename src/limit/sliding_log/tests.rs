@@ -108,6 +108,18 @@ fn debts_are_bounded_and_age_out_as_everything_does() {
 }
 
 #[test]
+fn a_charge_after_the_fact_counts_for_a_whole_period_also_in_a_full_log() {
+    let (policy, mut log) = (policy(10), log(&[(0, 7), (3, 3)]));
+    policy.charge_log(&mut log, at(4_000_000), 2);
+    let left: Vec<_> = log.entries().collect();
+    assert_eq!(left, [(at(0), 5), (at(3_000_000), 3), (at(4_000_000), 2)]);
+    let retry = Verdict::Refuse(Retry::At(at(14_000_000)));
+    assert_eq!(policy.evaluate_log(&log, at(4_000_000), 10), retry);
+    policy.charge_log(&mut log, at(5_000_000), 99);
+    assert_eq!(log.entries().collect::<Vec<_>>(), [(at(5_000_000), 10)]);
+}
+
+#[test]
 fn a_state_counts_as_much_as_the_log_it_was_made_of() {
     let (policy, log) = (policy(10), log(&[(0, 4), (2, 3), (3, 3)]));
     let (now, last) = (at(4_000_000), at(13_000_000));

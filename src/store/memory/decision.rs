@@ -51,6 +51,8 @@ struct BucketChange<'p> {
     before: State,
     /// The same as before if it is not to be charged.
     after: State,
+    /// Whether a log gets the cost as an entry. One that is full may come to the same state by it.
+    logs_cost: bool,
     /// The sum of all checks on this bucket: they count as one.
     cost: u64,
     /// Whether its caller has waited.
@@ -130,6 +132,9 @@ impl<'a> LockedShards<'a> {
                     Verdict::Admit(check.policy.charge_after(change.before, now, change.cost))
                 }
             };
+            change.logs_cost = mode == ChargeMode::ChargeAfter
+                && change.cost > 0
+                && matches!(change.policy, Policy::SlidingLog(_));
             (outcome.refused, change.after) = match verdict {
                 Verdict::Admit(after) if check.spends => (None, after),
                 Verdict::Admit(_) => (None, change.before),
@@ -223,6 +228,7 @@ impl<'a> LockedShards<'a> {
             reserved,
             before,
             after,
+            logs_cost: false,
             cost: 0,
             waited,
             seed,
@@ -237,7 +243,7 @@ impl<'a> LockedShards<'a> {
             // A bucket that is full again equals none, unless a queued request was charged: then the
             // state says since when it is full, so that what refilled is not counted twice.
             let says = change.after.ends_at > now || change.waited;
-            let write = admitted && change.after != change.before && says;
+            let write = admitted && says && (change.logs_cost || change.after != change.before);
             let mut is_new = false;
             match change.location {
                 BucketLocation::Own(at, tag) if write => {
