@@ -69,7 +69,7 @@ fn uncommented_but(left_out: &[&str]) -> String {
 }
 
 #[test]
-fn reference_states_the_deall() {
+fn reference_states_the_defaults() {
     let loaded = good(REFERENCE);
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     assert_eq!(loaded.settings, good(MINIMAL).settings);
