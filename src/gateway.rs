@@ -272,7 +272,7 @@ impl Gateway {
         let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided_at));
         if !decision.admitted {
             if let Some(entry) = meter.entry() {
-                entry.limit = limits.refusing().next().map(|it| it.limit.name.clone());
+                entry.limit = limits.refusing().first().map(|it| it.limit.limit.name.clone());
                 entry.error = Some(limits.refusal_error(decision.now));
             }
             return Ok(limits.refuse(rate, decision.now, respond.retry_jitter, headers));

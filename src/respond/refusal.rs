@@ -84,9 +84,9 @@ pub(crate) fn error(retry_at: Option<Micros>) -> &'static str {
 
 /// A refusal, ready to be written.
 #[derive(Debug)]
-pub(crate) struct Refusal<'a> {
+pub(crate) struct Refusal<I> {
     /// The refusing limits, the one that decides the answer first.
-    pub limits: &'a [&'a RefusalText],
+    pub limits: I,
     pub now: Micros,
     /// When the request would pass; `None` if its cost is more than a limit ever holds.
     pub retry_at: Option<Micros>,
@@ -94,7 +94,7 @@ pub(crate) struct Refusal<'a> {
     pub advertised_at: Option<Micros>,
 }
 
-impl Refusal<'_> {
+impl<'a, I: Iterator<Item = &'a RefusalText> + Clone> Refusal<I> {
     /// Whole seconds, rounded up, at least one.
     fn retry_after(&self) -> Option<u64> {
         self.advertised_at.map(|at| seconds_until(at, self.now).max(1))
@@ -111,7 +111,7 @@ impl Refusal<'_> {
         }
         let mut text = Scratch::new();
         let mut status = StatusCode::TOO_MANY_REQUESTS;
-        if let Some(first) = self.limits.first() {
+        if let Some(first) = self.limits.clone().next() {
             fields.append(&first.fields);
             status = first.status;
             self.write_body(first, seconds, &mut text);
@@ -141,7 +141,7 @@ impl Refusal<'_> {
                 out.extend_from_slice(itoa::Buffer::new().format(millis).as_bytes());
             }
         }
-        let mut named = self.limits.iter().filter(|limit| limit.name.is_some());
+        let mut named = self.limits.clone().filter(|limit| limit.name.is_some());
         if let Some(first) = named.next() {
             out.extend_from_slice(first.violated.as_bytes());
             for name in named.filter_map(|limit| limit.name.as_ref()) {

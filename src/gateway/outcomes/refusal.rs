@@ -8,17 +8,16 @@ use smallvec::SmallVec;
 
 use super::{LimitOutcome, LimitOutcomes};
 use crate::clock::Micros;
-use crate::gateway::compiled::CompiledLimit;
 use crate::respond::rate_headers::retry_at;
 use crate::respond::refusal::{self, Refusal};
 use crate::respond::{Answer, FieldName, RateHeaders};
 
 impl<'a> LimitOutcomes<'_, 'a> {
     /// The limits that refused, the one that refuses for longest first.
-    pub(crate) fn refusing(&self) -> impl Iterator<Item = &'a CompiledLimit> {
+    pub(crate) fn refusing(&self) -> SmallVec<[LimitOutcome<'a, '_>; 4]> {
         let mut refusing: SmallVec<[_; 4]> = self.iter().filter(LimitOutcome::refuses).collect();
         refusing.sort_by_key(|it| Reverse(it.outcome.refused));
-        refusing.into_iter().map(|it| it.limit)
+        refusing
     }
 
     /// The error word of the refusal.
@@ -36,10 +35,11 @@ impl<'a> LimitOutcomes<'_, 'a> {
         headers: HeaderMap,
     ) -> Answer {
         let is_grpc = is_grpc(&headers);
-        let limits: SmallVec<[_; 4]> = self.refusing().map(|it| &it.refusal_text).collect();
+        let refusing = self.refusing();
+        let limits = refusing.iter().map(|it| &it.limit.refusal_text);
         let retry_at = retry_at(self.enforced(), now);
         let advertised_at = retry_at.map(|at| self.add_jitter(at, now, jitter));
-        let refusal = Refusal { limits: &limits, now, retry_at, advertised_at };
+        let refusal = Refusal { limits, now, retry_at, advertised_at };
         let rate = rate.refusing(advertised_at);
         let mut answer = refusal.into_answer(headers);
         rate.write(self.applied(), answer.response.headers_mut(), &mut answer.fields);
