@@ -83,12 +83,6 @@ impl CallOutcomes {
         })
     }
 
-    /// Whether it was charged, or has to be taken to have been.
-    pub(crate) fn charged(&self, call: u64, request: usize) -> Option<bool> {
-        let verdict = self.of(call, request)?;
-        Some(matches!(verdict, RequestOutcome::Admitted(_) | RequestOutcome::Lost))
-    }
-
     fn find(&self, call: u64) -> Option<&CallOutcome> {
         self.calls.iter().rev().find(|(number, _)| *number == call).map(|(_, heard)| heard)
     }
@@ -114,11 +108,6 @@ mod tests {
         assert_eq!([of(17, 0), of(18, 0)], [Some(RequestOutcome::NotRun); 2]);
         assert_eq!(of(19, 0), None);
         assert!(call_outcomes.was_run(15) && !call_outcomes.was_run(17));
-        let charged = |call, request| call_outcomes.charged(call, request);
-        assert_eq!(
-            [charged(16, 0), charged(16, 2), charged(17, 0)].map(Option::unwrap),
-            [true, false, false]
-        );
     }
 
     #[test]
@@ -139,7 +128,7 @@ mod tests {
         let mut call_outcomes = CallOutcomes::default();
         call_outcomes.record(7, run(&[true]));
         call_outcomes.record_fence("9 9:1 8:1", 9);
-        assert_eq!(call_outcomes.charged(7, 0), Some(true));
+        assert_eq!(call_outcomes.of(7, 0), Some(RequestOutcome::Admitted(Some(Micros(5)))));
         for call in 100..10_000 {
             call_outcomes.record(call, run(&[true]));
         }
@@ -147,14 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_will_ever_know_counts_as_charged() {
+    fn what_can_never_be_known_is_not_taken_for_a_call_that_was_not_run() {
         let mut call_outcomes = CallOutcomes::default();
         call_outcomes.record(1, CallOutcome::Lost);
         call_outcomes.record(2, CallOutcome::NotRun);
-        assert_eq!(
-            (call_outcomes.charged(1, 0), call_outcomes.of(1, 0)),
-            (Some(true), Some(RequestOutcome::Lost))
-        );
-        assert_eq!(call_outcomes.charged(2, 0), Some(false));
+        assert_eq!(call_outcomes.of(1, 0), Some(RequestOutcome::Lost));
+        assert_eq!(call_outcomes.of(2, 0), Some(RequestOutcome::NotRun));
     }
 }

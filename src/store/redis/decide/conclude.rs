@@ -165,7 +165,8 @@ impl WorkerLink {
         let mut notes = vec![ChargeNote::Owed; checks];
         ticket.each(|result| {
             let note = match self.group_outcome(&result) {
-                GroupOutcome::Admitted(_) | GroupOutcome::Lost => ChargeNote::Charged,
+                GroupOutcome::Admitted(at) => ChargeNote::Charged(at),
+                GroupOutcome::Lost => ChargeNote::Charged(None),
                 GroupOutcome::NotRun | GroupOutcome::Refused => ChargeNote::Owed,
                 GroupOutcome::Unknown(Claim { call, request }) => {
                     ChargeNote::Uncertain(UncertainCharge { worker: self.worker, call, request })

@@ -174,7 +174,7 @@ impl WorkerLink {
         if ledger.has_uncertain() {
             let call_outcomes = self.call_outcomes.borrow();
             let now = self.shared.clock.now();
-            ledger.resolve(self.worker, now, |call, request| call_outcomes.charged(call, request));
+            ledger.resolve(self.worker, now, |call, request| call_outcomes.of(call, request));
             self.shared.debts_noted.notify_one();
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use super::ledger::{Debt, Ledger, UncertainCharge};
+use super::ledger::{Debt, LateCharge, Ledger, UncertainCharge};
 use crate::clock::Micros;
 use crate::limit::{OnError, Policy};
 use crate::store::redis::RedisShared;
@@ -19,8 +19,9 @@ use crate::store::{Check, CheckOutcome, CheckSet, Decision, DeferredCheck, Store
 pub(crate) enum ChargeNote {
     Owed,
     Uncertain(UncertainCharge),
-    /// Nothing: Redis has charged it, or has to be taken to have done so.
-    Charged,
+    /// It is not owed: Redis has charged it at that instant, if it is known, or has to be taken to
+    /// have done so.
+    Charged(Option<Micros>),
 }
 
 /// Decides as long as the breaker is open; `None` if it has been closed in the meantime.
@@ -97,7 +98,11 @@ fn decide(
         let doubt = match notes.get(index).unwrap_or(&ChargeNote::Owed) {
             ChargeNote::Owed => None,
             ChargeNote::Uncertain(doubt) => Some(*doubt),
-            ChargeNote::Charged => continue,
+            ChargeNote::Charged(at) => {
+                let (cost, until) = (check.cost, outcome.state.ends_at);
+                ledger.charged(check.bucket, LateCharge { cost, until, at: *at }, decision.now);
+                continue;
+            }
         };
         let debt = Debt {
             name: asked.key(check).to_vec(),

@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use crate::clock::Micros;
 use crate::limit::Policy;
 use crate::store::BucketId;
+use crate::store::redis::decide::call_outcomes::RequestOutcome;
 use crate::store::redis::wire::adjustment::{Adjustment, Op};
 
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Ledger {
     /// What passed after a call whose reply did not come: it is owed only if the call did not
     /// charge it.
     uncertain: Vec<(UncertainCharge, BucketId, Debt)>,
+    /// What such calls turned out to have charged, while there are debts from before.
+    late_charges: HashMap<BucketId, Vec<LateCharge>>,
     /// Debts at a time: as many as there are buckets here.
     most: usize,
     /// Debts that were taken out to be paid and are not yet.
@@ -53,6 +56,18 @@ pub(crate) struct Debt {
     pub(crate) since: Micros,
 }
 
+/// What Redis has charged for a request that passed without its answer. The bucket there, full until
+/// then, is not full again before it has refilled that: so much is not lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LateCharge {
+    pub(crate) cost: u64,
+    /// When the bucket would be full again, by what was known here with this charge. The
+    /// [`Debt::since`] of what passed later is no earlier, and so has it in it already.
+    pub(crate) until: Micros,
+    /// When Redis charged it, if that is known.
+    pub(crate) at: Option<Micros>,
+}
+
 impl Debt {
     /// The charge that pays it.
     pub(crate) fn adjustment(&self) -> Adjustment<'_> {
@@ -60,19 +75,29 @@ impl Debt {
     }
 
     /// Takes off what has refilled until now. False if nothing is left.
-    pub(crate) fn age(&mut self, now: Micros, nodes: u64) -> bool {
-        self.cost = self.due(now, nodes);
+    fn age(&mut self, now: Micros, nodes: u64, late: &[LateCharge]) -> bool {
+        self.cost = self.due(now, nodes, late);
         self.since = self.since.max(now);
         self.cost > 0
     }
 
     /// What is left of it if `nodes` share in what has refilled.
-    fn due(&self, now: Micros, nodes: u64) -> u64 {
-        let span = now.since(self.since) / u32::try_from(nodes).unwrap_or(u32::MAX).max(1);
-        if self.until <= now || span == Duration::ZERO {
-            return if self.until > now { self.cost } else { 0 };
+    fn due(&self, now: Micros, nodes: u64, late: &[LateCharge]) -> u64 {
+        let late = || late.iter().filter(|it| it.until > self.since);
+        if late().map(|it| it.until).fold(self.until, Micros::max) <= now {
+            return 0;
         }
-        self.cost.saturating_sub(self.policy.refilled(span))
+        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).max(1);
+        let refilled = |until: Micros| match until.since(self.since) / nodes {
+            Duration::ZERO => 0,
+            span => self.policy.refilled(span),
+        };
+        // The bucket in Redis was full until the first late charge, and is again once it has
+        // refilled them all: in between nothing is lost.
+        let charged = late().fold(0, |sum: u64, it| sum.saturating_add(it.cost));
+        let first = late().map(|it| it.at.unwrap_or_default()).min().unwrap_or(now).min(now);
+        let lost = refilled(now).saturating_sub(charged).max(refilled(first));
+        self.cost.saturating_sub(lost)
     }
 }
 
@@ -81,6 +106,7 @@ impl Ledger {
         Ledger {
             debts: HashMap::new(),
             uncertain: Vec::new(),
+            late_charges: HashMap::new(),
             most,
             paying: 0,
             earliest: Micros(u64::MAX),
@@ -98,6 +124,7 @@ impl Ledger {
         now: Micros,
     ) {
         if let Some(doubt) = doubt {
+            self.outlasts(bucket, debt.until, now);
             if self.uncertain.len() < self.most {
                 self.uncertain.push((doubt, bucket, debt));
             } else {
@@ -127,21 +154,46 @@ impl Ledger {
         }
     }
 
-    /// What a worker's calls have charged is not owed. `charged` says so of a request of a call,
-    /// if it is known.
+    /// Something passed on top of what a bucket owes: before that has refilled, too, none of it is dead.
+    fn outlasts(&mut self, bucket: BucketId, until: Micros, now: Micros) {
+        let known = self.debts.get_mut(&bucket).filter(|known| known.until > now);
+        if let Some(known) = known {
+            known.until = known.until.max(until);
+        }
+    }
+
+    /// What a worker's calls have charged is not owed. `outcome` says what became of a request of a
+    /// call, if it is known.
     pub(crate) fn resolve(
         &mut self,
         worker: usize,
         now: Micros,
-        charged: impl Fn(u64, usize) -> Option<bool>,
+        outcome: impl Fn(u64, usize) -> Option<RequestOutcome>,
     ) {
         for (doubt, bucket, debt) in std::mem::take(&mut self.uncertain) {
-            let known = (doubt.worker == worker).then(|| charged(doubt.call, doubt.request));
-            match known.flatten() {
-                None => self.uncertain.push((doubt, bucket, debt)),
-                Some(true) => {}
-                Some(false) => self.add(bucket, debt, None, now),
-            }
+            let known = (doubt.worker == worker).then(|| outcome(doubt.call, doubt.request));
+            let at = match known.flatten() {
+                None => {
+                    self.uncertain.push((doubt, bucket, debt));
+                    continue;
+                }
+                Some(RequestOutcome::Refused | RequestOutcome::NotRun) => {
+                    self.add(bucket, debt, None, now);
+                    continue;
+                }
+                Some(RequestOutcome::Admitted(at)) => at,
+                Some(RequestOutcome::Lost) => None,
+            };
+            self.charged(bucket, LateCharge { cost: debt.cost, until: debt.until, at }, now);
+        }
+        self.forget_late_charges();
+    }
+
+    /// Notes what Redis has charged for a request that passed without its answer.
+    pub(crate) fn charged(&mut self, bucket: BucketId, late: LateCharge, now: Micros) {
+        self.outlasts(bucket, late.until, now);
+        if !self.is_empty() || self.paying > 0 {
+            self.late_charges.entry(bucket).or_default().push(late);
         }
     }
 
@@ -172,9 +224,42 @@ impl Ledger {
         std::mem::take(&mut self.debts)
     }
 
+    /// Takes off what has refilled until now, and leaves out of which nothing is left.
+    pub(crate) fn age(&self, debts: &mut Vec<(BucketId, Debt)>, now: Micros, nodes: u64) {
+        debts.retain_mut(|(bucket, debt)| {
+            let late = self.late_charges.get(bucket).map(Vec::as_slice).unwrap_or_default();
+            debt.age(now, nodes, late)
+        });
+    }
+
     /// So many of those that were taken out are paid, dead, or about to be put back.
     pub(crate) fn paid(&mut self, count: usize) {
         self.paying = self.paying.saturating_sub(count);
+        self.forget_late_charges();
+    }
+
+    /// Puts back one of those that were taken out.
+    pub(crate) fn put_back(&mut self, bucket: BucketId, debt: Debt, now: Micros) {
+        self.paying = self.paying.saturating_sub(1);
+        self.add(bucket, debt, None, now);
+    }
+
+    /// Forgets late charges that no debt is older than.
+    fn forget_late_charges(&mut self) {
+        if self.late_charges.is_empty() || self.paying > 0 {
+            return;
+        }
+        let uncertain = self.uncertain.iter().map(|(_, bucket, debt)| (*bucket, debt.since));
+        let mut oldest: HashMap<BucketId, Micros> = HashMap::new();
+        for (bucket, since) in uncertain {
+            oldest.entry(bucket).and_modify(|it| *it = since.min(*it)).or_insert(since);
+        }
+        let debts = &self.debts;
+        self.late_charges.retain(|bucket, late| {
+            let known = debts.get(bucket).map(|debt| debt.since);
+            let since = known.into_iter().chain(oldest.get(bucket).copied()).min();
+            since.is_some_and(|since| late.iter().any(|it| it.until > since))
+        });
     }
 
     /// These debts are about to be charged: the bucket in Redis is no longer full then. What has
@@ -224,9 +309,9 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::Rate;
     use crate::limit::fixed_window::FixedWindow;
     use crate::limit::token_bucket::TokenBucket;
+    use crate::limit::{Rate, State, Verdict};
 
     fn window() -> Policy {
         let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
@@ -241,7 +326,7 @@ mod tests {
     fn due(ledger: &mut Ledger, now: u64) -> Vec<u64> {
         let debts = ledger.take();
         ledger.paid(debts.len());
-        let mut due: Vec<_> = debts.values().map(|it| it.due(Micros(now), 1)).collect();
+        let mut due: Vec<_> = debts.values().map(|it| it.due(Micros(now), 1, &[])).collect();
         due.retain(|cost| *cost > 0);
         due.sort_unstable();
         due
@@ -262,12 +347,92 @@ mod tests {
         ledger.add(BucketId(1), debt(8), None, second(15));
         ledger.add(BucketId(1), debt(4), Some(doubt), second(15));
         let mut debts = ledger.take();
-        assert!(debts.values_mut().all(|it| it.age(second(15), 1) && it.cost == 3), "{debts:?}");
+        assert!(
+            debts.values_mut().all(|it| it.age(second(15), 1, &[]) && it.cost == 3),
+            "{debts:?}"
+        );
         ledger.told(debts.iter().map(|(bucket, debt)| (*bucket, debt)));
-        ledger.resolve(0, second(16), |_, _| Some(false));
+        ledger.resolve(0, second(16), |_, _| Some(RequestOutcome::NotRun));
         let mut debts = ledger.take();
-        assert!(debts.values_mut().all(|it| it.age(second(16), 1) && it.cost == 4), "{debts:?}");
+        assert!(
+            debts.values_mut().all(|it| it.age(second(16), 1, &[]) && it.cost == 4),
+            "{debts:?}"
+        );
         assert_eq!(debts.len(), 1);
+    }
+
+    /// A bucket of ten that refills one token a second, empty here and in Redis at second 0. Redis
+    /// does not answer from then on. Each second one passes here: some are owed for certain, others
+    /// are of calls that Redis runs when it comes back. Once all is paid, there is no more to have
+    /// there than here.
+    #[test]
+    fn what_a_call_charged_late_is_not_taken_off_of_a_debt_from_before() {
+        const PASSED: u64 = 6;
+        let second = |count: u64| Micros(100_000_000 + count * 1_000_000);
+        let rate = Rate::new(1, Duration::from_secs(1)).expect("a rate");
+        let policy = Policy::TokenBucket(TokenBucket::new(rate, 10).expect("a bucket"));
+        let passes = |state, at| match policy.evaluate(state, at, 1) {
+            Verdict::Admit(state) => state,
+            Verdict::Refuse(_) => panic!("it has one to give"),
+        };
+        let deficit = |state: State, at: Micros| state.ends_at.since(at).as_secs();
+        let cases = (0..1_u32 << PASSED).flat_map(|it| (PASSED..=14).map(move |back| (it, back)));
+        for (uncertain, back) in cases {
+            for paid in back..=15 {
+                let mut ledger = Ledger::new(10);
+                let empty = policy.charge_after(State::default(), second(0), 10);
+                let (mut here, mut there) = (empty, empty);
+                for request in 0..PASSED {
+                    let at = second(request + 1);
+                    let before = here.ends_at;
+                    here = passes(here, at);
+                    let (until, since) = (here.ends_at, before.max(at));
+                    let debt = Debt { name: b"a".to_vec(), policy, cost: 1, until, since };
+                    let doubt = UncertainCharge { worker: 0, call: request, request: 0 };
+                    let doubt = (uncertain >> request & 1 == 1).then_some(doubt);
+                    ledger.add(BucketId(1), debt, doubt, at);
+                }
+                for _ in 0..uncertain.count_ones() {
+                    there = passes(there, second(back));
+                }
+                let admitted = RequestOutcome::Admitted(Some(second(back)));
+                ledger.resolve(0, second(back), |_, _| Some(admitted));
+                let mut debts: Vec<_> = ledger.take().into_iter().collect();
+                ledger.age(&mut debts, second(paid), 1);
+                for (_, debt) in &debts {
+                    there = policy.charge_after(there, second(paid), debt.cost);
+                }
+                let (here, there) = (deficit(here, second(paid)), deficit(there, second(paid)));
+                let case = format!("{uncertain:06b}, back at {back}, paid at {paid}");
+                assert!(there >= here, "{case}: {there} are missing there, and {here} here");
+            }
+        }
+    }
+
+    #[test]
+    fn late_charges_are_forgotten_with_the_debts_from_before() {
+        let mut ledger = Ledger::new(10);
+        let doubt = |request| Some(UncertainCharge { worker: 0, call: 1, request });
+        let late = |ledger: &Ledger| ledger.late_charges.values().map(Vec::len).sum::<usize>();
+        ledger.add(BucketId(1), debt(1, 50), doubt(0), Micros(0));
+        ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::Lost));
+        assert_eq!(late(&ledger), 0, "nothing is owed");
+        ledger.add(BucketId(1), debt(1, 50), None, Micros(0));
+        ledger.add(BucketId(1), debt(1, 60), doubt(0), Micros(0));
+        ledger.add(BucketId(2), debt(1, 60), doubt(1), Micros(0));
+        ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::Lost));
+        assert_eq!(late(&ledger), 1, "the other bucket owes nothing");
+        let debts = ledger.take();
+        ledger.resolve(0, Micros(0), |_, _| None);
+        assert_eq!(late(&ledger), 1, "it is being paid");
+        for (bucket, debt) in debts {
+            ledger.put_back(bucket, debt, Micros(0));
+        }
+        ledger.resolve(0, Micros(0), |_, _| None);
+        assert_eq!(late(&ledger), 1, "it was not paid");
+        let paid = ledger.take().len();
+        ledger.paid(paid);
+        assert_eq!(late(&ledger), 0);
     }
 
     #[test]
@@ -296,10 +461,10 @@ mod tests {
         let policy = Policy::TokenBucket(TokenBucket::new(rate, 20).expect("a bucket"));
         let until = Micros(100_000_000);
         let debt = Debt { policy, until, since: Micros(1_000_000), ..debt(15, 0) };
-        assert_eq!(debt.due(Micros(1_000_000), 1), 15, "it was not full before");
-        assert_eq!(debt.due(Micros(1_550_000), 1), 10);
-        assert_eq!(debt.due(Micros(1_550_000), 2), 13, "the other node takes off as much");
-        assert_eq!(debt.due(Micros(9_000_000), 1), 0);
+        assert_eq!(debt.due(Micros(1_000_000), 1, &[]), 15, "it was not full before");
+        assert_eq!(debt.due(Micros(1_550_000), 1, &[]), 10);
+        assert_eq!(debt.due(Micros(1_550_000), 2, &[]), 13, "the other node takes off as much");
+        assert_eq!(debt.due(Micros(9_000_000), 1, &[]), 0);
     }
 
     #[test]
@@ -354,7 +519,7 @@ mod tests {
         let doubt = UncertainCharge { worker: 0, call: 1, request: 0 };
         ledger.add(BucketId(1), debt(1, 50), Some(doubt), Micros(0));
         ledger.add(BucketId(1), debt(2, 100), None, Micros(40));
-        ledger.resolve(0, Micros(60), |_, _| Some(false));
+        ledger.resolve(0, Micros(60), |_, _| Some(RequestOutcome::NotRun));
         assert_eq!(due(&mut ledger, 60), [3]);
     }
 
@@ -368,11 +533,14 @@ mod tests {
             ledger.add(BucketId(bucket), debt(1 << bucket, 100), Some(doubt), Micros(0));
         }
         assert_eq!(due(&mut ledger, 0), [0; 0]);
-        ledger.resolve(0, Micros(0), |call, request| (call == 7).then_some(request == 0));
+        let (admitted, refused) = (RequestOutcome::Admitted(None), RequestOutcome::Refused);
+        ledger.resolve(0, Micros(0), |call, request| {
+            (call == 7).then_some(if request == 0 { admitted } else { refused })
+        });
         assert_eq!(due(&mut ledger, 0), [4], "the second request of the seventh call was refused");
-        ledger.resolve(0, Micros(0), |_, _| Some(false));
+        ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::NotRun));
         assert_eq!(due(&mut ledger, 0), [8], "the eighth was not run");
-        ledger.resolve(1, Micros(0), |_, _| Some(true));
+        ledger.resolve(1, Micros(0), |_, _| Some(RequestOutcome::Lost));
         assert!(ledger.is_empty());
     }
 }

@@ -173,8 +173,9 @@ impl Supervisor {
     /// Leaves out what has refilled meanwhile.
     fn age(&self, debts: &mut Vec<Owed>) {
         let (now, nodes, before) = (self.shared.clock.now(), self.shared.nodes(), debts.len());
-        debts.retain_mut(|(_, debt)| debt.age(now, nodes));
-        self.shared.ledger.lock().paid(before - debts.len());
+        let mut ledger = self.shared.ledger.lock();
+        ledger.age(debts, now, nodes);
+        ledger.paid(before - debts.len());
     }
 
     /// Makes one payment. If it cannot be known whether it was made, it is made again under the
@@ -237,8 +238,7 @@ impl Supervisor {
         let now = self.shared.clock.now();
         let mut ledger = self.shared.ledger.lock();
         for (bucket, debt) in debts {
-            ledger.paid(1);
-            ledger.add(bucket, debt, None, now);
+            ledger.put_back(bucket, debt, now);
             self.shared.has_debts.store(true, Ordering::Relaxed);
         }
     }
