@@ -54,7 +54,9 @@ impl Supervisor {
         Supervisor {
             session: None,
             backoff: Backoff::new(),
-            payments: Payments::new(shared.reserved_key(&format!("fence:{}:keeper", shared.node))),
+            payments: Payments::new(
+                shared.reserved_key(&format!("fence:{}:supervisor", shared.node)),
+            ),
             last_heartbeat: Instant::now(),
             restored: Instant::now(),
             warned: Vec::new(),
