@@ -30,12 +30,12 @@ enum Kind {
     Text(Scratch),
     Client(Rc<RefCell<Inbound>>),
     /// A client's body of which the beginning was read ahead.
-    Peeked(Box<Peeked>),
+    ReadAhead(Box<ReadAhead>),
     Upstream(Box<UpstreamBody>),
 }
 
 #[derive(Debug)]
-struct Peeked {
+struct ReadAhead {
     beginning: Bytes,
     /// Of the whole body.
     framing: Framing,
@@ -85,7 +85,7 @@ impl Body {
                 Some(length) => Framing::Length(length),
                 None => Framing::Chunked,
             },
-            Kind::Peeked(peeked) => peeked.framing,
+            Kind::ReadAhead(ahead) => ahead.framing,
             Kind::Upstream(body) => match body.remaining() {
                 Some(length) => Framing::Length(length),
                 None => Framing::Chunked,
@@ -115,9 +115,9 @@ impl Body {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub async fn peek(&mut self, most: usize) -> Result<Bytes, BodyError> {
-        if let Kind::Peeked(peeked) = &self.kind {
-            return Ok(peeked.beginning.clone());
+    pub async fn read_ahead(&mut self, most: usize) -> Result<Bytes, BodyError> {
+        if let Kind::ReadAhead(ahead) = &self.kind {
+            return Ok(ahead.beginning.clone());
         }
         let Kind::Client(inbound) = &self.kind else { return Ok(Bytes::new()) };
         let (rest, framing) = (inbound.clone(), self.framing());
@@ -130,8 +130,8 @@ impl Body {
         }
         let beginning = read.freeze();
         if !beginning.is_empty() {
-            let peeked = Peeked { beginning: beginning.clone(), framing, rest };
-            self.kind = Kind::Peeked(Box::new(peeked));
+            let ahead = ReadAhead { beginning: beginning.clone(), framing, rest };
+            self.kind = Kind::ReadAhead(Box::new(ahead));
         }
         Ok(beginning)
     }
@@ -164,9 +164,9 @@ impl Body {
                 (!text.is_empty()).then_some(Ok(text))
             }
             Kind::Client(inbound) => ready!(inbound.borrow_mut().poll_data(cx)),
-            Kind::Peeked(peeked) => {
-                let beginning = std::mem::take(&mut peeked.beginning);
-                self.kind = Kind::Client(peeked.rest.clone());
+            Kind::ReadAhead(ahead) => {
+                let beginning = std::mem::take(&mut ahead.beginning);
+                self.kind = Kind::Client(ahead.rest.clone());
                 Some(Ok(beginning))
             }
             Kind::Upstream(body) => ready!(body.poll_data(cx)),

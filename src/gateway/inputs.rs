@@ -111,7 +111,7 @@ impl Gateway {
         };
         let form = match steps.form {
             FormStep::Known(form) => FormInput::Known(form),
-            FormStep::Read => FormInput::Read(body.peek(FORM_BYTES).await?),
+            FormStep::Read => FormInput::Read(body.read_ahead(FORM_BYTES).await?),
         };
         Ok(PlanInputs { claims, form })
     }
