@@ -2,7 +2,7 @@
 //! response, and the signals that it shares with its connection.
 //!
 //! The guard is made with the request and travels with the body of its answer. However the request
-//! ends, it is dropped once: slots are given back then, and charges that are still open are made. A
+//! ends, it is dropped once: slots are released then, and charges that are still open are made. A
 //! request that reached its upstream is charged by its response, also if its client has left; if there
 //! was no response, it is charged the most that it can cost. One that did not reach its upstream is
 //! charged as one whose client left.

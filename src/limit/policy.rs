@@ -249,8 +249,8 @@ impl Policy {
         matches!(self, Policy::Concurrency(_))
     }
 
-    /// Whether a refusal can be foretold from the state it was made by: only time can end it.
-    pub fn is_foretold(&self) -> bool {
+    /// Whether a refusal can be predicted from the state it was made by: only time can end it.
+    pub fn is_predictable(&self) -> bool {
         !matches!(self, Policy::SlidingLog(_) | Policy::Concurrency(_))
     }
 

@@ -235,7 +235,7 @@ impl WorkerLoop {
         }
         self.for_each(ConnectionControl::abort);
         let flushed = async {
-            // Aborted requests still have their slots to give back.
+            // Aborted requests still have their slots to release.
             while !self.controls.borrow().is_empty() {
                 tokio::task::yield_now().await;
             }

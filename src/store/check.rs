@@ -56,7 +56,7 @@ pub struct CheckOutcome {
     /// False if the store could not be asked, and its `on_error` is to admit unchecked.
     pub decided: bool,
     /// The cost was charged to a bucket that its key shares with others: see
-    /// [`overflow`](super::memory). Slots are given back where they were taken.
+    /// [`overflow`](super::memory). Slots are released where they were taken.
     pub shared: bool,
 }
 

@@ -94,15 +94,15 @@ impl MemoryStore {
 
     /// Refunds a charge at the instant and to the bucket that `outcome` tells of: the key's own, or
     /// one that it shares.
-    pub fn give_back(&self, charged: &Check<'_>, outcome: &CheckOutcome) {
+    pub fn refund(&self, charged: &Check<'_>, outcome: &CheckOutcome) {
         let now = self.clock.now();
         let charge = PastCharge { cost: charged.cost, at: outcome.now };
         if outcome.shared {
             let tag = decision::overflow_tag(charged);
-            return self.overflow.give_back(tag, charged.policy, now, charge);
+            return self.overflow.refund(tag, charged.policy, now, charge);
         }
         let mut shard = self.shards[shard_of(charged.bucket, self.shards.len())].0.lock();
-        shard.give_back(tag_of(charged.bucket), charged.policy, now, charge);
+        shard.refund(tag_of(charged.bucket), charged.policy, now, charge);
     }
 
     /// Takes over a bucket's state from the store that keeps it, for decisions without that store.
@@ -125,7 +125,7 @@ impl MemoryStore {
     /// The same for a state that may be older than what is known: of the two the one that has more
     /// spent is the newer.
     pub fn note_older(&self, bucket: BucketId, policy: &Policy, state: State, now: Micros) {
-        let known = self.look(bucket).unwrap_or_default();
+        let known = self.state(bucket).unwrap_or_default();
         if (state.ends_at, state.rest) > (known.ends_at, known.rest) {
             self.note(bucket, policy, state, now);
         }
@@ -135,8 +135,8 @@ impl MemoryStore {
         self.clock.clone()
     }
 
-    /// What is known of a bucket.
-    pub fn look(&self, bucket: BucketId) -> Option<State> {
+    /// The state of a bucket, if it is known.
+    pub fn state(&self, bucket: BucketId) -> Option<State> {
         let mut found = None;
         let mut shard = self.shards[shard_of(bucket, self.shards.len())].0.lock();
         shard.update(tag_of(bucket), |state| {
@@ -259,7 +259,7 @@ impl Store for MemoryStore {
 
     fn release(&self, slots: &[DeferredCheck]) {
         for held in slots {
-            self.give_back(&held.check(), held.outcome());
+            self.refund(&held.check(), held.outcome());
         }
     }
 

@@ -82,7 +82,7 @@ impl RedisStore {
         let now = now?;
         let others = checks.iter().zip(outcomes).filter(|(_, outcome)| outcome.refused.is_none());
         for (check, outcome) in others {
-            let known = self.shared.local.look(check.bucket).unwrap_or_default();
+            let known = self.shared.local.state(check.bucket).unwrap_or_default();
             outcome.state = check.policy.clamp(known, now);
             outcome.now = now;
             if !check.enforced
@@ -162,7 +162,7 @@ fn adjustment_of(charge: &DeferredCheck) -> Adjustment<'_> {
 
 /// A request whose decision is under way. If its client leaves before that, Redis may give it slots all
 /// the same: they are reported again once the call is done. And what one hash slot charges while
-/// another refuses is given back, also if the client has left.
+/// another refuses is refunded, also if the client has left.
 struct PendingDecision<'a> {
     link: &'a Rc<WorkerLink>,
     ticket: Option<Ticket>,
@@ -172,13 +172,13 @@ struct PendingDecision<'a> {
 impl Drop for PendingDecision<'_> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
-        let places = held(self.asked.checks).map(|check| AbandonedSlots {
+        let slots = held(self.asked.checks).map(|check| AbandonedSlots {
             bucket: check.bucket,
             name: self.asked.key(check).to_vec(),
             policy: *check.policy,
         });
-        if let Err(places) = ticket.abandon(places.collect()) {
-            for it in places {
+        if let Err(slots) = ticket.abandon(slots.collect()) {
+            for it in slots {
                 self.link.held_slots.mark_dirty(it.bucket, &it.name, &it.policy);
             }
         }
@@ -298,9 +298,9 @@ impl Store for RedisStore {
     fn release(&self, slots: &[DeferredCheck]) {
         for held in slots {
             let check = held.check();
-            self.shared.local.give_back(&check, held.outcome());
+            self.shared.local.refund(&check, held.outcome());
             let held_slots = &self.link.held_slots;
-            held_slots.give_back(check.bucket, held.key(), check.policy, check.cost);
+            held_slots.release(check.bucket, held.key(), check.policy, check.cost);
         }
     }
 

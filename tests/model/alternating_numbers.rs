@@ -22,7 +22,7 @@ trait Kept: Decider {
 
 impl Kept for Embedded {
     fn kept(&self, ask: &Ask<'_>) -> String {
-        format!("{:?}", self.store.look(self.names.check(ask).bucket))
+        format!("{:?}", self.store.state(self.names.check(ask).bucket))
     }
 }
 

@@ -147,7 +147,7 @@ impl Decider for Embedded {
     fn refund(&mut self, at: Micros, ask: &Ask<'_>, charged_at: Micros) {
         self.clock.set(at);
         let charged = CheckOutcome { now: charged_at, ..CheckOutcome::default() };
-        self.store.give_back(&self.names.check(ask), &charged);
+        self.store.refund(&self.names.check(ask), &charged);
     }
 }
 

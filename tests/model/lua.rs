@@ -130,7 +130,7 @@ pub(crate) struct Lua<'a> {
     names: Names,
     /// The worker that takes slots.
     pub(crate) holder: u64,
-    /// Whether charges may be given back because another slot refuses.
+    /// Whether charges may be refunded because another hash slot refuses.
     pub(crate) tentative: bool,
 }
 
@@ -176,11 +176,11 @@ impl Lua<'_> {
         let outcome = |(place, asks): (usize, &Vec<ModedAsk<'_>>)| {
             let admitted = reply.admitted(place);
             assert_eq!(reply.check_replies(place).len(), asks.len());
-            let answer = |(i, told): (usize, CheckReply)| {
+            let answer = |(i, check_reply): (usize, CheckReply)| {
                 let (ask, mode) = asks[i];
-                let refuses = if mode.enforced { !admitted } else { told.would_refuse };
-                let refused = if refuses { refusal(at, &asks[..=i], told) } else { None };
-                Answer::new(ask.policy, at, told.state, refused)
+                let refuses = if mode.enforced { !admitted } else { check_reply.would_refuse };
+                let refused = if refuses { refusal(at, &asks[..=i], check_reply) } else { None };
+                Answer::new(ask.policy, at, check_reply.state, refused)
             };
             let answers: Vec<Answer> = reply.check_replies(place).enumerate().map(answer).collect();
             let enforced = asks.iter().zip(&answers).filter(|((_, mode), _)| mode.enforced);
@@ -245,15 +245,15 @@ fn timed(command: &mut redis::Cmd, at: Micros) -> &redis::Cmd {
 
 /// What the last ask of a refused request is told: all asks of its bucket up to it are one. (Of a
 /// log only what all of them are told is known, so requests here ask one only once.)
-fn refusal(at: Micros, asks: &[ModedAsk<'_>], told: CheckReply) -> Option<Retry> {
+fn refusal(at: Micros, asks: &[ModedAsk<'_>], check_reply: CheckReply) -> Option<Retry> {
     let (last, _) = asks.last().expect("an ask");
-    if let Some(at) = told.passes_at {
+    if let Some(at) = check_reply.passes_at {
         return Some(Retry::At(at));
     }
     let same =
         |(ask, _): &&ModedAsk<'_>| (ask.key, ask.policy.kind()) == (last.key, last.policy.kind());
     let costs = asks.iter().filter(same).map(|(ask, _)| ask.cost);
-    match last.policy.evaluate(told.state, at, costs.fold(0, u64::saturating_add)) {
+    match last.policy.evaluate(check_reply.state, at, costs.fold(0, u64::saturating_add)) {
         Verdict::Admit(_) => None,
         Verdict::Refuse(retry) => Some(retry),
     }

@@ -1,4 +1,4 @@
-//! Places that workers of many gateways hold in Redis: each has its own count, which lapses unless
+//! Slots that workers of many gateways hold in Redis: each has its own count, which lapses unless
 //! its holder is heard of again.
 
 use std::collections::HashMap;

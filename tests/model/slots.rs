@@ -1,4 +1,4 @@
-//! Places that requests hold until they end, in the embedded store.
+//! Slots that requests hold until they end, in the embedded store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ fn slots(limit: u64) -> Policy {
     Policy::Concurrency(Concurrency::new(limit).expect("a limit"))
 }
 
-/// What a request does: takes slots of a key, or ends and gives back what it has.
+/// What a request does: takes slots of a key, or ends and releases what it has.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Begin { key: u64, cost: u64 },
@@ -77,7 +77,7 @@ impl<'a> World<'a> {
     fn end(&mut self, which: usize) {
         if let Some(which) = which.checked_rem(self.running.len()) {
             let (_, (check, outcome)) = self.running.swap_remove(which);
-            self.store.give_back(&check, &outcome);
+            self.store.refund(&check, &outcome);
         }
     }
 }
@@ -106,10 +106,10 @@ proptest! {
         }
     }
 
-    /// Keys move between buckets of their own and shared ones, and no place gets lost or is given
-    /// back to a bucket that it was not taken from.
+    /// Keys move between buckets of their own and shared ones, and no slot gets lost or is returned
+    /// to a bucket that it was not taken from.
     #[test]
-    fn a_full_table_neither_exceeds_a_limit_nor_loses_a_place(
+    fn a_full_table_neither_exceeds_a_limit_nor_loses_a_slot(
         limit in 1..8_u64, max_keys in 0..4_usize, events in events(),
     ) {
         let policy = slots(limit);
@@ -134,13 +134,13 @@ proptest! {
 }
 
 #[test]
-fn a_place_in_a_shared_bucket_goes_back_there_even_if_there_is_room_by_then() {
+fn a_slot_of_a_shared_bucket_goes_back_there_even_if_there_is_room_by_then() {
     let policy = slots(2);
     let mut world = World::new(1, &policy);
     assert_eq!(world.begin(0, 1), None);
     assert_eq!(world.begin(1, 2), None);
-    assert_eq!([false, true], [0, 1].map(|place: usize| world.running[place].1.1.shared));
-    // The table's only place is free again, but what the second holds is not in it.
+    assert_eq!([false, true], [0, 1].map(|index: usize| world.running[index].1.1.shared));
+    // The only entry of the table is free again, but what the second holds is not in it.
     world.end(0);
     assert!(world.begin(1, 1).is_some());
     world.end(0);
@@ -167,7 +167,7 @@ fn many_threads_never_hold_more_than_the_limit_and_leave_nothing_behind() {
                             let (key, (check, outcome)): (u64, Held<'_>) =
                                 running.swap_remove(dice.below(running.len() as u64) as usize);
                             held[key as usize].fetch_sub(check.cost, Ordering::SeqCst);
-                            store.give_back(&check, &outcome);
+                            store.refund(&check, &outcome);
                             continue;
                         }
                         let (key, cost) = (dice.below(KEYS), 1 + dice.below(2));
@@ -180,7 +180,7 @@ fn many_threads_never_hold_more_than_the_limit_and_leave_nothing_behind() {
                     }
                     for (key, (check, outcome)) in running {
                         held[key as usize].fetch_sub(check.cost, Ordering::SeqCst);
-                        store.give_back(&check, &outcome);
+                        store.refund(&check, &outcome);
                     }
                 });
             }
@@ -188,8 +188,8 @@ fn many_threads_never_hold_more_than_the_limit_and_leave_nothing_behind() {
         for key in 0..KEYS {
             let check = names.check(&Ask { policy: &policy, key, cost: LIMIT });
             let taken = begin(&store, check);
-            let (check, outcome) = taken.unwrap_or_else(|_| panic!("a place of {key} got lost"));
-            store.give_back(&check, &outcome);
+            let (check, outcome) = taken.unwrap_or_else(|_| panic!("a slot of {key} got lost"));
+            store.refund(&check, &outcome);
         }
     }
 }
@@ -253,13 +253,13 @@ proptest! {
                 Turn::End { which } => {
                     if let Some(which) = which.checked_rem(running.len()) {
                         let (_, (check, outcome)) = running.swap_remove(which);
-                        store.give_back(&check, &outcome);
+                        store.refund(&check, &outcome);
                     }
                 }
                 Turn::Hear { key, cost, limit, skew } => {
                     let heard = names.check(&Ask { policy: of(limit), key, cost });
-                    let told = Micros(clock.now().0.saturating_add_signed(skew));
-                    let taken = CheckOutcome { now: told, ..store.charge_one_after(&heard) };
+                    let replied = Micros(clock.now().0.saturating_add_signed(skew));
+                    let taken = CheckOutcome { now: replied, ..store.charge_one_after(&heard) };
                     running.push((key, (heard, taken)));
                 }
                 Turn::Alone { key, cost, limit } => {
@@ -271,18 +271,18 @@ proptest! {
                 let own = running.iter().filter(|(of, (_, outcome))| *of == key && !outcome.shared);
                 let own: u64 = own.map(|(_, (check, _))| check.cost).sum();
                 let bucket = names.check(&Ask { policy: of(50), key, cost: 0 }).bucket;
-                let counted = store.look(bucket).map_or(0, |state| state.rest);
+                let counted = store.state(bucket).map_or(0, |state| state.rest);
                 prop_assert_eq!(counted, own, "in the bucket of {}", key);
             }
         }
         for (_, (check, outcome)) in running.drain(..) {
-            store.give_back(&check, &outcome);
+            store.refund(&check, &outcome);
         }
         for key in 0..KEYS {
             let taken = begin(&store, names.check(&Ask { policy: of(50), key, cost: 50 }));
             prop_assert!(taken.is_ok(), "slots of {} got lost", key);
             let (check, outcome) = taken.expect("it is there");
-            store.give_back(&check, &outcome);
+            store.refund(&check, &outcome);
         }
     }
 }

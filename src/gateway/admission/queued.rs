@@ -16,7 +16,7 @@ use crate::store::{Decision, Store, StoreError};
 use crate::telemetry::Outcome;
 
 /// How often the first in a queue asks for slots of a `concurrency` limit. Those that this process
-/// gives back wake it at once, but other gateways may give back some, too.
+/// releases wake it at once, but other gateways may release some, too.
 const SLOT_POLL: Duration = Duration::from_millis(20);
 
 /// The last refusal of a request that waits.

@@ -51,7 +51,7 @@ impl QueueTicket<'_> {
             && let Some(cost) = queue.waiters.get(1).map(|next| next.cost)
         {
             let wait = match self.policy.evaluate(outcome.state, outcome.now, cost) {
-                _ if !self.policy.is_foretold() => None,
+                _ if !self.policy.is_predictable() => None,
                 Verdict::Refuse(Retry::At(at)) => Some(at.since(outcome.now)),
                 Verdict::Admit(_) | Verdict::Refuse(Retry::Never) => None,
             };

@@ -201,7 +201,7 @@ impl<'a> LockedShards<'a> {
                     store.free_room(usize::from(reserved));
                     return Err(NeedsOverflow);
                 };
-                // Slots are given back where they were taken, and cannot move.
+                // Slots are released where they were taken, and cannot move.
                 if reserved && check.policy.is_held() && shared.ends_at > now {
                     store.free_room(1);
                     reserved = false;

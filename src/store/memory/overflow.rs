@@ -61,9 +61,9 @@ impl Overflow {
     }
 
     /// Refunds a charge to a shared bucket.
-    pub(super) fn give_back(&self, tag: u64, policy: &Policy, now: Micros, charge: PastCharge) {
+    pub(super) fn refund(&self, tag: u64, policy: &Policy, now: Micros, charge: PastCharge) {
         let mut shard = self.lock();
-        shard.give_back(tag, policy, now, charge);
+        shard.refund(tag, policy, now, charge);
         // Slots are held until they are released: only then does the mark come down again.
         self.until.store(shard.latest().0, Ordering::Release);
     }

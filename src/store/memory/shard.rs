@@ -66,7 +66,7 @@ impl Shard {
         self.slots.len() + pending >= self.slots.capacity()
     }
 
-    /// The bucket's state, drawn in to what the policy can hold.
+    /// The bucket's state, clamped to what the policy can hold.
     pub(super) fn get(&mut self, tag: u64, policy: &Policy, now: Micros) -> Option<State> {
         if let Policy::SlidingLog(it) = policy {
             return self.get_log(tag, it, now).map(|(state, _)| state);
@@ -79,7 +79,7 @@ impl Shard {
         present.then_some(found)
     }
 
-    /// What a log comes to, and whether it had to be drawn in.
+    /// What a log comes to, and whether it had to be clamped.
     fn get_log(&mut self, tag: u64, policy: &SlidingLog, now: Micros) -> Option<(State, bool)> {
         let mut until = Micros(0);
         if !self.update(tag, |state| {
@@ -92,12 +92,12 @@ impl Shard {
             self.logs.remove(&tag);
         }
         let Some(log) = self.logs.get_mut(&tag) else { return Some((State::default(), false)) };
-        let drawn = policy.clamp_log(log, until, now);
+        let was_clamped = policy.clamp_log(log, until, now);
         let state = policy.sum_up(log, now);
-        if drawn {
+        if was_clamped {
             self.update(tag, |_| state);
         }
-        Some((state, drawn))
+        Some((state, was_clamped))
     }
 
     /// What a policy says of a cost, on the clamped state that [`Shard::get`] has found.
@@ -136,13 +136,13 @@ impl Shard {
     }
 
     /// Refunds a charge.
-    pub(super) fn give_back(&mut self, tag: u64, policy: &Policy, now: Micros, charge: PastCharge) {
+    pub(super) fn refund(&mut self, tag: u64, policy: &Policy, now: Micros, charge: PastCharge) {
         let PastCharge { cost, at: charged_at } = charge;
         match policy {
             Policy::SlidingLog(it) => {
-                let Some((state, drawn)) = self.get_log(tag, it, now) else { return };
+                let Some((state, was_clamped)) = self.get_log(tag, it, now) else { return };
                 let Some(log) = self.logs.get_mut(&tag) else { return };
-                if drawn || state.ends_at <= now || charged_at > now {
+                if was_clamped || state.ends_at <= now || charged_at > now {
                     return;
                 }
                 it.refund_log(log, now, cost, charged_at);

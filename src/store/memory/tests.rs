@@ -84,7 +84,7 @@ fn a_peek_makes_no_bucket() {
 }
 
 #[test]
-fn the_last_place_goes_to_a_dead_bucket_of_the_same_decision_only_once() {
+fn the_last_entry_goes_to_a_dead_bucket_of_the_same_decision_only_once() {
     let (names, five) = (Names::new(), policy(5));
     let clock = Clock::manual(START);
     let store = MemoryStore::new(2, clock.clone());

@@ -60,13 +60,13 @@ impl RedisShared {
         let StoreContext { workers, node, metrics, audit } = context;
         let clock = Clock::steered();
         let dialer = Arc::new(Dialer::new(settings.clone()));
-        let place = format!("redis at {dialer}");
+        let address = format!("redis at {dialer}");
         let max_keys = store.max_keys;
         RedisShared {
             prefix: settings.prefix.clone(),
             timeout: settings.timeout,
             keys_per_worker: max_keys.div_ceil(workers.max(1)),
-            breaker: Breaker::new(workers, place, store.on_error, metrics.clone(), audit.clone()),
+            breaker: Breaker::new(workers, address, store.on_error, metrics.clone(), audit.clone()),
             local: MemoryStore::new(max_keys, clock.clone()),
             order: ReplyOrder::new(),
             clock,

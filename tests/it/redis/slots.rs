@@ -1,4 +1,4 @@
-//! Places of a `concurrency` limit that gateways share: the limit holds over all of them, whatever
+//! Slots of a `concurrency` limit that gateways share: the limit holds over all of them, whatever
 //! becomes of one of them or of Redis.
 
 use std::time::{Duration, Instant};

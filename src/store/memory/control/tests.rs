@@ -62,7 +62,7 @@ fn what_cannot_be_read_is_left_alone_and_nothing_is_written() {
 }
 
 #[test]
-fn a_failure_is_told_of_once_and_so_is_its_end() {
+fn a_failure_is_logged_once_and_so_is_its_end() {
     in_a_folder("failure", |path| {
         let opened = opened(&path.join("missing"));
         let writer = opened.control.snapshots.expect("a place to write").writer;

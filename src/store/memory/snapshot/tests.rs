@@ -1,4 +1,4 @@
-//! Bytes and back, and bytes that are none of ours. What the file does is told beside it.
+//! Bytes and back, and bytes that are none of ours. What the file does is in `file/tests.rs`.
 
 use std::time::Duration;
 
@@ -212,11 +212,11 @@ fn what_has_ended_is_neither_written_nor_kept() {
     assert_eq!(both.len() - bytes(&store).len(), 28);
     let restored = read(&both, 100, clock.now()).expect("a snapshot").store;
     assert_eq!(restored.buckets().own, 1);
-    assert_eq!(restored.look(check(&token, 1, 1).bucket), None);
+    assert_eq!(restored.state(check(&token, 1, 1).bucket), None);
 }
 
 #[test]
-fn places_of_requests_in_flight_end_with_the_process() {
+fn slots_of_requests_in_flight_end_with_the_process() {
     let one = Policy::Concurrency(Concurrency::new(1).expect("a limit"));
     let [token, ..] = policies();
     // The second of each finds no room of its own.
@@ -354,7 +354,7 @@ fn wild_numbers_with_a_fitting_checksum_break_nothing() {
 }
 
 #[test]
-fn damage_is_told_for_what_it_is() {
+fn damage_is_reported_for_what_it_is() {
     let good = bytes(&sample());
     let with = |at: usize, new: &[u8]| {
         let mut bad = good.clone();

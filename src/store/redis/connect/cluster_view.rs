@@ -215,8 +215,8 @@ mod tests {
         let wire = range.replace(' ', "\r\n") + "\r\n";
         let value = redis::parse_redis_value(wire.as_bytes()).expect("a reply");
         let range = HashSlotRange::read(&value, &Origin { host: "seed".to_owned(), port: 7000 })?;
-        let told = |it: &Node| format!("{} {} {}", it.origin.host, it.origin.port, it.id);
-        Some((range.first, range.last, range.nodes.iter().map(told).collect()))
+        let shown = |it: &Node| format!("{} {} {}", it.origin.host, it.origin.port, it.id);
+        Some((range.first, range.last, range.nodes.iter().map(shown).collect()))
     }
 
     #[test]

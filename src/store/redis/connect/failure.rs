@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn slowness_is_told_with_the_timeout_that_it_would_take() {
+    fn slowness_is_reported_with_the_timeout_that_it_would_take() {
         let [answer, barely, timeout] = [31, 15, 20].map(Duration::from_millis);
         let slow = Failure::too_slow(answer, timeout);
         let said = "answers take 31 ms, more than store.timeout = 20ms: raise it to at least \

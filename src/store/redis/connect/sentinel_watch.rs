@@ -40,10 +40,10 @@ const EVENTS: [&str; 7] = [
 /// Follows each sentinel that is configured, for as long as the runtime lives.
 pub(crate) fn start(shared: &Arc<RedisShared>) {
     let Some(nodes) = shared.dialer.sentinel_nodes() else { return };
-    let is_told = Arc::new(AtomicBool::new(false));
+    let has_warned = Arc::new(AtomicBool::new(false));
     for node in nodes {
         let follower =
-            Follower { shared: shared.clone(), node: node.clone(), is_told: is_told.clone() };
+            Follower { shared: shared.clone(), node: node.clone(), has_warned: has_warned.clone() };
         tokio::spawn(follower.follow());
     }
 }
@@ -52,8 +52,8 @@ pub(crate) fn start(shared: &Arc<RedisShared>) {
 struct Follower {
     shared: Arc<RedisShared>,
     node: Origin,
-    /// Whether it has been said that rights are missing: once is enough for all of them.
-    is_told: Arc<AtomicBool>,
+    /// Whether it has been logged that rights are missing: once is enough for all of them.
+    has_warned: Arc<AtomicBool>,
 }
 
 impl Follower {
@@ -61,7 +61,7 @@ impl Follower {
         let Some(sentinels) = self.shared.dialer.sentinels() else { return };
         let mut backoff = Backoff::new();
         loop {
-            let Err(failure) = self.attend(&mut backoff).await;
+            let Err(failure) = self.follow_session(&mut backoff).await;
             tracing::debug!(%failure, "sentinel {} is not heard", DisplayOrigin(&self.node));
             sentinels.miss(&self.node, failure);
             sleep(backoff.next()).await;
@@ -69,7 +69,10 @@ impl Follower {
     }
 
     /// Hears the sentinel for as long as it answers.
-    async fn attend(&self, backoff: &mut Backoff) -> Result<std::convert::Infallible, Failure> {
+    async fn follow_session(
+        &self,
+        backoff: &mut Backoff,
+    ) -> Result<std::convert::Infallible, Failure> {
         let Some(sentinel) = self.shared.dialer.sentinel(&self.node) else {
             return Err(Failure::not_asked());
         };
@@ -140,7 +143,7 @@ impl Follower {
     }
 
     fn warn(&self, failure: &Failure) {
-        if !self.is_told.swap(true, Ordering::Relaxed) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %failure,
                 "the user at the sentinels lacks a right: a failover is noticed late, and what the \

@@ -28,7 +28,7 @@ const FAILOVER: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Sentinels {
-    heard: Mutex<SentinelReports>,
+    reports: Mutex<SentinelReports>,
     /// Counts the reports, for tasks that wait for one.
     news: watch::Sender<u64>,
 }
@@ -45,7 +45,7 @@ struct SentinelReports {
 enum Answer {
     None,
     Failed(Failure),
-    Report { report: SentinelReport, heard: Instant, changed: Instant },
+    Report { report: SentinelReport, received: Instant, changed: Instant },
 }
 
 /// What a sentinel says of the master.
@@ -93,12 +93,12 @@ impl Sentinels {
     pub(crate) fn new(nodes: &[Origin]) -> Self {
         let answers = nodes.iter().map(|node| (node.clone(), Answer::None)).collect();
         Sentinels {
-            heard: Mutex::new(SentinelReports { answers, in_use: None }),
+            reports: Mutex::new(SentinelReports { answers, in_use: None }),
             news: watch::Sender::new(0),
         }
     }
 
-    /// The master's address, once a sentinel has told it.
+    /// The master's address, once a sentinel has reported it.
     ///
     /// # Errors
     /// If none does, or if the master is being replaced.
@@ -107,17 +107,17 @@ impl Sentinels {
         let settled = async {
             loop {
                 news.borrow_and_update();
-                if let Some(settled) = self.heard.lock().settled(Instant::now()) {
+                if let Some(settled) = self.reports.lock().settled(Instant::now()) {
                     return settled;
                 }
                 // The sender is here, so it does not go away.
                 let _ = news.changed().await;
             }
         };
-        let replaced = self.heard.lock().named(Instant::now()).is_err_and(is_replaced);
+        let replaced = self.reports.lock().named(Instant::now()).is_err_and(is_replaced);
         match timeout(if replaced { FAILOVER } else { FIRST_REPORT }, settled).await {
             Ok(settled) => settled,
-            Err(_) => self.heard.lock().choose(Instant::now()),
+            Err(_) => self.reports.lock().choose(Instant::now()),
         }
     }
 
@@ -128,9 +128,9 @@ impl Sentinels {
     pub(crate) fn record(&self, sentinel: &Origin, report: SentinelReport) -> Result<(), Failure> {
         let now = Instant::now();
         let given_up = {
-            let mut heard = self.heard.lock();
-            heard.record(sentinel, report, now);
-            heard.give_up(now)
+            let mut reports = self.reports.lock();
+            reports.record(sentinel, report, now);
+            reports.give_up(now)
         };
         self.news.send_modify(|count| *count += 1);
         given_up.map_or(Ok(()), Err)
@@ -139,7 +139,7 @@ impl Sentinels {
     /// A sentinel cannot be asked. What it said before holds for a while, and says nothing of the
     /// master.
     pub(crate) fn miss(&self, sentinel: &Origin, failure: Failure) {
-        self.heard.lock().miss(sentinel, failure, Instant::now());
+        self.reports.lock().miss(sentinel, failure, Instant::now());
         self.news.send_modify(|count| *count += 1);
     }
 }
@@ -159,14 +159,15 @@ impl SentinelReports {
             }
             _ => now,
         };
-        *answer = Answer::Report { report, heard: now, changed };
+        *answer = Answer::Report { report, received: now, changed };
     }
 
     fn miss(&mut self, sentinel: &Origin, failure: Failure, now: Instant) {
         let Some((_, answer)) = self.answers.iter_mut().find(|(it, _)| it == sentinel) else {
             return;
         };
-        if !matches!(answer, Answer::Report { heard, .. } if now.duration_since(*heard) < TRUST) {
+        if !matches!(answer, Answer::Report { received, .. } if now.duration_since(*received) < TRUST)
+        {
             *answer = Answer::Failed(failure);
         }
     }
@@ -192,7 +193,9 @@ impl SentinelReports {
     fn named(&self, now: Instant) -> Result<Origin, Failure> {
         let reports = || {
             self.answers.iter().filter_map(|(sentinel, answer)| match answer {
-                Answer::Report { report, heard, changed } if now.duration_since(*heard) < TRUST => {
+                Answer::Report { report, received, changed }
+                    if now.duration_since(*received) < TRUST =>
+                {
                     Some((sentinel, report, changed))
                 }
                 _ => None,
@@ -220,7 +223,7 @@ impl SentinelReports {
         Failure::new(Reason::Connection, all.join("; "))
     }
 
-    /// Why connections to the master in use are to be given up, told once.
+    /// Why connections to the master in use are to be given up, reported once.
     fn give_up(&mut self, now: Instant) -> Option<Failure> {
         let used = self.in_use.as_ref()?;
         let failure = match self.named(now) {
@@ -280,82 +283,82 @@ mod tests {
 
     #[test]
     fn the_highest_epoch_is_believed_and_not_who_is_asked_first() {
-        let (mut heard, now) = three();
-        assert_eq!(port(heard.choose(now)), Err(Reason::Connection));
-        assert!(heard.settled(now).is_none(), "they are still being asked");
-        heard.record(&origin(1), report(6379, 4, false), now);
-        assert_eq!(port(heard.choose(now)), Ok(6379));
-        assert_eq!(heard.give_up(now), None);
-        heard.record(&origin(3), report(6380, 5, false), now);
-        let failure = heard.give_up(now).expect("another master");
+        let (mut reports, now) = three();
+        assert_eq!(port(reports.choose(now)), Err(Reason::Connection));
+        assert!(reports.settled(now).is_none(), "they are still being asked");
+        reports.record(&origin(1), report(6379, 4, false), now);
+        assert_eq!(port(reports.choose(now)), Ok(6379));
+        assert_eq!(reports.give_up(now), None);
+        reports.record(&origin(3), report(6380, 5, false), now);
+        let failure = reports.give_up(now).expect("another master");
         assert_eq!(
             failure.to_string(),
             "10.0.0.1:6380 is the master in the place of 10.0.0.1:6379"
         );
-        assert_eq!(heard.give_up(now), None, "it is told once");
+        assert_eq!(reports.give_up(now), None, "it is reported once");
         // The first has not noticed yet, and repeats its old report.
-        heard.record(&origin(1), report(6379, 4, false), now);
-        assert_eq!(port(heard.choose(now)), Ok(6380));
+        reports.record(&origin(1), report(6379, 4, false), now);
+        assert_eq!(port(reports.choose(now)), Ok(6380));
     }
 
     #[test]
     fn a_master_that_is_being_replaced_is_none() {
-        let (mut heard, now) = three();
+        let (mut reports, now) = three();
         for sentinel in 1..=3 {
-            heard.record(&origin(sentinel), report(6379, 4, false), now);
+            reports.record(&origin(sentinel), report(6379, 4, false), now);
         }
-        assert_eq!(port(heard.choose(now)), Ok(6379));
-        heard.record(&origin(2), report(6379, 4, true), now);
-        assert_eq!(heard.give_up(now).map(|it| it.reason), Some(Reason::ReadOnly));
-        assert!(heard.settled(now).is_none(), "it is worth waiting");
-        assert_eq!(port(heard.choose(now)), Err(Reason::ReadOnly));
+        assert_eq!(port(reports.choose(now)), Ok(6379));
+        reports.record(&origin(2), report(6379, 4, true), now);
+        assert_eq!(reports.give_up(now).map(|it| it.reason), Some(Reason::ReadOnly));
+        assert!(reports.settled(now).is_none(), "it is worth waiting");
+        assert_eq!(port(reports.choose(now)), Err(Reason::ReadOnly));
         // It gave up: there was no replica to choose.
-        heard.record(&origin(2), report(6379, 4, false), now);
-        assert_eq!(port(heard.choose(now)), Ok(6379));
-        assert_eq!(heard.give_up(now), None);
+        reports.record(&origin(2), report(6379, 4, false), now);
+        assert_eq!(port(reports.choose(now)), Ok(6379));
+        assert_eq!(reports.give_up(now), None);
     }
 
     #[test]
     fn a_word_that_is_not_heard_again_holds_for_a_while() {
-        let (mut heard, now) = three();
-        heard.record(&origin(1), report(6380, 5, false), now);
-        heard.record(&origin(2), report(6379, 4, false), now);
+        let (mut reports, now) = three();
+        reports.record(&origin(1), report(6380, 5, false), now);
+        reports.record(&origin(2), report(6379, 4, false), now);
         let gone = || Failure::new(Reason::Connection, "gone");
-        heard.miss(&origin(1), gone(), now);
-        assert_eq!(port(heard.choose(now)), Ok(6380));
+        reports.miss(&origin(1), gone(), now);
+        assert_eq!(port(reports.choose(now)), Ok(6380));
         // Sentinels that are set up anew start with low epochs.
         let later = now + TRUST;
-        heard.miss(&origin(1), gone(), later);
-        heard.record(&origin(2), report(6379, 1, false), later);
-        assert_eq!(port(heard.choose(later)), Ok(6379));
+        reports.miss(&origin(1), gone(), later);
+        reports.record(&origin(2), report(6379, 1, false), later);
+        assert_eq!(port(reports.choose(later)), Ok(6379));
     }
 
     #[test]
     fn sentinels_that_are_all_gone_say_nothing_of_the_master() {
-        let (mut heard, now) = three();
-        heard.record(&origin(1), report(6379, 4, false), now);
-        assert_eq!(port(heard.choose(now)), Ok(6379));
+        let (mut reports, now) = three();
+        reports.record(&origin(1), report(6379, 4, false), now);
+        assert_eq!(port(reports.choose(now)), Ok(6379));
         let later = now + TRUST;
         for sentinel in 1..=3 {
-            heard.miss(&origin(sentinel), Failure::new(Reason::Connection, "gone"), later);
+            reports.miss(&origin(sentinel), Failure::new(Reason::Connection, "gone"), later);
         }
-        assert_eq!(heard.give_up(later), None, "connections stay");
-        let settled = heard.settled(later).expect("nobody is left to wait for");
+        assert_eq!(reports.give_up(later), None, "connections stay");
+        let settled = reports.settled(later).expect("nobody is left to wait for");
         let failure = settled.expect_err("new ones are not made").to_string();
         assert!(failure.starts_with("sentinel 10.0.0.1:1: gone; sentinel 10.0.0.1:2"), "{failure}");
         // One of them is back, and another master is there meanwhile.
-        heard.record(&origin(3), report(6380, 5, false), later);
-        assert!(heard.give_up(later).is_some());
+        reports.record(&origin(3), report(6380, 5, false), later);
+        assert!(reports.give_up(later).is_some());
     }
 
     #[test]
     fn without_epochs_the_latest_change_counts() {
-        let (mut heard, now) = three();
-        heard.record(&origin(1), report(6379, 0, false), now);
-        heard.record(&origin(2), report(6379, 0, false), now);
+        let (mut reports, now) = three();
+        reports.record(&origin(1), report(6379, 0, false), now);
+        reports.record(&origin(2), report(6379, 0, false), now);
         let later = now + Duration::from_secs(1);
-        heard.record(&origin(2), report(6380, 0, false), later);
-        heard.record(&origin(1), report(6379, 0, false), later);
-        assert_eq!(port(heard.choose(later)), Ok(6380));
+        reports.record(&origin(2), report(6380, 0, false), later);
+        reports.record(&origin(1), report(6379, 0, false), later);
+        assert_eq!(port(reports.choose(later)), Ok(6380));
     }
 }

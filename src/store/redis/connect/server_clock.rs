@@ -1,4 +1,4 @@
-//! What a server's clock shows, as far as its replies have told: so that a call can say until when
+//! What a server's clock shows, as far as its replies have shown: so that a call can say until when
 //! it is worth running.
 //!
 //! A script reads the clock of its server some time between the sending of its call and the
@@ -69,7 +69,7 @@ mod tests {
 
     /// Replies of a server whose clock is `ahead`, each with how long the call and the reply were
     /// on their way, in µs; what is then believed of the instant after.
-    fn heard(ahead: u64, ways: &[(u64, u64)]) -> (ServerClock, Instant, u64) {
+    fn clock_after(ahead: u64, ways: &[(u64, u64)]) -> (ServerClock, Instant, u64) {
         let (start, mut clock, mut at) = (Instant::now(), ServerClock::default(), 0);
         for (there, back) in ways {
             let (sent, read, received) = (at, at + there, at + there + back);
@@ -86,9 +86,9 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_late_by_no_more_than_the_fastest_reply_took_and_never_early() {
+    fn it_is_read_late_by_no_more_than_the_fastest_reply_took_and_never_early() {
         for ahead in [0, 5, HOUR] {
-            let (clock, at, shows) = heard(ahead, &[(100, 900), (300, 50), (20, 8_000)]);
+            let (clock, at, shows) = clock_after(ahead, &[(100, 900), (300, 50), (20, 8_000)]);
             assert_eq!(clock.at(at), Some(Micros(shows - 50)));
             let before = at - Duration::from_micros(500);
             assert_eq!(clock.at(before), Some(Micros(shows - 550)));
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_was_set_is_followed_with_the_next_reply() {
-        let (mut clock, at, shows) = heard(HOUR, &[(100, 50)]);
+        let (mut clock, at, shows) = clock_after(HOUR, &[(100, 50)]);
         let later = at + Duration::from_micros(200);
         clock.update(Micros(2 * HOUR), at, later);
         assert_eq!(clock.at(later), Some(Micros(2 * HOUR)), "an hour on");

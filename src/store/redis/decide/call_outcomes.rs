@@ -54,17 +54,17 @@ impl CallOutcomes {
     }
 
     /// Takes in what became of a call.
-    pub(crate) fn record(&mut self, call: u64, heard: CallOutcome) {
+    pub(crate) fn record(&mut self, call: u64, outcome: CallOutcome) {
         if self.find(call).is_some() {
             return;
         }
-        self.calls.push_back((call, heard));
+        self.calls.push_back((call, outcome));
         if self.calls.len() > MOST {
             self.calls.pop_front();
         }
     }
 
-    /// Whether a call was run, and its requests have their verdicts.
+    /// Whether a call was run, and the outcomes of its requests are known.
     pub(crate) fn was_run(&self, call: u64) -> bool {
         matches!(self.find(call), Some(CallOutcome::Run { .. }))
     }
@@ -84,7 +84,7 @@ impl CallOutcomes {
     }
 
     fn find(&self, call: u64) -> Option<&CallOutcome> {
-        self.calls.iter().rev().find(|(number, _)| *number == call).map(|(_, heard)| heard)
+        self.calls.iter().rev().find(|(number, _)| *number == call).map(|(_, outcome)| outcome)
     }
 }
 

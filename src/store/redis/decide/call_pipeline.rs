@@ -293,19 +293,19 @@ impl CallPipeline {
             }
         }
         match last {
-            Some(failure) => self.blame(failure),
+            Some(failure) => self.record_failure(failure),
             None => {
                 self.strikes = 0;
-                breaker.in_time();
+                breaker.record_in_time();
             }
         }
         last.is_none()
     }
 
-    fn blame(&mut self, failure: &Failure) {
+    fn record_failure(&mut self, failure: &Failure) {
         let breaker = &self.link.shared.breaker;
         self.strikes += 1;
-        let too_often = breaker.late();
+        let too_often = breaker.record_late();
         if too_often || self.strikes >= STRIKES {
             self.strikes = 0;
             breaker.trip(failure);
@@ -325,7 +325,7 @@ async fn receive_late(
     number: u64,
     batch: Rc<Batch>,
 ) {
-    let heard = match timeout(LATE, reply).await {
+    let outcome = match timeout(LATE, reply).await {
         Ok(Ok(Value::BulkString(bytes))) => match reply::instant(&bytes) {
             Some((_, true)) => Some(CallOutcome::NotRun),
             Some((at, false)) => reply::flags(&bytes, &batch.flags())
@@ -337,7 +337,7 @@ async fn receive_late(
         _ => None,
     };
     let lost = link.shared.is_cluster().then_some(CallOutcome::Lost);
-    if let Some(heard) = heard.or(lost) {
-        link.record_outcome(number, heard);
+    if let Some(outcome) = outcome.or(lost) {
+        link.record_outcome(number, outcome);
     }
 }

@@ -87,7 +87,8 @@ pub(crate) struct CallTimes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallStatus {
     NotRun,
-    /// It was sent under this number: the link's verdicts tell, now or later.
+    /// It was sent under this number. `WorkerLink::call_outcomes` tells what became of it, now or
+    /// later.
     Unknown(u64),
 }
 
@@ -311,7 +312,7 @@ impl Ticket {
         .await
     }
 
-    /// Hands out what came of the request in each of its slots.
+    /// Hands out what came of the request in each of its hash slots.
     pub(crate) fn each(&self, mut see: impl FnMut(GroupResult<'_>)) {
         let state = self.call.state.borrow();
         for GroupPosition { slot, group, request } in &self.positions {

@@ -16,10 +16,10 @@ use crate::store::redis::supervise::ledger::UncertainCharge;
 use crate::store::redis::wire::check_args::CheckReply;
 use crate::store::{Check, CheckOutcome, CheckSet, Decision, StoreError};
 
-/// The wait that a refused client is told if none is known.
-const AGAIN_US: u64 = 1_000_000;
+/// The wait in a refusal if none is known.
+const DEFAULT_RETRY_US: u64 = 1_000_000;
 
-/// What became of a request in one slot.
+/// What became of a request in one hash slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GroupOutcome {
     /// Charged at that instant, if it is known.
@@ -36,7 +36,7 @@ enum GroupOutcome {
 /// What became of it in all of them.
 #[derive(Debug, Clone, Copy)]
 struct Summary {
-    /// The instant of the first slot that answered.
+    /// The instant of the first hash slot that answered.
     now: Option<Micros>,
     refused: bool,
     admitted: bool,
@@ -45,7 +45,7 @@ struct Summary {
 impl WorkerLink {
     /// Writes the outcomes. One refusal is enough, whatever became of the other hash slots; if none
     /// refuses and not all admit, each limit's `on_error` decides. What a request
-    /// was charged with that is not admitted is given back.
+    /// was charged with that is not admitted is refunded.
     pub(crate) fn conclude(
         self: &Rc<Self>,
         ticket: &Ticket,
@@ -57,11 +57,11 @@ impl WorkerLink {
         let now = summary.now.unwrap_or_else(|| self.shared.clock.now());
         if summary.refused {
             self.refuse(ticket, times, now, asked.checks, outcomes);
-            self.give_back(ticket, asked);
+            self.refund_charges(ticket, asked);
             return Ok(Decision { now, admitted: false, alone: false });
         }
         if summary.admitted {
-            self.admit_unheard(ticket, now, asked, outcomes);
+            self.admit_without_reply(ticket, now, asked, outcomes);
             self.note(asked.checks, outcomes);
             return Ok(Decision { now, admitted: true, alone: false });
         }
@@ -69,7 +69,7 @@ impl WorkerLink {
         let notes = self.notes(ticket, asked.checks.len());
         let decided = fallback::decide_after_all(&self.shared, asked, outcomes, &notes);
         if !decided.as_ref().is_ok_and(|it| it.admitted) {
-            self.give_back(ticket, asked);
+            self.refund_charges(ticket, asked);
         }
         decided
     }
@@ -89,7 +89,7 @@ impl WorkerLink {
             self.refuse(ticket, times, now, asked.checks, outcomes);
         }
         if !summary.admitted {
-            self.give_back(ticket, asked);
+            self.refund_charges(ticket, asked);
         }
     }
 
@@ -108,11 +108,14 @@ impl WorkerLink {
             let Some(reply) = result.reply else { return };
             summary.now.get_or_insert(reply.now());
             let here = result.of(checks, outcomes);
-            for ((check, outcome), told) in here.zip(reply.check_replies(result.request)) {
-                outcome.state = told.state;
+            for ((check, outcome), check_reply) in here.zip(reply.check_replies(result.request)) {
+                outcome.state = check_reply.state;
                 outcome.now = reply.now();
-                outcome.refused =
-                    if told.would_refuse { refusal(check, outcome, 0, told) } else { None };
+                outcome.refused = if check_reply.would_refuse {
+                    refusal(check, outcome, 0, check_reply)
+                } else {
+                    None
+                };
             }
         });
         summary
@@ -139,7 +142,7 @@ impl WorkerLink {
 
     /// The states of a request that Redis has admitted, from what is known here where the reply did
     /// not come.
-    fn admit_unheard(
+    fn admit_without_reply(
         &self,
         ticket: &Ticket,
         now: Micros,
@@ -153,7 +156,7 @@ impl WorkerLink {
             // Reports of slots that Redis got meanwhile did not count this request.
             self.mark_dirty(asked);
             for (check, outcome) in result.of(asked.checks, outcomes) {
-                let known = self.shared.local.look(check.bucket).unwrap_or_default();
+                let known = self.shared.local.state(check.bucket).unwrap_or_default();
                 outcome.state = check.policy.charge_after(known, now, check.cost);
                 (outcome.now, outcome.refused) = (now, None);
             }
@@ -201,8 +204,8 @@ impl WorkerLink {
         has_debts.store(!ledger.is_empty(), Ordering::Relaxed);
     }
 
-    /// Undoes what was charged for a request that is not admitted, or will turn out to have been.
-    fn give_back(self: &Rc<Self>, ticket: &Ticket, asked: CheckSet<'_>) {
+    /// Refunds what was charged for a request that is not admitted, at once or when it becomes known.
+    fn refund_charges(self: &Rc<Self>, ticket: &Ticket, asked: CheckSet<'_>) {
         ticket.each(|result| {
             let group_outcome = self.group_outcome(&result);
             if !matches!(group_outcome, GroupOutcome::Admitted(Some(_)) | GroupOutcome::Unknown(_))
@@ -211,14 +214,14 @@ impl WorkerLink {
             }
             // Slots are reported as a total, never as a difference.
             self.mark_dirty(asked);
-            let mut told = result.reply.map(|reply| reply.check_replies(result.request));
+            let mut replies = result.reply.map(|reply| reply.check_replies(result.request));
             let checks = asked.checks.iter().enumerate();
             let here = checks.filter(|(index, _)| result.has(*index));
             let charged = here.filter(|(_, check)| {
                 // One that only watches is charged if it would have admitted, which only a reply
                 // tells.
-                let charged = match told.as_mut().and_then(Iterator::next) {
-                    Some(told) => !told.would_refuse,
+                let charged = match replies.as_mut().and_then(Iterator::next) {
+                    Some(check_reply) => !check_reply.would_refuse,
                     None => check.enforced,
                 };
                 charged && check.spends && !check.policy.is_held()
@@ -237,7 +240,7 @@ impl WorkerLink {
         });
     }
 
-    /// Finishes the checks of a request that a slot has refused, and remembers all of them.
+    /// Finishes the checks of a request that a hash slot has refused, and remembers all of them.
     fn refuse(
         &self,
         ticket: &Ticket,
@@ -246,18 +249,20 @@ impl WorkerLink {
         checks: &[Check<'_>],
         outcomes: &mut [CheckOutcome],
     ) {
-        let mut found = self.blame(ticket, times, checks, outcomes);
+        let mut found = self.mark_refusing(ticket, times, checks, outcomes);
         ticket.each(|result| {
             let group_outcome = self.group_outcome(&result);
             let here = result.of(checks, outcomes);
             match (result.reply, group_outcome) {
-                // What is left once the charge has been given back.
+                // What is left once the charge has been refunded.
                 (Some(reply), GroupOutcome::Admitted(_)) => {
-                    for ((check, outcome), told) in here.zip(reply.check_replies(result.request)) {
-                        let charged = check.spends && !told.would_refuse;
+                    for ((check, outcome), check_reply) in
+                        here.zip(reply.check_replies(result.request))
+                    {
+                        let charged = check.spends && !check_reply.would_refuse;
                         if charged && !check.policy.is_held() {
                             let (Check { policy, cost, .. }, now) = (check, outcome.now);
-                            outcome.state = policy.refund(told.state, now, *cost, now);
+                            outcome.state = policy.refund(check_reply.state, now, *cost, now);
                         }
                     }
                 }
@@ -265,7 +270,7 @@ impl WorkerLink {
                 // There is no reply: by the last known state.
                 (None, group_outcome) => {
                     for (check, outcome) in here {
-                        let known = self.shared.local.look(check.bucket).unwrap_or_default();
+                        let known = self.shared.local.state(check.bucket).unwrap_or_default();
                         (outcome.state, outcome.now) = (check.policy.clamp(known, now), now);
                         outcome.refused = None;
                         let verdict = check.policy.evaluate(outcome.state, now, check.cost);
@@ -280,13 +285,13 @@ impl WorkerLink {
             }
         });
         if !found {
-            self.blame_anybody(ticket, now, checks, outcomes);
+            self.mark_any_refusing(ticket, now, checks, outcomes);
         }
         self.note(checks, outcomes);
     }
 
     /// Redis has refused, and by the states known here no limit does: one has to be named.
-    fn blame_anybody(
+    fn mark_any_refusing(
         &self,
         ticket: &Ticket,
         now: Micros,
@@ -299,16 +304,16 @@ impl WorkerLink {
             let here = result.of(checks, outcomes);
             for (_, outcome) in here.filter(|(check, _)| check.enforced) {
                 if refused && !found {
-                    outcome.refused = Some(Retry::At(Micros(now.0 + AGAIN_US)));
+                    outcome.refused = Some(Retry::At(Micros(now.0 + DEFAULT_RETRY_US)));
                     found = true;
                 }
             }
         });
     }
 
-    /// Finds out which checks have refused, and remembers their buckets. Redis sends the states
-    /// and not the verdicts: they follow from each other by the same functions.
-    fn blame(
+    /// Marks the checks that have refused, and remembers their buckets. Redis sends states and no
+    /// verdicts: these follow from the states by the same functions.
+    fn mark_refusing(
         &self,
         ticket: &Ticket,
         times: CallTimes,
@@ -321,17 +326,17 @@ impl WorkerLink {
             let Some(reply) = result.reply.filter(|it| !it.admitted(result.request)) else {
                 return;
             };
-            let mut told = reply.check_replies(result.request);
+            let mut replies = reply.check_replies(result.request);
             let all = checks.iter().zip(&mut *outcomes).enumerate();
             for (index, (check, outcome)) in all.filter(|(index, _)| result.has(*index)) {
-                let Some(told) = told.next() else { continue };
+                let Some(check_reply) = replies.next() else { continue };
                 if !check.enforced {
                     continue;
                 }
                 // Checks on one bucket count as their sum.
                 let same = checks[..index].iter().filter(|other| other.bucket == check.bucket);
                 let more = same.fold(0, |sum: u64, other| sum.saturating_add(other.cost));
-                let Some(retry) = refusal(check, outcome, more, told) else { continue };
+                let Some(retry) = refusal(check, outcome, more, check_reply) else { continue };
                 outcome.refused = Some(retry);
                 found = true;
                 if let Retry::At(at) = retry
@@ -341,7 +346,7 @@ impl WorkerLink {
                     let (state, now) = (outcome.state, outcome.now);
                     let cost = check.cost.saturating_add(more);
                     let promise = Promise { at, cost, policy: *check.policy };
-                    let promise = (!check.policy.is_foretold()).then_some(promise);
+                    let promise = (!check.policy.is_predictable()).then_some(promise);
                     let refusal = Refusal { state, now, sent, received, promise };
                     refusals.insert(check.bucket, refusal);
                 }
@@ -351,14 +356,14 @@ impl WorkerLink {
     }
 }
 
-/// Whether and until when a check refuses its cost and `more`, by what Redis told of it.
+/// Whether and until when a check refuses its cost and `more`, by what Redis replied.
 fn refusal(
     check: &Check<'_>,
     outcome: &CheckOutcome,
     more: u64,
-    told: CheckReply,
+    check_reply: CheckReply,
 ) -> Option<Retry> {
-    if let Some(at) = told.passes_at {
+    if let Some(at) = check_reply.passes_at {
         return Some(Retry::At(at));
     }
     let cost = check.cost.saturating_add(more);

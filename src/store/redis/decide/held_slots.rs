@@ -10,7 +10,7 @@
 //! sent is in [`resync`](super::resync).
 //!
 //! What is kept is bounded: buckets with slots by the requests in flight, buckets without (which
-//! Redis may still have to hear) by `max_keys`. A slot that was taken and given back while Redis was
+//! Redis may still have to hear of) by `max_keys`. A slot that was taken and released while Redis was
 //! away leaves nothing.
 
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,7 @@ use crate::store::redis::wire::adjustment::{Adjustment, Op};
 /// A lease is renewed after this at the latest, and after half of it at the earliest: buckets that
 /// were taken together drift apart.
 const RENEWAL: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 3);
-/// How often it is looked which leases are due.
+/// How often leases are checked for being due.
 pub(crate) const SWEEP: Duration = Duration::from_millis(100);
 /// Changes in one chunk: at least as many as one call can take slots, or they would pile up.
 const CHANGES: usize = 512;
@@ -72,7 +72,7 @@ struct SlotHold {
     policy: Policy,
     count: u64,
     /// What Redis counts for this worker, if that is certain.
-    told: Option<u64>,
+    reported: Option<u64>,
     /// Its entry in [`HoldTable::changes`], or zero.
     entry: u64,
     renew_at: Instant,
@@ -120,7 +120,7 @@ impl HeldSlots {
         let renew_at = self.table.borrow_mut().renewal(clock::cached_now());
         self.change(bucket, name, policy, |held| {
             held.count += count;
-            held.told = held.told.map(|told| told + count);
+            held.reported = held.reported.map(|reported| reported + count);
             held.renew_at = renew_at;
         });
     }
@@ -131,20 +131,20 @@ impl HeldSlots {
     }
 
     /// A request has ended.
-    pub(crate) fn give_back(&self, bucket: BucketId, name: &[u8], policy: &Policy, count: u64) {
+    pub(crate) fn release(&self, bucket: BucketId, name: &[u8], policy: &Policy, count: u64) {
         self.change(bucket, name, policy, |held| held.count = held.count.saturating_sub(count));
     }
 
     /// Redis may have another count of this bucket.
     pub(crate) fn mark_dirty(&self, bucket: BucketId, name: &[u8], policy: &Policy) {
-        self.change(bucket, name, policy, |held| held.told = None);
+        self.change(bucket, name, policy, |held| held.reported = None);
     }
 
     /// Redis may have other counts of all of them, or none.
     pub(crate) fn mark_all_dirty(&self) {
         let table = &mut *self.table.borrow_mut();
         for (bucket, held) in &mut table.held {
-            held.told = None;
+            held.reported = None;
             if held.entry == 0 {
                 table.entries += 1;
                 held.entry = table.entries;
@@ -164,13 +164,13 @@ impl HeldSlots {
         self.table.borrow().pending == 0 && self.in_flight.get() == 0
     }
 
-    /// Whether there is something to tell and nothing on its way.
+    /// Whether there is something to report and nothing on its way.
     pub(crate) fn is_due(&self) -> bool {
         let table = self.table.borrow();
         self.in_flight.get() == 0 && (table.pending > 0 || !table.renewals.is_empty())
     }
 
-    /// Resolves when there is something to tell and nothing on its way.
+    /// Resolves when there is something to report and nothing on its way.
     pub(crate) async fn due(&self) {
         while !self.is_due() {
             self.changed.raised().await;
@@ -184,7 +184,7 @@ impl HeldSlots {
         }
     }
 
-    /// Looks which leases are due.
+    /// Finds the leases that are due.
     pub(crate) fn sweep(&self, now: Instant) {
         let table = &mut *self.table.borrow_mut();
         if now < table.swept + SWEEP || !table.renewals.is_empty() {
@@ -197,8 +197,8 @@ impl HeldSlots {
         self.changed.raise();
     }
 
-    /// What is to be told next: first of those buckets that are asked for right behind it, then
-    /// of others, unless something is on its way already. From here on Redis counts as knowing it.
+    /// What is to be reported next: first those buckets that are asked for right behind it, then
+    /// others, unless something is on its way already. From here on Redis counts as knowing it.
     pub(crate) fn take_chunk(
         &self,
         now: Instant,
@@ -230,10 +230,10 @@ impl HeldSlots {
         chunk
     }
 
-    /// What has become of a chunk: whether Redis has surely heard it.
-    pub(crate) fn told(&self, chunk: &[SlotReport], heard: bool) {
+    /// A chunk is no longer on its way. `received`: Redis has certainly got it.
+    pub(crate) fn finish_chunk(&self, chunk: &[SlotReport], received: bool) {
         self.in_flight.update(|in_flight| in_flight - 1);
-        if !heard {
+        if !received {
             for it in chunk {
                 self.mark_dirty(it.bucket, &it.name, &it.policy);
             }
@@ -258,7 +258,7 @@ impl HeldSlots {
                     name: name.into(),
                     policy: *policy,
                     count: 0,
-                    told: Some(0),
+                    reported: Some(0),
                     entry: 0,
                     renew_at: clock::cached_now(),
                 })
@@ -269,14 +269,14 @@ impl HeldSlots {
         change(held);
         let is_idle = held.count == 0;
         table.idle = table.idle + usize::from(is_idle) - usize::from(was_idle);
-        if held.told != Some(held.count) && held.entry == 0 {
+        if held.reported != Some(held.count) && held.entry == 0 {
             table.entries += 1;
             held.entry = table.entries;
             table.changes.push_back((held.entry, bucket));
             table.pending += 1;
         }
-        // What there is no room for lapses in Redis, sooner than anybody could be told.
-        if is_idle && (held.told == Some(0) || table.idle > table.most_idle) {
+        // What there is no room for lapses in Redis, sooner than it could be reported.
+        if is_idle && (held.reported == Some(0) || table.idle > table.most_idle) {
             table.forget(bucket);
         }
         if table.pending > 0 {
@@ -286,14 +286,14 @@ impl HeldSlots {
 }
 
 impl HoldTable {
-    /// When a lease is to be renewed that was given now. Steps of the golden ratio spread evenly, be
-    /// they few or many.
+    /// When a lease is to be renewed that was given now. Steps of the golden ratio spread evenly,
+    /// however many they are.
     fn renewal(&mut self, now: Instant) -> Instant {
         self.drift = self.drift.wrapping_add(0x9e37_79b9);
         now + RENEWAL - (RENEWAL / 2).mul_f64(f64::from(self.drift) / f64::from(u32::MAX))
     }
 
-    /// Tells of a bucket, if it has changed.
+    /// The report of a bucket, if it has changed.
     fn report_change(&mut self, bucket: BucketId, now: Instant) -> Option<SlotReport> {
         if self.held.get(&bucket)?.entry == 0 {
             return None;
@@ -308,14 +308,14 @@ impl HoldTable {
             held.entry = 0;
             self.pending -= 1;
         }
-        held.told = Some(held.count);
+        held.reported = Some(held.count);
         held.renew_at = renew_at;
         let SlotHold { ref name, policy, count, .. } = *held;
-        let told = SlotReport { bucket, name: name.clone(), policy, count };
+        let report = SlotReport { bucket, name: name.clone(), policy, count };
         if count == 0 {
             self.forget(bucket);
         }
-        Some(told)
+        Some(report)
     }
 
     /// Drops a bucket without a slot.

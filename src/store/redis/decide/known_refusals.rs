@@ -32,7 +32,7 @@ pub(crate) struct KnownRefusals {
     /// In no order.
     known: Vec<(BucketId, Refusal)>,
     /// Where in `known` each bucket is.
-    places: HashMap<BucketId, usize>,
+    positions: HashMap<BucketId, usize>,
     /// Where the next sweep begins.
     hand: usize,
 }
@@ -72,48 +72,48 @@ impl KnownRefusals {
     }
 
     pub(crate) fn insert(&mut self, bucket: BucketId, refusal: Refusal) {
-        if let Some(&place) = self.places.get(&bucket) {
-            self.known[place].1 = refusal;
+        if let Some(&position) = self.positions.get(&bucket) {
+            self.known[position].1 = refusal;
         } else if self.known.len() < MOST {
-            self.places.insert(bucket, self.known.len());
+            self.positions.insert(bucket, self.known.len());
             self.known.push((bucket, refusal));
-        } else if let Some(place) = self.sweep(refusal.received) {
-            self.places.remove(&self.known[place].0);
-            self.places.insert(bucket, place);
-            self.known[place] = (bucket, refusal);
+        } else if let Some(position) = self.sweep(refusal.received) {
+            self.positions.remove(&self.known[position].0);
+            self.positions.insert(bucket, position);
+            self.known[position] = (bucket, refusal);
         }
     }
 
     /// An entry among the next few whose refusal is not believed any more.
     fn sweep(&mut self, at: Instant) -> Option<usize> {
         for _ in 0..SWEPT {
-            let place = self.hand;
-            self.hand = (place + 1) % self.known.len().max(1);
-            if at.saturating_duration_since(self.known.get(place)?.1.sent) >= TRUST {
-                return Some(place);
+            let position = self.hand;
+            self.hand = (position + 1) % self.known.len().max(1);
+            if at.saturating_duration_since(self.known.get(position)?.1.sent) >= TRUST {
+                return Some(position);
             }
         }
         None
     }
 
     fn remove(&mut self, bucket: BucketId) {
-        let Some(place) = self.places.remove(&bucket) else { return };
-        self.known.swap_remove(place);
-        if let Some((moved, _)) = self.known.get(place) {
-            self.places.insert(*moved, place);
+        let Some(position) = self.positions.remove(&bucket) else { return };
+        self.known.swap_remove(position);
+        if let Some((moved, _)) = self.known.get(position) {
+            self.positions.insert(*moved, position);
         }
     }
 
     pub(crate) fn clear(&mut self) {
         self.known.clear();
-        self.places.clear();
+        self.positions.clear();
         self.hand = 0;
     }
 
     /// When the check would pass, and what the clock of Redis shows now at the earliest, if it is
     /// sure to be refused.
     pub(crate) fn refused(&mut self, check: &Check<'_>, at: Instant) -> Option<(Retry, Refusal)> {
-        let known = self.known[*self.places.get(&check.bucket)?].1;
+        let known = self.known[*self.positions.get(&check.bucket)?].1;
         let age = at.saturating_duration_since(known.sent);
         if age >= TRUST {
             self.remove(check.bucket);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     /// An empty bucket that refills one token in 100 ms, as it was after `spent` tokens at `NOW`,
-    /// told by a call of 4 ms.
+    /// by the reply to a call of 4 ms.
     fn known(spent: u64, start: Instant) -> KnownRefusals {
         let Verdict::Admit(state) = bucket(5).evaluate(State::default(), NOW, spent) else {
             panic!("it has {spent} to spend");
@@ -184,8 +184,8 @@ mod tests {
         let retry = Retry::At(Micros(NOW.0 + 100_000));
         let mut refusals = known(5, start);
         // The clock of Redis is shown early, so that no client comes back too soon.
-        let told = Micros(NOW.0 + 95_000);
-        assert_eq!(asked(&mut refusals, &policy, at(99)), Some((retry, told)));
+        let redis_clock = Micros(NOW.0 + 95_000);
+        assert_eq!(asked(&mut refusals, &policy, at(99)), Some((retry, redis_clock)));
         assert_eq!(asked(&mut refusals, &policy, at(100)), None);
         assert!(refusals.is_empty());
     }
@@ -244,13 +244,13 @@ mod tests {
         let gone = |it: &u128| it.is_multiple_of(3);
         fresh.clone().filter(gone).for_each(|it| refusals.remove(BucketId(it)));
         assert!(fresh.clone().all(|it| refused(&mut refusals, it, at) != gone(&it)));
-        assert_eq!(refusals.known.len(), refusals.places.len());
+        assert_eq!(refusals.known.len(), refusals.positions.len());
         refusals.clear();
         assert!(refusals.is_empty() && fresh.clone().all(|it| !refused(&mut refusals, it, at)));
     }
 
     #[test]
-    fn a_full_table_looks_at_a_few_places_for_a_new_key() {
+    fn a_full_table_searches_a_few_entries_for_a_new_key() {
         let start = Instant::now();
         let (mut refusals, refusal, _) = full(start);
         let hand = refusals.hand;

@@ -1,6 +1,6 @@
-//! Giving back what was charged for requests that were not admitted.
+//! Refunds of what was charged for requests that were not admitted.
 //!
-//! Mostly the charge is known and is given back at once, in the background. If a reply did not come
+//! Mostly the charge is known and is refunded at once, in the background. If a reply did not come
 //! in time, what it would have said becomes known later, or never: until then the refund waits.
 
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ use crate::limit::Policy;
 use crate::store::redis::RedisShared;
 use crate::store::redis::wire::adjustment::{Adjustment, Op};
 
-/// Refunds that wait at a time. Beyond them nothing is given back: before the breaker opens, a
+/// Refunds that wait at a time. Beyond them nothing is refunded: before the breaker opens, a
 /// worker has a few uncertain calls.
 const MOST: usize = 4_096;
 

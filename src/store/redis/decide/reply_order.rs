@@ -37,11 +37,11 @@ mod tests {
     #[test]
     fn a_reply_that_was_overtaken_is_not_the_newest() {
         let order = ReplyOrder::new();
-        let heard = |bucket, now| order.is_newest(BucketId(bucket), Micros(now));
-        assert!(heard(1, 100) && heard(1, 101));
-        assert!(!heard(1, 101), "of two at one instant either may be the newer");
-        assert!(!heard(1, 100));
-        assert!(heard(2, 50), "another bucket");
-        assert!(heard(1, 102));
+        let is_newest = |bucket, now| order.is_newest(BucketId(bucket), Micros(now));
+        assert!(is_newest(1, 100) && is_newest(1, 101));
+        assert!(!is_newest(1, 101), "of two at one instant either may be the newer");
+        assert!(!is_newest(1, 100));
+        assert!(is_newest(2, 50), "another bucket");
+        assert!(is_newest(1, 102));
     }
 }

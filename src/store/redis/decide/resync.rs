@@ -38,7 +38,7 @@ use crate::store::redis::wire::script::{self, Form};
 /// How long a resync may take. No request waits for it, and leases are longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long after one that was lost it is sent again.
-const SAY_AGAIN: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// What one worker's resyncs have to remember.
 #[derive(Debug)]
@@ -113,24 +113,24 @@ impl WorkerLink {
         // holds it up that it would not wait for in order.
         let begun = poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await;
         let link = self.clone();
-        let hear = async move {
+        let finish = async move {
             let answer = match begun {
                 Poll::Ready(answer) => Ok(answer),
                 Poll::Pending => timeout(PATIENCE, sent).await,
             };
-            let heard = match answer {
+            let received = match answer {
                 Ok(Ok(_)) => Ok(()),
                 Ok(Err(error)) if is_unknown_script(&error) => {
                     link.resync.unknown.set(true);
-                    link.held_slots.told(&chunk, false);
+                    link.held_slots.finish_chunk(&chunk, false);
                     return;
                 }
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => Err(Failure::timeout()),
             };
-            link.finish_report(&chunk, heard);
+            link.finish_report(&chunk, received);
         };
-        tokio::task::spawn_local(hear);
+        tokio::task::spawn_local(finish);
     }
 
     fn resync_cluster(self: &Rc<Self>, nodes: Arc<Nodes>, chunk: Vec<SlotReport>) {
@@ -155,16 +155,16 @@ impl WorkerLink {
         });
     }
 
-    fn finish_report(&self, chunk: &[SlotReport], heard: Result<(), Failure>) {
-        if let Err(failure) = &heard {
-            self.resync.next.set(Instant::now() + SAY_AGAIN);
+    fn finish_report(&self, chunk: &[SlotReport], received: Result<(), Failure>) {
+        if let Err(failure) = &received {
+            self.resync.next.set(Instant::now() + RETRY_PAUSE);
             self.shared.breaker.count(failure);
             // Without traffic nothing else notices, and Redis may have lost all it knew.
             if failure.reason == Reason::Connection {
                 self.lose();
             }
         }
-        self.held_slots.told(chunk, heard.is_ok());
+        self.held_slots.finish_chunk(chunk, received.is_ok());
     }
 
     /// Waits until no resync is on its way to any of these slots of a cluster.

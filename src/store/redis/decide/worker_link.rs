@@ -45,7 +45,7 @@ pub(crate) struct WorkerLink {
     pub(crate) server_clock: Cell<ServerClock>,
     /// What has become known of calls whose replies did not come in time.
     pub(crate) call_outcomes: RefCell<CallOutcomes>,
-    /// What is given back if such a call turns out to have charged it.
+    /// What is refunded if such a call turns out to have charged it.
     pub(crate) refunds: Refunds,
     /// Buckets that are known to refuse.
     pub(crate) refusals: RefCell<KnownRefusals>,
@@ -90,7 +90,7 @@ impl WorkerLink {
             let connected = tokio::select! {
                 biased;
                 _ = trips.changed() => continue,
-                connected = self.connect_in_earnest() => connected,
+                connected = self.connect_and_probe() => connected,
             };
             match connected {
                 Ok(live) => {
@@ -122,7 +122,7 @@ impl WorkerLink {
 
     /// A session that decisions can use: while they are made without Redis, one on which it has
     /// shown that it is fast enough.
-    async fn connect_in_earnest(self: &Rc<Self>) -> Result<Session, Failure> {
+    async fn connect_and_probe(self: &Rc<Self>) -> Result<Session, Failure> {
         let session = self.connect().await?;
         if self.shared.breaker.is_open() {
             probe::until_fast(&self.shared, &session, self.worker).await?;
@@ -162,8 +162,8 @@ impl WorkerLink {
     }
 
     /// It has become known what became of a call.
-    pub(crate) fn record_outcome(self: &Rc<Self>, call: u64, heard: CallOutcome) {
-        self.call_outcomes.borrow_mut().record(call, heard);
+    pub(crate) fn record_outcome(self: &Rc<Self>, call: u64, outcome: CallOutcome) {
+        self.call_outcomes.borrow_mut().record(call, outcome);
         self.resolve_uncertain();
     }
 

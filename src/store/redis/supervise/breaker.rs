@@ -35,8 +35,8 @@ pub(crate) struct Breaker {
     late_budget: LateBudget,
     record: Mutex<Record>,
     /// The address of Redis, as messages name it.
-    place: String,
-    /// What limits do that say nothing themselves.
+    address: String,
+    /// What limits do that set no `on_error` themselves.
     on_error: Mutex<OnError>,
     metrics: Metrics,
     audit: AuditLog,
@@ -51,7 +51,7 @@ struct Record {
     /// What to say of a relapse, if the probes before it were barely in time.
     note: Option<Failure>,
     /// When it was last logged that it is too slow.
-    too_slow_told: Option<Instant>,
+    too_slow_logged: Option<Instant>,
 }
 
 /// What is known of a Redis that fails.
@@ -61,15 +61,15 @@ struct Outage {
     /// How it fails now.
     reason: Reason,
     /// The reason that was last logged, and when.
-    told: (Reason, Instant),
+    last_logged: (Reason, Instant),
 }
 
 /// Reasons that alternate are not all logged.
-const TOLD_AT_MOST_EVERY: Duration = Duration::from_secs(1);
+const REASON_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// After this long an outage is logged as slowness, and at most so often.
-const LASTING: Duration = Duration::from_secs(5);
-const TOO_SLOW_TOLD_EVERY: Duration = Duration::from_secs(60);
+const LASTING_OUTAGE: Duration = Duration::from_secs(5);
+const TOO_SLOW_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Late answers in a row, for each worker, that open the breaker though no worker had as many as it
 /// takes by itself. All workers are late at once when Redis hesitates, and that is no slowness yet.
@@ -79,7 +79,7 @@ impl Breaker {
     /// Open until the first contact.
     pub(crate) fn new(
         workers: usize,
-        place: String,
+        address: String,
         on_error: OnError,
         metrics: Metrics,
         audit: AuditLog,
@@ -91,7 +91,7 @@ impl Breaker {
             links: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             late_budget: LateBudget::new(SLACK.saturating_mul(workers.max(1) as u32)),
             record: Mutex::default(),
-            place,
+            address,
             on_error: Mutex::new(on_error),
             metrics,
             audit,
@@ -120,17 +120,17 @@ impl Breaker {
 
     /// A call was answered in time.
     #[inline]
-    pub(crate) fn in_time(&self) {
-        self.late_budget.in_time();
+    pub(crate) fn record_in_time(&self) {
+        self.late_budget.record_in_time();
     }
 
-    /// A call was not: whether that happens too often.
+    /// A call was not. True if that happens too often.
     #[must_use]
-    pub(crate) fn late(&self) -> bool {
-        self.late_budget.late()
+    pub(crate) fn record_late(&self) -> bool {
+        self.late_budget.record_late()
     }
 
-    /// Opens the breaker. The first to do so since it was closed says why.
+    /// Opens the breaker. The first to do so since it was closed names the reason.
     pub(crate) fn trip(&self, failure: &Failure) {
         self.open(&mut self.record.lock(), failure, Instant::now(), false);
     }
@@ -146,14 +146,15 @@ impl Breaker {
         let now = Instant::now();
         let mut record = self.record.lock();
         let is_news = self.open(&mut record, failure, now, false);
-        let lasts = record.outage.is_some_and(|it| now.duration_since(it.since) >= LASTING);
-        let silent =
-            record.too_slow_told.is_none_or(|it| now.duration_since(it) >= TOO_SLOW_TOLD_EVERY);
-        if lasts && silent {
-            tracing::warn!("store still degraded: {}: {failure}", self.place);
+        let is_lasting =
+            record.outage.is_some_and(|it| now.duration_since(it.since) >= LASTING_OUTAGE);
+        let is_log_due =
+            record.too_slow_logged.is_none_or(|it| now.duration_since(it) >= TOO_SLOW_LOG_INTERVAL);
+        if is_lasting && is_log_due {
+            tracing::warn!("store still degraded: {}: {failure}", self.address);
         }
-        if is_news || (lasts && silent) {
-            record.too_slow_told = Some(now);
+        if is_news || (is_lasting && is_log_due) {
+            record.too_slow_logged = Some(now);
         }
     }
 
@@ -168,29 +169,32 @@ impl Breaker {
             if was_open {
                 record.relapses.failed(slow);
             } else {
-                record.relapses.half_closed_in_vain(slow);
+                record.relapses.half_close_failed(slow);
             }
             outage.reason = failure.reason;
             // A Redis that is back and does not let in is not the one that was gone.
-            let (told, when) = outage.told;
+            let (logged, when) = outage.last_logged;
             if failure.reason.needs_operator()
-                && failure.reason != told
-                && now.duration_since(when) >= TOLD_AT_MOST_EVERY
+                && failure.reason != logged
+                && now.duration_since(when) >= REASON_LOG_INTERVAL
             {
-                let place = &self.place;
-                tracing::warn!("store still degraded, for another reason now: {place}: {failure}");
-                outage.told = (failure.reason, now);
+                let address = &self.address;
+                tracing::warn!(
+                    "store still degraded, for another reason now: {address}: {failure}"
+                );
+                outage.last_logged = (failure.reason, now);
             }
             return false;
         }
         record.relapses.opened(slow, now);
         let relapsed = !record.relapses.probation().is_zero();
         let failure = record.note.take().filter(|_| relapsed).unwrap_or_else(|| failure.clone());
-        let outage = Outage { since: now, reason: failure.reason, told: (failure.reason, now) };
+        let last_logged = (failure.reason, now);
+        let outage = Outage { since: now, reason: failure.reason, last_logged };
         record.outage = Some(outage);
         self.metrics.store_degraded.set(1);
         let (reason, on_error) = (failure.reason.label(), *self.on_error.lock());
-        let detail = format!("{}: {failure}", self.place);
+        let detail = format!("{}: {failure}", self.address);
         tracing::error!(
             "store degraded: {detail}; limits are served by on_error ({}) until it is back",
             on_error.name()

@@ -80,7 +80,7 @@ fn decide(
         return Ok(Decision { now: shared.clock.now(), admitted: true, alone: true });
     }
     // From when on each bucket would be full without these requests: see `Debt::since`.
-    let full = |check: &Check<'_>| shared.local.look(check.bucket).unwrap_or_default().ends_at;
+    let full = |check: &Check<'_>| shared.local.state(check.bucket).unwrap_or_default().ends_at;
     let before: SmallVec<[Micros; 8]> = checks.iter().map(full).collect();
     let mut share_outcomes: SmallVec<[CheckOutcome; 8]> =
         share_checks.iter().map(|_| CheckOutcome::default()).collect();
@@ -95,12 +95,13 @@ fn decide(
         local(check) && check.spends && outcome.refused.is_none() && !check.policy.is_held()
     };
     for (index, (check, outcome)) in checks.iter().zip(outcomes).enumerate().filter(has_debts) {
-        let doubt = match notes.get(index).unwrap_or(&ChargeNote::Owed) {
+        let uncertain = match notes.get(index).unwrap_or(&ChargeNote::Owed) {
             ChargeNote::Owed => None,
-            ChargeNote::Uncertain(doubt) => Some(*doubt),
+            ChargeNote::Uncertain(charge) => Some(*charge),
             ChargeNote::Charged(at) => {
                 let (cost, until) = (check.cost, outcome.state.ends_at);
-                ledger.charged(check.bucket, LateCharge { cost, until, at: *at }, decision.now);
+                let late = LateCharge { cost, until, at: *at };
+                ledger.note_late_charge(check.bucket, late, decision.now);
                 continue;
             }
         };
@@ -111,7 +112,7 @@ fn decide(
             until: outcome.state.ends_at,
             since: before[index].max(decision.now),
         };
-        ledger.add(check.bucket, debt, doubt, decision.now);
+        ledger.add(check.bucket, debt, uncertain, decision.now);
         shared.has_debts.store(true, Ordering::Relaxed);
     }
     Ok(Decision { alone: true, ..decision })
@@ -123,7 +124,7 @@ pub(crate) fn charge_after(shared: &RedisShared, charge: &DeferredCheck, owed: b
     if check.on_error != OnError::Local && shared.breaker.is_open() {
         return;
     }
-    let before = shared.local.look(check.bucket).unwrap_or_default().ends_at;
+    let before = shared.local.state(check.bucket).unwrap_or_default().ends_at;
     // A share may be deeper in debt than the whole ever is.
     let (share, _) = check.policy.share(shared.nodes(), check.cost);
     let policy = check.policy.beside(&share);

@@ -23,7 +23,7 @@ impl LateBudget {
         LateBudget { debt: AtomicU32::new(0), most: slack.saturating_mul(ONE_IN - 1) }
     }
 
-    pub(crate) fn in_time(&self) {
+    pub(crate) fn record_in_time(&self) {
         // Mostly nothing is late, and nothing is written.
         if self.debt.load(Ordering::Relaxed) > 0 {
             let less = |debt: u32| Some(debt.saturating_sub(1));
@@ -31,8 +31,8 @@ impl LateBudget {
         }
     }
 
-    /// Whether more are late than may be.
-    pub(crate) fn late(&self) -> bool {
+    /// True if more are late than may be.
+    pub(crate) fn record_late(&self) -> bool {
         let more = |debt: u32| Some(debt.saturating_add(ONE_IN - 1).min(self.most));
         let before = self.debt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         before.is_ok_and(|debt| debt + (ONE_IN - 1) >= self.most)
@@ -57,11 +57,11 @@ mod tests {
             count += 1;
             if is_late {
                 late += 1;
-                if late_budget.late() {
+                if late_budget.record_late() {
                     return (late, count, true);
                 }
             } else {
-                late_budget.in_time();
+                late_budget.record_in_time();
             }
         }
         (late, count, false)
@@ -95,10 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn it_starts_over_when_it_is_told_to() {
+    fn it_starts_over_after_a_reset() {
         let late_budget = LateBudget::new(2);
-        assert!(!late_budget.late());
+        assert!(!late_budget.record_late());
         late_budget.reset();
-        assert!(!late_budget.late() && late_budget.late());
+        assert!(!late_budget.record_late() && late_budget.record_late());
     }
 }

@@ -28,10 +28,10 @@ pub(crate) struct Ledger {
     paying: usize,
     /// No debt is dead before this.
     earliest: Micros,
-    /// How many have been turned away since it was last looked for dead ones.
-    refused: usize,
+    /// How many were left out since dead ones were last searched for.
+    left_out_since_search: usize,
     /// What had to be left out since that was last asked.
-    turned_away: u64,
+    left_out: u64,
 }
 
 pub(crate) type Debts = HashMap<BucketId, Debt>;
@@ -110,8 +110,8 @@ impl Ledger {
             most,
             paying: 0,
             earliest: Micros(u64::MAX),
-            refused: most,
-            turned_away: 0,
+            left_out_since_search: most,
+            left_out: 0,
         }
     }
 
@@ -120,15 +120,15 @@ impl Ledger {
         &mut self,
         bucket: BucketId,
         debt: Debt,
-        doubt: Option<UncertainCharge>,
+        uncertain: Option<UncertainCharge>,
         now: Micros,
     ) {
-        if let Some(doubt) = doubt {
-            self.outlasts(bucket, debt.until, now);
+        if let Some(charge) = uncertain {
+            self.keep_until(bucket, debt.until, now);
             if self.uncertain.len() < self.most {
-                self.uncertain.push((doubt, bucket, debt));
+                self.uncertain.push((charge, bucket, debt));
             } else {
-                self.turned_away += 1;
+                self.left_out += 1;
             }
         } else if let Some(known) = self.debts.get_mut(&bucket) {
             self.earliest = self.earliest.min(debt.until);
@@ -149,20 +149,21 @@ impl Ledger {
             self.earliest = self.earliest.min(debt.until);
             self.debts.insert(bucket, debt);
         } else {
-            self.refused += 1;
-            self.turned_away += 1;
+            self.left_out_since_search += 1;
+            self.left_out += 1;
         }
     }
 
-    /// Something passed on top of what a bucket owes: before that has refilled, too, none of it is dead.
-    fn outlasts(&mut self, bucket: BucketId, until: Micros, now: Micros) {
+    /// Something passed on top of what a bucket owes: its debt lives at least until that has refilled,
+    /// too.
+    fn keep_until(&mut self, bucket: BucketId, until: Micros, now: Micros) {
         let known = self.debts.get_mut(&bucket).filter(|known| known.until > now);
         if let Some(known) = known {
             known.until = known.until.max(until);
         }
     }
 
-    /// What a worker's calls have charged is not owed. `outcome` says what became of a request of a
+    /// What a worker's calls have charged is not owed. `outcome` is what became of a request of a
     /// call, if it is known.
     pub(crate) fn resolve(
         &mut self,
@@ -170,11 +171,11 @@ impl Ledger {
         now: Micros,
         outcome: impl Fn(u64, usize) -> Option<RequestOutcome>,
     ) {
-        for (doubt, bucket, debt) in std::mem::take(&mut self.uncertain) {
-            let known = (doubt.worker == worker).then(|| outcome(doubt.call, doubt.request));
+        for (charge, bucket, debt) in std::mem::take(&mut self.uncertain) {
+            let known = (charge.worker == worker).then(|| outcome(charge.call, charge.request));
             let at = match known.flatten() {
                 None => {
-                    self.uncertain.push((doubt, bucket, debt));
+                    self.uncertain.push((charge, bucket, debt));
                     continue;
                 }
                 Some(RequestOutcome::Refused | RequestOutcome::NotRun) => {
@@ -184,14 +185,18 @@ impl Ledger {
                 Some(RequestOutcome::Admitted(at)) => at,
                 Some(RequestOutcome::Lost) => None,
             };
-            self.charged(bucket, LateCharge { cost: debt.cost, until: debt.until, at }, now);
+            self.note_late_charge(
+                bucket,
+                LateCharge { cost: debt.cost, until: debt.until, at },
+                now,
+            );
         }
         self.forget_late_charges();
     }
 
     /// Notes what Redis has charged for a request that passed without its answer.
-    pub(crate) fn charged(&mut self, bucket: BucketId, late: LateCharge, now: Micros) {
-        self.outlasts(bucket, late.until, now);
+    pub(crate) fn note_late_charge(&mut self, bucket: BucketId, late: LateCharge, now: Micros) {
+        self.keep_until(bucket, late.until, now);
         if !self.is_empty() || self.paying > 0 {
             self.late_charges.entry(bucket).or_default().push(late);
         }
@@ -200,9 +205,9 @@ impl Ledger {
     /// What a bucket owes, or may owe.
     pub(crate) fn owed(&self, bucket: BucketId, now: Micros) -> u64 {
         let known = self.debts.get(&bucket).filter(|debt| debt.until > now);
-        let doubted = self.uncertain.iter().filter(|(_, it, _)| *it == bucket);
-        let doubted = doubted.map(|(_, _, debt)| debt.cost);
-        doubted.chain(known.map(|debt| debt.cost)).fold(0, u64::saturating_add)
+        let uncertain = self.uncertain.iter().filter(|(_, it, _)| *it == bucket);
+        let uncertain = uncertain.map(|(_, _, debt)| debt.cost);
+        uncertain.chain(known.map(|debt| debt.cost)).fold(0, u64::saturating_add)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -263,8 +268,9 @@ impl Ledger {
     }
 
     /// These debts are about to be charged: the bucket in Redis is no longer full then. What has
-    /// refilled until now is taken off of them, and must not be taken off of a doubt once more.
-    pub(crate) fn told<'a>(&mut self, debts: impl Iterator<Item = (BucketId, &'a Debt)>) {
+    /// refilled until now is taken off of them, and must not be taken off once more of uncertain
+    /// charges.
+    pub(crate) fn note_payment<'a>(&mut self, debts: impl Iterator<Item = (BucketId, &'a Debt)>) {
         if self.uncertain.is_empty() {
             return;
         }
@@ -277,22 +283,22 @@ impl Ledger {
     }
 
     /// How many debts had to be left out since this was last asked.
-    pub(crate) fn turned_away(&mut self) -> u64 {
-        std::mem::take(&mut self.turned_away)
+    pub(crate) fn take_left_out(&mut self) -> u64 {
+        std::mem::take(&mut self.left_out)
     }
 
     fn has_room(&self) -> bool {
         self.debts.len() + self.paying < self.most
     }
 
-    /// Makes room. It takes a look at all, so it has to be worth it: after one in so many was turned
-    /// away.
+    /// Makes room. It goes through all debts, so it has to be worth it: only after one in so many was
+    /// left out.
     fn forget_dead(&mut self, now: Micros) -> bool {
         const ONE_IN: usize = 16;
-        if now < self.earliest || self.refused < self.debts.len() / ONE_IN {
+        if now < self.earliest || self.left_out_since_search < self.debts.len() / ONE_IN {
             return false;
         }
-        self.refused = 0;
+        self.left_out_since_search = 0;
         let mut earliest = Micros(u64::MAX);
         self.debts.retain(|_, debt| {
             let live = debt.until > now;
@@ -334,7 +340,7 @@ mod tests {
 
     /// A token a second; the bucket in Redis is full from second 10 on, and now it is second 15.
     #[test]
-    fn what_refilled_is_taken_off_once_though_some_was_in_doubt() {
+    fn what_refilled_is_taken_off_once_though_some_was_uncertain() {
         let second = |count: u64| Micros(count * 1_000_000);
         let rate = Rate::new(1, Duration::from_secs(1)).expect("a rate");
         let policy = Policy::TokenBucket(TokenBucket::new(rate, 30).expect("a bucket"));
@@ -343,15 +349,15 @@ mod tests {
             Debt { name: b"a".to_vec(), policy, cost, until, since }
         };
         let mut ledger = Ledger::new(10);
-        let doubt = UncertainCharge { worker: 0, call: 1, request: 0 };
+        let uncertain = UncertainCharge { worker: 0, call: 1, request: 0 };
         ledger.add(BucketId(1), debt(8), None, second(15));
-        ledger.add(BucketId(1), debt(4), Some(doubt), second(15));
+        ledger.add(BucketId(1), debt(4), Some(uncertain), second(15));
         let mut debts = ledger.take();
         assert!(
             debts.values_mut().all(|it| it.age(second(15), 1, &[]) && it.cost == 3),
             "{debts:?}"
         );
-        ledger.told(debts.iter().map(|(bucket, debt)| (*bucket, debt)));
+        ledger.note_payment(debts.iter().map(|(bucket, debt)| (*bucket, debt)));
         ledger.resolve(0, second(16), |_, _| Some(RequestOutcome::NotRun));
         let mut debts = ledger.take();
         assert!(
@@ -388,9 +394,9 @@ mod tests {
                     here = passes(here, at);
                     let (until, since) = (here.ends_at, before.max(at));
                     let debt = Debt { name: b"a".to_vec(), policy, cost: 1, until, since };
-                    let doubt = UncertainCharge { worker: 0, call: request, request: 0 };
-                    let doubt = (uncertain >> request & 1 == 1).then_some(doubt);
-                    ledger.add(BucketId(1), debt, doubt, at);
+                    let charge = UncertainCharge { worker: 0, call: request, request: 0 };
+                    let charge = (uncertain >> request & 1 == 1).then_some(charge);
+                    ledger.add(BucketId(1), debt, charge, at);
                 }
                 for _ in 0..uncertain.count_ones() {
                     there = passes(there, second(back));
@@ -412,14 +418,14 @@ mod tests {
     #[test]
     fn late_charges_are_forgotten_with_the_debts_from_before() {
         let mut ledger = Ledger::new(10);
-        let doubt = |request| Some(UncertainCharge { worker: 0, call: 1, request });
+        let uncertain = |request| Some(UncertainCharge { worker: 0, call: 1, request });
         let late = |ledger: &Ledger| ledger.late_charges.values().map(Vec::len).sum::<usize>();
-        ledger.add(BucketId(1), debt(1, 50), doubt(0), Micros(0));
+        ledger.add(BucketId(1), debt(1, 50), uncertain(0), Micros(0));
         ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::Lost));
         assert_eq!(late(&ledger), 0, "nothing is owed");
         ledger.add(BucketId(1), debt(1, 50), None, Micros(0));
-        ledger.add(BucketId(1), debt(1, 60), doubt(0), Micros(0));
-        ledger.add(BucketId(2), debt(1, 60), doubt(1), Micros(0));
+        ledger.add(BucketId(1), debt(1, 60), uncertain(0), Micros(0));
+        ledger.add(BucketId(2), debt(1, 60), uncertain(1), Micros(0));
         ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::Lost));
         assert_eq!(late(&ledger), 1, "the other bucket owes nothing");
         let debts = ledger.take();
@@ -477,13 +483,13 @@ mod tests {
     }
 
     #[test]
-    fn it_forgets_the_dead_before_it_turns_anything_away() {
+    fn it_forgets_the_dead_before_it_leaves_anything_out() {
         let mut ledger = Ledger::new(1);
         ledger.add(BucketId(1), debt(1, 100), None, Micros(0));
         ledger.add(BucketId(2), debt(2, 200), None, Micros(50));
-        assert_eq!([ledger.turned_away(), ledger.turned_away()], [1, 0]);
+        assert_eq!([ledger.take_left_out(), ledger.take_left_out()], [1, 0]);
         ledger.add(BucketId(3), debt(4, 300), None, Micros(150));
-        assert_eq!(ledger.turned_away(), 0);
+        assert_eq!(ledger.take_left_out(), 0);
         assert_eq!(due(&mut ledger, 160), [4]);
     }
 
@@ -494,10 +500,10 @@ mod tests {
         ledger.add(BucketId(2), debt(1, 100), None, Micros(0));
         let paying = ledger.take();
         ledger.add(BucketId(3), debt(1, 100), None, Micros(0));
-        assert_eq!((ledger.debts(), ledger.turned_away()), (0, 1));
+        assert_eq!((ledger.debts(), ledger.take_left_out()), (0, 1));
         ledger.paid(paying.len());
         ledger.add(BucketId(3), debt(1, 100), None, Micros(0));
-        assert_eq!((ledger.debts(), ledger.turned_away()), (1, 0));
+        assert_eq!((ledger.debts(), ledger.take_left_out()), (1, 0));
     }
 
     #[test]
@@ -510,14 +516,17 @@ mod tests {
             ledger.add(BucketId(bucket), debt(1, 5_000), None, Micros(100));
         }
         assert_eq!(ledger.debts(), 1_000);
-        assert!(ledger.refused > 900, "at an instant at which one in a thousand is dead");
+        assert!(
+            ledger.left_out_since_search > 900,
+            "at an instant at which one in a thousand is dead"
+        );
     }
 
     #[test]
-    fn an_old_doubt_makes_no_newer_debt_die() {
+    fn an_old_uncertain_charge_makes_no_newer_debt_die() {
         let mut ledger = Ledger::new(10);
-        let doubt = UncertainCharge { worker: 0, call: 1, request: 0 };
-        ledger.add(BucketId(1), debt(1, 50), Some(doubt), Micros(0));
+        let uncertain = UncertainCharge { worker: 0, call: 1, request: 0 };
+        ledger.add(BucketId(1), debt(1, 50), Some(uncertain), Micros(0));
         ledger.add(BucketId(1), debt(2, 100), None, Micros(40));
         ledger.resolve(0, Micros(60), |_, _| Some(RequestOutcome::NotRun));
         assert_eq!(due(&mut ledger, 60), [3]);
@@ -529,8 +538,8 @@ mod tests {
         for (bucket, worker, call, request) in
             [(1, 0, 7, 0), (2, 0, 7, 1), (3, 0, 8, 0), (4, 1, 8, 0)]
         {
-            let doubt = UncertainCharge { worker, call, request };
-            ledger.add(BucketId(bucket), debt(1 << bucket, 100), Some(doubt), Micros(0));
+            let uncertain = UncertainCharge { worker, call, request };
+            ledger.add(BucketId(bucket), debt(1 << bucket, 100), Some(uncertain), Micros(0));
         }
         assert_eq!(due(&mut ledger, 0), [0; 0]);
         let (admitted, refused) = (RequestOutcome::Admitted(None), RequestOutcome::Refused);

@@ -33,14 +33,14 @@ pub(crate) async fn sync(
     overrides: &OverrideTable,
 ) -> Result<(), Failure> {
     let name = shared.reserved_key("overrides");
-    let heard = match ask(session, &name, |cmd| cmd.arg(MARK), "HGET").await {
+    let reply = match ask(session, &name, |cmd| cmd.arg(MARK), "HGET").await {
         Err(failure) if failure.to_string().contains("WRONGTYPE") => {
             ask(session, &name, |cmd| cmd, "DEL").await?;
             Value::Nil
         }
-        heard => heard?,
+        reply => reply?,
     };
-    let mark: Option<String> = read(heard)?;
+    let mark: Option<String> = read(reply)?;
     if mark == *seen {
         return Ok(());
     }

@@ -70,7 +70,7 @@ impl Payments {
 impl Supervisor {
     /// Pays until what comes meanwhile is so little that requests can wait for it.
     pub(crate) async fn pay_down(&mut self) -> Result<(), Failure> {
-        self.refunds_made().await;
+        self.wait_for_refunds().await;
         let begun = Instant::now();
         let enough = self.shared.timeout / PART;
         while begun.elapsed() < ROUNDS {
@@ -91,14 +91,14 @@ impl Supervisor {
         if let Some(mut payment) = self.payments.unconfirmed.take() {
             if payment.begun.elapsed() < FORGOTTEN {
                 self.age(&mut payment.debts);
-                self.make(&session, payment).await?;
+                self.send_payment(&session, payment).await?;
             } else {
                 self.shared.ledger.lock().paid(payment.debts.len());
             }
         }
         let debts = {
             let mut ledger = self.shared.ledger.lock();
-            self.payments.unpaid += ledger.turned_away();
+            self.payments.unpaid += ledger.take_left_out();
             ledger.take()
         };
         let count = debts.len();
@@ -117,18 +117,18 @@ impl Supervisor {
                     groups.pop();
                 }
                 self.age(&mut due);
-                let told = due.iter().map(|(bucket, debt)| (*bucket, debt));
-                self.shared.ledger.lock().told(told);
+                let debts = due.iter().map(|(bucket, debt)| (*bucket, debt));
+                self.shared.ledger.lock().note_payment(debts);
                 self.payments.count += 1;
                 let (number, begun) = (self.payments.count, Instant::now());
                 payments.push(Payment { number, begun, slot, debts: due, uncertain: false });
             }
             let made = if session.is_cluster() {
-                self.make_unfenced(&session, payments).await
+                self.send_unfenced(&session, payments).await
             } else {
                 let mut made = Ok(());
                 for payment in payments {
-                    made = self.make(&session, payment).await;
+                    made = self.send_payment(&session, payment).await;
                 }
                 made
             };
@@ -147,10 +147,10 @@ impl Supervisor {
         Ok(count)
     }
 
-    /// Waits until what is to be given back has been. A bucket goes no lower than empty: a debt that
+    /// Waits until all refunds are made. A bucket goes no lower than empty: a debt that
     /// is charged on top of what should not be there would be cut off, and what made it so deep
     /// would come back all the same.
-    pub(crate) async fn refunds_made(&self) {
+    pub(crate) async fn wait_for_refunds(&self) {
         let begun = Instant::now();
         while self.shared.refunds_in_flight.load(Ordering::Acquire) > 0
             && begun.elapsed() < PATIENCE
@@ -180,7 +180,7 @@ impl Supervisor {
 
     /// Makes one payment. If it cannot be known whether it was made, it is made again under the
     /// same number, which Redis does not do twice.
-    async fn make(&mut self, session: &Session, payment: Payment) -> Result<(), Failure> {
+    async fn send_payment(&mut self, session: &Session, payment: Payment) -> Result<(), Failure> {
         if payment.debts.is_empty() {
             return Ok(());
         }
@@ -202,7 +202,7 @@ impl Supervisor {
 
     /// Makes payments to slots of a cluster, which has no fence: those of which it cannot be known
     /// whether they were made count as made.
-    async fn make_unfenced(
+    async fn send_unfenced(
         &mut self,
         session: &Session,
         payments: Vec<Payment>,

@@ -53,7 +53,7 @@ impl RecoveryTrial {
         if took > self.timeout {
             self.in_time = 0;
             self.late += 1;
-            if !self.late_budget.late() && self.late < TOO_SLOW {
+            if !self.late_budget.record_late() && self.late < TOO_SLOW {
                 return TrialResult::Undecided;
             }
             self.late_budget.reset();
@@ -62,7 +62,7 @@ impl RecoveryTrial {
         }
         self.late = 0;
         self.in_time += 1;
-        self.late_budget.in_time();
+        self.late_budget.record_in_time();
         let since = *self.since.get_or_insert(now);
         if self.in_time >= PROBES && now.duration_since(since) >= probation {
             TrialResult::Passed(typical)
@@ -96,7 +96,7 @@ impl Relapses {
     }
 
     /// It could not be closed, though requests had begun to wait for it.
-    pub(crate) fn half_closed_in_vain(&mut self, slow: bool) {
+    pub(crate) fn half_close_failed(&mut self, slow: bool) {
         self.count = if slow { self.count.saturating_add(1) } else { 0 };
     }
 
@@ -247,10 +247,10 @@ mod tests {
     fn a_close_that_fails_is_a_relapse() {
         let mut relapses = Relapses::default();
         relapses.opened(true, Instant::now());
-        relapses.half_closed_in_vain(true);
-        relapses.half_closed_in_vain(true);
+        relapses.half_close_failed(true);
+        relapses.half_close_failed(true);
         assert_eq!(relapses.probation(), seconds(0.5));
-        relapses.half_closed_in_vain(false);
+        relapses.half_close_failed(false);
         assert_eq!(relapses.probation(), Duration::ZERO);
     }
 

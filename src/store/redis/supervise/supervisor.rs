@@ -90,7 +90,7 @@ impl Supervisor {
             let mut done = tokio::select! {
                 _ = beats.tick() => self.tick().await,
                 () = shared.debts_noted.notified() => {
-                    self.refunds_made().await;
+                    self.wait_for_refunds().await;
                     self.pay().await.map(|_| ())
                 }
                 _ = trips.changed() => continue,
@@ -183,10 +183,10 @@ impl Supervisor {
         }
         let name = self.shared.reserved_key("nodes");
         let beat = census::beat(&name, &self.shared.node, self.shared.clock.now());
-        let heard = within(session.count(&name, &beat)).await?;
+        let count = within(session.count(&name, &beat)).await?;
         // After a failure the other gateways get time for a heartbeat before they count as gone.
         let gone = self.restored.elapsed() > census::LIFETIME;
-        self.shared.set_nodes(if gone { heard } else { heard.max(self.shared.nodes()) });
+        self.shared.set_nodes(if gone { count } else { count.max(self.shared.nodes()) });
         Ok(())
     }
 
@@ -211,8 +211,8 @@ impl Supervisor {
         let (Some(session), Some(overrides)) = (&self.session, self.shared.overrides.get()) else {
             return Ok(());
         };
-        let heard = overrides::sync(&self.shared, session, &mut self.overrides_seen, overrides);
-        match within(heard).await {
+        let synced = overrides::sync(&self.shared, session, &mut self.overrides_seen, overrides);
+        match within(synced).await {
             Err(failure) if failure.reason == Reason::Connection => return Err(failure),
             Err(failure) if !self.overrides_failing => {
                 tracing::warn!(%failure, "what operators have decided elsewhere is not heard of");

@@ -51,17 +51,17 @@ pub struct Batch {
     names: Vec<u8>,
     keys: Vec<Key>,
     /// Positions in `keys`.
-    key_places: HashTable<usize>,
-    terms: Vec<CheckArgs>,
-    term_places: HashMap<CheckArgs, usize>,
+    key_positions: HashTable<usize>,
+    args: Vec<CheckArgs>,
+    args_positions: HashMap<CheckArgs, usize>,
     /// The requests as they are sent.
     encoded: Vec<u8>,
     pub(crate) requests: Vec<Request>,
-    /// The terms of each check of each request.
+    /// For each check of each request, the position of its arguments in `args`.
     checks: Vec<usize>,
     /// For each charge that was pushed, which of its request's checks it is part of.
     pub(crate) parts: Vec<usize>,
-    /// Requests that may yet be given back, because another slot refuses them.
+    /// Requests that may yet be refunded, because another hash slot refuses them.
     tentative: Vec<usize>,
     /// How many numbers the reply has after its instant.
     pub(crate) reply_length: usize,
@@ -87,7 +87,7 @@ pub(crate) struct Request {
 #[derive(Debug, Clone)]
 struct Merged {
     key: usize,
-    terms: CheckArgs,
+    args: CheckArgs,
 }
 
 impl Batch {
@@ -99,9 +99,9 @@ impl Batch {
     pub fn clear(&mut self) {
         self.names.clear();
         self.keys.clear();
-        self.key_places.clear();
-        self.terms.clear();
-        self.term_places.clear();
+        self.key_positions.clear();
+        self.args.clear();
+        self.args_positions.clear();
         self.encoded.clear();
         self.requests.clear();
         self.checks.clear();
@@ -135,7 +135,7 @@ impl Batch {
         for charge in charges {
             let key = self.key(&charge);
             let part = merged.iter().position(|other: &Merged| other.key == key);
-            let mut terms = CheckArgs {
+            let mut args = CheckArgs {
                 policy: *charge.policy,
                 cost: charge.cost,
                 waited: charge.waited,
@@ -143,29 +143,29 @@ impl Batch {
                 enforced: charge.enforced,
             };
             if let Some(part) = part {
-                terms.cost = terms.cost.saturating_add(merged[part].terms.cost);
-                merged[part].terms = terms;
+                args.cost = args.cost.saturating_add(merged[part].args.cost);
+                merged[part].args = args;
             } else {
-                merged.push(Merged { key, terms });
+                merged.push(Merged { key, args });
             }
             self.parts.push(part.unwrap_or(merged.len() - 1));
         }
         self.reply_length += 1;
         msgpack::array(&mut self.encoded, 2 * merged.len());
         for check in merged.drain(..) {
-            let terms = self.terms(check.terms.bounded());
-            self.checks.push(terms);
-            self.reply_length += self.terms[terms].reply_numbers();
+            let args = self.intern_args(check.args.bounded());
+            self.checks.push(args);
+            self.reply_length += self.args[args].reply_numbers();
             // Lua counts from one.
             msgpack::number(&mut self.encoded, check.key as u64 + 1);
-            msgpack::number(&mut self.encoded, terms as u64 + 1);
+            msgpack::number(&mut self.encoded, args as u64 + 1);
         }
         self.merged = merged;
         self.requests.push(Request { checks: self.checks.len(), parts: self.parts.len() });
         self.requests.len() - 1
     }
 
-    /// A request that was pushed may be given back, because it has checks elsewhere that may refuse:
+    /// A request that was pushed may be refunded, because it has checks elsewhere that may refuse:
     /// see `lua/journal.lua`.
     pub fn mark_tentative(&mut self, request: usize) {
         self.tentative.push(request);
@@ -173,24 +173,24 @@ impl Batch {
 
     /// The positions in a reply at which it says whether each request was admitted.
     pub fn flags(&self) -> Vec<usize> {
-        let mut place = 1;
+        let mut position = 1;
         let mut start = 0;
         let mut flags = Vec::with_capacity(self.requests.len());
         for request in &self.requests {
-            flags.push(place);
-            let numbers = self.terms_of(start..request.checks).map(CheckArgs::reply_numbers);
-            place += 1 + numbers.sum::<usize>();
+            flags.push(position);
+            let numbers = self.args_of(start..request.checks).map(CheckArgs::reply_numbers);
+            position += 1 + numbers.sum::<usize>();
             start = request.checks;
         }
         flags
     }
 
-    /// The terms of some checks.
-    pub(crate) fn terms_of(
+    /// The arguments of some checks.
+    pub(crate) fn args_of(
         &self,
         checks: std::ops::Range<usize>,
     ) -> impl Iterator<Item = &CheckArgs> {
-        self.checks[checks].iter().map(|place| &self.terms[*place])
+        self.checks[checks].iter().map(|position| &self.args[*position])
     }
 
     /// The call that decides all requests.
@@ -218,8 +218,8 @@ impl Batch {
 
     fn argument(&self, call: Option<u64>, context: CallContext) -> Vec<u8> {
         /// Ten numbers of nine bytes, and the head of their array.
-        const TERMS: usize = 91;
-        let bytes = self.encoded.len() + TERMS * self.terms.len() + 32;
+        const ARGS_BYTES: usize = 91;
+        let bytes = self.encoded.len() + ARGS_BYTES * self.args.len() + 32;
         let mut argument = Vec::with_capacity(bytes);
         let length = match (call, context.deadline, self.tentative.is_empty()) {
             (None, None, true) => 2,
@@ -228,9 +228,9 @@ impl Batch {
             (_, _, false) => 5,
         };
         msgpack::array(&mut argument, length);
-        msgpack::array(&mut argument, self.terms.len());
-        for terms in &self.terms {
-            terms.write(&mut argument, context);
+        msgpack::array(&mut argument, self.args.len());
+        for args in &self.args {
+            args.write(&mut argument, context);
         }
         msgpack::array(&mut argument, self.requests.len());
         argument.extend_from_slice(&self.encoded);
@@ -253,25 +253,25 @@ impl Batch {
     fn key(&mut self, charge: &Charge<'_>) -> usize {
         // The name is a keyed hash already.
         let hash = |bucket: BucketId| bucket.0 as u64;
-        let is_it = |place: &usize| self.keys[*place].bucket == charge.bucket;
-        if let Some(place) = self.key_places.find(hash(charge.bucket), is_it) {
-            return *place;
+        let is_it = |position: &usize| self.keys[*position].bucket == charge.bucket;
+        if let Some(position) = self.key_positions.find(hash(charge.bucket), is_it) {
+            return *position;
         }
-        let place = self.keys.len();
+        let position = self.keys.len();
         self.names.extend_from_slice(charge.name);
         self.keys.push(Key { bucket: charge.bucket, end: self.names.len() });
         let keys = &self.keys;
-        self.key_places
-            .insert_unique(hash(charge.bucket), place, |place| hash(keys[*place].bucket));
-        place
+        self.key_positions
+            .insert_unique(hash(charge.bucket), position, |position| hash(keys[*position].bucket));
+        position
     }
 
-    fn terms(&mut self, terms: CheckArgs) -> usize {
-        let next = self.terms.len();
-        let place = *self.term_places.entry(terms).or_insert(next);
-        if place == next {
-            self.terms.push(terms);
+    fn intern_args(&mut self, args: CheckArgs) -> usize {
+        let next = self.args.len();
+        let position = *self.args_positions.entry(args).or_insert(next);
+        if position == next {
+            self.args.push(args);
         }
-        place
+        position
     }
 }

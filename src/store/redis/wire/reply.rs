@@ -38,7 +38,7 @@ impl Reply {
         self.now
     }
 
-    /// Whether a request was admitted, by its place.
+    /// Whether a request was admitted, by its position.
     ///
     /// # Panics
     /// If the batch had no such request.
@@ -68,13 +68,13 @@ impl Reply {
         for request in &batch.requests {
             let verdict = reader.number()?;
             checks.clear();
-            for (place, terms) in batch.terms_of(start.checks..request.checks).enumerate() {
+            for (position, args) in batch.args_of(start.checks..request.checks).enumerate() {
                 let would_refuse =
-                    verdict.checked_shr(1 + place as u32).is_some_and(|it| it & 1 == 1);
-                if would_refuse && terms.enforced {
+                    verdict.checked_shr(1 + position as u32).is_some_and(|it| it & 1 == 1);
+                if would_refuse && args.enforced {
                     return None;
                 }
-                checks.push(CheckReply { would_refuse, ..terms.read_reply(reader)? });
+                checks.push(CheckReply { would_refuse, ..args.read_reply(reader)? });
             }
             if verdict.checked_shr(1 + checks.len() as u32).is_some_and(|more| more > 0) {
                 return None;

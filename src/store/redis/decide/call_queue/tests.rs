@@ -1,4 +1,4 @@
-//! Requests that join calls, and what each hears of its own.
+//! Requests that join calls, and what each gets from them.
 
 use futures_util::FutureExt as _;
 
@@ -51,15 +51,15 @@ fn times() -> CallTimes {
     CallTimes { sent: now, received: now }
 }
 
-/// A reply to a batch whose requests have one check each: those at even places were admitted, and
-/// the count of each is its place.
+/// A reply to a batch whose requests have one check each: those at even positions were admitted, and
+/// the count of each is its position.
 fn reply(batch: &Batch) -> Reply {
     let requests = batch.requests() as u64;
     let mut bytes = Vec::new();
     msgpack::array(&mut bytes, 1 + 3 * batch.requests());
     msgpack::number(&mut bytes, 1_000);
-    for place in 0..requests {
-        for number in [1 - place % 2, 2_000, place] {
+    for position in 0..requests {
+        for number in [1 - position % 2, 2_000, position] {
             msgpack::number(&mut bytes, number);
         }
     }
@@ -67,11 +67,11 @@ fn reply(batch: &Batch) -> Reply {
 }
 
 /// Of one slot the checks that lie in it, and whether they were admitted and the first's count.
-type Heard = (Vec<usize>, Result<(bool, u64), CallStatus>);
+type SlotResult = (Vec<usize>, Result<(bool, u64), CallStatus>);
 
-/// What a request with so many checks hears of each of its slots.
-fn heard(ticket: &Ticket, checks: usize) -> Vec<Heard> {
-    let mut heard = Vec::new();
+/// What a request with so many checks gets from each of its hash slots.
+fn results(ticket: &Ticket, checks: usize) -> Vec<SlotResult> {
+    let mut results = Vec::new();
     ticket.each(|result| {
         let has = (0..checks).filter(|check| result.has(*check)).collect();
         let outcome = match result.reply {
@@ -81,9 +81,9 @@ fn heard(ticket: &Ticket, checks: usize) -> Vec<Heard> {
             }
             None => Err(result.status),
         };
-        heard.push((has, outcome));
+        results.push((has, outcome));
     });
-    heard
+    results
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_call_takes_as_many_checks_as_one_request_over_its_bound_brings() {
 }
 
 #[test]
-fn each_request_hears_of_itself() {
+fn each_request_gets_its_own_result() {
     let queue = queue(false);
     let tickets = ["a", "b", "a"].map(|bucket| join(&queue, &[bucket]));
     let call = next(&queue).expect("a call");
@@ -137,9 +137,9 @@ fn each_request_hears_of_itself() {
     groups[0].reply = Some(Ok(reply(&groups[0].batch)));
     assert!(tickets.iter().all(|ticket| ticket.wait().now_or_never().is_none()));
     call.finish(groups, times());
-    for (place, ticket) in (0..).zip(&tickets) {
+    for (position, ticket) in (0..).zip(&tickets) {
         assert!(ticket.wait().now_or_never().is_some(), "it is back");
-        assert_eq!(heard(ticket, 1), [(vec![0], Ok((place % 2 == 0, place)))]);
+        assert_eq!(results(ticket, 1), [(vec![0], Ok((position % 2 == 0, position)))]);
     }
 }
 
@@ -159,10 +159,10 @@ fn a_cluster_gets_a_group_for_each_slot() {
     groups[2].reply = Some(Err(Failure::timeout()));
     groups[2].status = CallStatus::Unknown(7);
     call.finish(groups, times());
-    assert_eq!(heard(&one, 2), [(vec![0], Ok((true, 0))), (vec![1], Ok((true, 0)))]);
-    assert_eq!(heard(&two, 1), [(vec![0], Ok((false, 1)))]);
+    assert_eq!(results(&one, 2), [(vec![0], Ok((true, 0))), (vec![1], Ok((true, 0)))]);
+    assert_eq!(results(&two, 1), [(vec![0], Ok((false, 1)))]);
     assert_eq!(
-        heard(&three, 2),
+        results(&three, 2),
         [(vec![0], Ok((true, 2))), (vec![1], Err(CallStatus::Unknown(7)))]
     );
 }
@@ -189,7 +189,7 @@ fn who_goes_before_the_answer_harms_nobody() {
     call.finish(groups, times());
     drop(call);
     assert!(stays.wait().now_or_never().is_some());
-    assert_eq!(heard(&stays, 1), [(vec![0], Ok((true, 2)))]);
+    assert_eq!(results(&stays, 1), [(vec![0], Ok((true, 2)))]);
 }
 
 #[test]
@@ -199,11 +199,11 @@ fn a_call_without_answers_is_a_failure_to_all() {
     let call = next(&queue).expect("a call");
     let groups = call.take();
     call.finish(groups, times());
-    assert_eq!(heard(&ticket, 1), [(vec![0], Err(CallStatus::NotRun))]);
+    assert_eq!(results(&ticket, 1), [(vec![0], Err(CallStatus::NotRun))]);
 }
 
 #[test]
-fn memory_is_used_again_once_everybody_has_heard() {
+fn memory_is_used_again_once_all_have_their_results() {
     let queue = queue(false);
     let [one, two] = ["a", "b"].map(|bucket| join(&queue, &[bucket]));
     let call = next(&queue).expect("a call");
@@ -212,8 +212,8 @@ fn memory_is_used_again_once_everybody_has_heard() {
     call.finish(groups, times());
     drop(call);
     queue.recycle(one);
-    assert_eq!(queue.spare.borrow().len(), 0, "somebody has not heard yet");
-    assert_eq!(heard(&two, 1), [(vec![0], Ok((false, 1)))]);
+    assert_eq!(queue.spare.borrow().len(), 0, "one has not read its result yet");
+    assert_eq!(results(&two, 1), [(vec![0], Ok((false, 1)))]);
     queue.recycle(two);
     assert_eq!(queue.spare.borrow().len(), 1);
     let _next = join(&queue, &["c"]);

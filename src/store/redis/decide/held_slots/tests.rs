@@ -16,22 +16,22 @@ fn next(held_slots: &HeldSlots) -> Vec<(u128, u64)> {
 
 fn next_at(held_slots: &HeldSlots, now: Instant) -> Vec<(u128, u64)> {
     let chunk = held_slots.take_chunk(now, std::iter::empty());
-    let mut told: Vec<_> = chunk.iter().map(|it| (it.bucket.0, it.count)).collect();
+    let mut reported: Vec<_> = chunk.iter().map(|it| (it.bucket.0, it.count)).collect();
     if !chunk.is_empty() {
-        held_slots.told(&chunk, true);
+        held_slots.finish_chunk(&chunk, true);
     }
-    told.sort_unstable();
-    told
+    reported.sort_unstable();
+    reported
 }
 
 #[test]
-fn what_is_doubted_is_told_once_as_it_is() {
+fn what_is_dirty_is_reported_once_as_it_is() {
     let (policy, held_slots) = (policy(), HeldSlots::new(10));
     for bucket in [1, 2] {
         held_slots.take(BucketId(bucket), b"name", &policy, 2);
     }
     assert!(held_slots.is_synced(), "Redis knows");
-    held_slots.give_back(BucketId(1), b"name", &policy, 1);
+    held_slots.release(BucketId(1), b"name", &policy, 1);
     held_slots.mark_dirty(BucketId(3), b"name", &policy);
     assert!(held_slots.is_due());
     assert_eq!(next(&held_slots), [(1, 1), (3, 0)]);
@@ -41,11 +41,11 @@ fn what_is_doubted_is_told_once_as_it_is() {
 }
 
 #[test]
-fn what_was_taken_and_given_back_without_redis_leaves_nothing() {
+fn what_was_taken_and_released_without_redis_leaves_nothing() {
     let (policy, held_slots) = (policy(), HeldSlots::new(10));
     for bucket in 0..100_000 {
         held_slots.take_alone(BucketId(bucket), b"name", &policy, 1);
-        held_slots.give_back(BucketId(bucket), b"name", &policy, 1);
+        held_slots.release(BucketId(bucket), b"name", &policy, 1);
     }
     assert!(held_slots.is_empty() && held_slots.is_synced());
     assert!(held_slots.table.borrow().changes.len() <= CHANGES);
@@ -57,7 +57,7 @@ fn buckets_that_only_redis_knows_slots_of_are_bounded() {
     held_slots.take(BucketId(0), b"name", &policy, 1);
     for bucket in 1..10_000 {
         held_slots.take(BucketId(bucket), b"name", &policy, 1);
-        held_slots.give_back(BucketId(bucket), b"name", &policy, 1);
+        held_slots.release(BucketId(bucket), b"name", &policy, 1);
     }
     assert_eq!(held_slots.table.borrow().held.len(), 11, "ten, and one that is held");
     assert!(held_slots.table.borrow().changes.len() <= CHANGES + 22);
@@ -78,15 +78,15 @@ fn a_chunk_has_what_is_asked_for_first_and_no_more_than_may_be() {
     let asked = chunk(&held_slots, &[1_998]);
     assert_eq!(asked.iter().map(|it| it.bucket.0).collect::<Vec<_>>(), [1_998]);
     assert!(!held_slots.is_due());
-    held_slots.told(&asked, true);
-    held_slots.told(&first, false);
-    let mut told = Vec::new();
+    held_slots.finish_chunk(&asked, true);
+    held_slots.finish_chunk(&first, false);
+    let mut reported = Vec::new();
     while held_slots.is_due() {
-        told.extend(next(&held_slots));
+        reported.extend(next(&held_slots));
     }
-    told.sort_unstable();
+    reported.sort_unstable();
     let expected: Vec<_> = (0..2_000).filter(|it| *it != 1_998).map(|it| (it, 0)).collect();
-    assert_eq!(told, expected, "what was not heard is told again, the rest once");
+    assert_eq!(reported, expected, "what was not received is reported again, the rest once");
     assert!(held_slots.is_synced() && held_slots.is_empty());
 }
 
@@ -122,16 +122,16 @@ fn leases_are_renewed_in_time_and_not_all_at_once() {
 }
 
 #[test]
-fn a_slot_taken_while_a_chunk_is_on_its_way_is_not_told_again() {
+fn a_slot_taken_while_a_chunk_is_on_its_way_is_not_reported_again() {
     let (policy, held_slots) = (policy(), HeldSlots::new(10));
     held_slots.take(BucketId(1), b"name", &policy, 2);
-    held_slots.give_back(BucketId(1), b"name", &policy, 1);
+    held_slots.release(BucketId(1), b"name", &policy, 1);
     let chunk = chunk(&held_slots, &[]);
     // The decision came behind the chunk, on the same way.
     held_slots.take(BucketId(1), b"name", &policy, 1);
-    held_slots.told(&chunk, true);
+    held_slots.finish_chunk(&chunk, true);
     assert!(held_slots.is_synced(), "Redis has set one and added one");
-    held_slots.give_back(BucketId(1), b"name", &policy, 2);
+    held_slots.release(BucketId(1), b"name", &policy, 2);
     assert_eq!(next(&held_slots), [(1, 0)]);
     assert!(held_slots.is_empty());
 }

@@ -32,7 +32,7 @@ fn gone(what: &str) -> Failure {
 }
 
 #[test]
-fn an_outage_is_told_of_once_and_so_is_its_end() {
+fn an_outage_is_logged_once_and_so_is_its_end() {
     let events = recorded("once", |breaker| {
         breaker.trip(&gone("first"));
         breaker.trip(&gone("second"));
@@ -166,7 +166,7 @@ fn reclose(breaker: &Breaker) {
 }
 
 #[test]
-fn a_redis_that_is_too_slow_from_the_start_is_an_outage_told_of_once() {
+fn a_redis_that_is_too_slow_from_the_start_is_an_outage_logged_once() {
     let [answer, timeout] = [31, 20].map(Duration::from_millis);
     let events = recorded("too-slow", |breaker| {
         for _ in 0..3 {
@@ -181,7 +181,7 @@ fn a_redis_that_is_too_slow_from_the_start_is_an_outage_told_of_once() {
 }
 
 #[test]
-fn a_relapse_is_told_with_what_the_probes_before_it_took() {
+fn a_relapse_is_logged_with_what_the_probes_before_it_took() {
     let [answer, timeout] = [15, 20].map(Duration::from_millis);
     let events = recorded("relapse", |breaker| {
         breaker.note(Failure::barely_in_time(answer, timeout));
@@ -216,12 +216,12 @@ fn a_lost_connection_is_no_relapse() {
 fn late_answers_of_all_workers_count_together_and_are_forgotten_with_the_outage() {
     let breaker = quiet();
     let slack = 2 * SLACK;
-    assert!((1..slack).all(|_| !breaker.late()));
-    assert!(breaker.late());
+    assert!((1..slack).all(|_| !breaker.record_late()));
+    assert!(breaker.record_late());
     breaker.trip(&slow());
     reclose(&breaker);
     for _ in 0..1000 {
-        assert!(!breaker.late(), "one in fifty");
-        (0..49).for_each(|_| breaker.in_time());
+        assert!(!breaker.record_late(), "one in fifty");
+        (0..49).for_each(|_| breaker.record_in_time());
     }
 }

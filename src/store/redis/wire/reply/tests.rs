@@ -53,7 +53,9 @@ fn charges_on_one_bucket_share_its_state() {
     assert_eq!((reply.admitted(0), reply.admitted(1)), (true, false));
     let bucket = State::new(Micros(2_000), 7);
     let window = sliding().state(Micros(3_000), 4, 5);
-    let states = |request| reply.check_replies(request).map(|told| told.state).collect::<Vec<_>>();
+    let states = |request| {
+        reply.check_replies(request).map(|check_reply| check_reply.state).collect::<Vec<_>>()
+    };
     assert_eq!(states(0), [bucket, window, bucket]);
     assert_eq!(states(1), [State::new(Micros(4_000), 10)]);
 }
