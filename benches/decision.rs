@@ -90,7 +90,7 @@ fn warm(bench: &mut Criterion) {
     group.finish();
 }
 
-/// Ten million live keys: every look leaves the caches.
+/// Ten million live keys: every lookup leaves the caches.
 fn ten_million(bench: &mut Criterion) {
     let names = Names::new();
     let slow = policy(1, 86_400, 100);

@@ -89,7 +89,7 @@ pub trait Store {
     /// Charges deferred costs in the background.
     fn charge_detached(&self, charges: &[DeferredCheck]);
 
-    /// Gives back the slots that an admitted request has held, in the background.
+    /// Releases the slots that an admitted request has held, in the background.
     fn release(&self, slots: &[DeferredCheck]);
 
     /// Resolves when all detached work is done.

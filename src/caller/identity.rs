@@ -165,7 +165,7 @@ fn first<'i: 'r, 'r>(
     facts: &RequestFacts<'r>,
 ) -> Result<FoundName<'i, 'r>, KeyError> {
     for source in sources {
-        if let Some(value) = source.said(facts)? {
+        if let Some(value) = source.value_in(facts)? {
             return Ok((Some(value), Some(NameSource::Request(source))));
         }
     }

@@ -59,10 +59,10 @@ fn address(text: &str) -> Result<SocketAddr, &'static str> {
 
 impl HealthCommand {
     pub(super) fn main(self) -> u8 {
-        let (at, place) = self.place();
+        let (at, address) = self.target();
         let answer = match query_readyz(at) {
             Ok(answer) => answer,
-            Err(why) => return unhealthy(&why.describe(&place)),
+            Err(why) => return unhealthy(&why.describe(&address)),
         };
         let said = Readiness::of(&answer);
         if self.json && said.is_some() {
@@ -77,14 +77,14 @@ impl HealthCommand {
                 0
             }
             Some(Readiness::NotReady(word)) => {
-                unhealthy(&format!("{place} answered {code} {word}"))
+                unhealthy(&format!("{address} answered {code} {word}"))
             }
-            None => unhealthy(&HealthError::unexpected(answer.status).describe(&place)),
+            None => unhealthy(&HealthError::unexpected(answer.status).describe(&address)),
         }
     }
 
     /// Where to ask, and how messages call it.
-    fn place(&self) -> (SocketAddr, String) {
+    fn target(&self) -> (SocketAddr, String) {
         if let Some(admin) = self.admin {
             return (reachable(admin), admin.to_string());
         }
@@ -138,21 +138,21 @@ enum HealthError {
 }
 
 impl HealthError {
-    fn describe(&self, place: &str) -> String {
+    fn describe(&self, address: &str) -> String {
         const ELSEWHERE: &str = "--admin ADDRESS asks elsewhere";
         match self {
             HealthError::NoPort => {
-                format!("{place} is a new port at each start: tell it with --admin")
+                format!("{address} is a new port at each start: tell it with --admin")
             }
             HealthError::Unreachable(error) => {
-                format!("cannot connect to {place}: {error}; {ELSEWHERE}")
+                format!("cannot connect to {address}: {error}; {ELSEWHERE}")
             }
-            HealthError::Broken(error) => format!("{place} has not answered: {error}"),
+            HealthError::Broken(error) => format!("{address} has not answered: {error}"),
             HealthError::Silent => {
-                format!("{place} has not answered within {}s", TIMEOUT.as_secs())
+                format!("{address} has not answered within {}s", TIMEOUT.as_secs())
             }
             HealthError::NotWeir(how) => {
-                format!("{place} does not answer as Weir: {how}; {ELSEWHERE}")
+                format!("{address} does not answer as Weir: {how}; {ELSEWHERE}")
             }
         }
     }

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_is_told_however_often_waiting_for_it_is_broken_off() {
+    async fn a_change_is_reported_however_often_waiting_for_it_is_broken_off() {
         assert!(notices_change("broken-off", |_| ()).await);
     }
 

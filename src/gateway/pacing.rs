@@ -164,8 +164,8 @@ impl PacedQueues {
                 PacedQueue { waiters: VecDeque::new(), costs: 0, undecided: 0, opens: None }
             });
             // Nearly always at the end.
-            let place = queue.waiters.partition_point(|waiter| waiter.turn < turn);
-            queue.waiters.insert(place, Waiter { turn, waker: None });
+            let position = queue.waiters.partition_point(|waiter| waiter.turn < turn);
+            queue.waiters.insert(position, Waiter { turn, waker: None });
             queue.costs += it.cost;
         }
         drop(queues);
@@ -186,7 +186,7 @@ impl PacedQueues {
 }
 
 impl PacedQueue {
-    fn place(&self, turn: Turn) -> Option<usize> {
+    fn position(&self, turn: Turn) -> Option<usize> {
         self.waiters.binary_search_by_key(&turn, |waiter| waiter.turn).ok()
     }
 

@@ -117,15 +117,15 @@ impl Source {
             Source::Client => borrowed(&subject.who.client),
             Source::Tenant => borrowed(&subject.who.tenant),
             Source::Plan => borrowed(&subject.who.plan),
-            _ => return self.said(&subject.facts),
+            _ => return self.value_in(&subject.facts),
         })
     }
 
-    /// What the request itself says here. An empty value is none.
+    /// The value that the request itself has here. An empty value is none.
     ///
     /// # Errors
-    /// If it says several things: gateway and upstream might each believe another one.
-    pub fn said<'a>(&'a self, facts: &RequestFacts<'a>) -> Result<SourceValue<'a>, KeyError> {
+    /// If it has several: gateway and upstream might each believe another one.
+    pub fn value_in<'a>(&'a self, facts: &RequestFacts<'a>) -> Result<SourceValue<'a>, KeyError> {
         match self {
             // One host has many spellings, and a route takes them all.
             Source::Header(name) if *name == header::HOST => {

@@ -97,7 +97,7 @@ fn write_head(
     let framing = answer.response.body().framing();
     if chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-    } else if says_length(status, meta.wants_no_body, headers, framing) {
+    } else if needs_content_length(status, meta.wants_no_body, headers, framing) {
         encode::content_length(out, if let Framing::Length(length) = framing { length } else { 0 });
     }
     if status == StatusCode::SWITCHING_PROTOCOLS {
@@ -123,7 +123,12 @@ static LABELS: [Label; FieldName::ALL.len()] = {
 
 /// Whether `Content-Length` has to be added. A response without a body keeps the one it came with:
 /// for HEAD and 304 that is the length of the body it stands for.
-fn says_length(status: StatusCode, head: bool, headers: &HeaderMap, framing: Framing) -> bool {
+fn needs_content_length(
+    status: StatusCode,
+    head: bool,
+    headers: &HeaderMap,
+    framing: Framing,
+) -> bool {
     if status == StatusCode::NO_CONTENT || status.is_informational() {
         return false;
     }

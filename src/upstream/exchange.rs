@@ -242,11 +242,11 @@ impl UpstreamBody {
         Poll::Ready(next)
     }
 
-    /// Gives the connection back if nothing is left on it in either direction.
+    /// Returns the connection to the pool if nothing is left on it in either direction.
     fn release(&mut self) {
         let Some(exchange) = self.exchange.take() else { return };
         if self.reusable && exchange.sender.is_done() && exchange.io.read_buf.is_empty() {
-            exchange.active.give_back(exchange.io, self.announced);
+            exchange.active.return_idle(exchange.io, self.announced);
         }
     }
 }

@@ -161,8 +161,8 @@ impl Server {
         may_serve: impl Fn(&IdleConnection) -> bool,
     ) -> Option<IdleConnection> {
         let mut idle = self.idle.borrow_mut();
-        let looked = idle.len().saturating_sub(SEARCHED)..idle.len();
-        let earlier = looked.rev().find(|&at| idle[at].polls != polls && may_serve(&idle[at]));
+        let newest = idle.len().saturating_sub(SEARCHED)..idle.len();
+        let earlier = newest.rev().find(|&at| idle[at].polls != polls && may_serve(&idle[at]));
         let any = || idle.iter().rposition(&may_serve);
         let at = earlier.or_else(any)?;
         Some(idle.remove(at))
@@ -206,7 +206,7 @@ impl ActiveRequest {
     /// Returns a connection to the pool. Its idle time is counted from the start of this request: a
     /// little too much rather than too little, and the clock need not be read again. `announced`: the
     /// last response announced a body that it must not have.
-    pub(crate) fn give_back(&self, mut io: Box<BufferedStream>, announced: bool) {
+    pub(crate) fn return_idle(&self, mut io: Box<BufferedStream>, announced: bool) {
         if announced && self.server.sends_forbidden_bodies.get() {
             return;
         }

@@ -123,19 +123,18 @@ fn and(others: usize) -> String {
     }
 }
 
-/// The state of a file as far as its folder knows it: a look, not a read. Two that are equal are of
-/// the same content, unless somebody took pains.
+/// The metadata of a file. Two that are equal are of the same content, unless somebody forged them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
     file: (u64, u64),
     length: u64,
     modified: (i64, i64),
-    /// Also moves when a file is given back an old time.
+    /// Also moves when the old time of a file is restored.
     changed: (i64, i64),
 }
 
 impl FileStamp {
-    /// `None` if it cannot be looked at, which is a state like any other. A link is followed.
+    /// `None` if its metadata cannot be read, which is a state like any other. A link is followed.
     pub fn of(path: &Path) -> Option<FileStamp> {
         let it = std::fs::metadata(path).ok()?;
         Some(FileStamp {
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_wrong_line_is_told_and_the_others_counted() {
+    fn the_first_wrong_line_is_shown_and_the_others_counted() {
         let unknown = |text: &str| AccessEntryError::Unknown(text.to_owned());
         assert_eq!(
             parse(b"::1\n\n10.0.0.0/33\n::1\nx\nuser:"),

@@ -18,7 +18,7 @@ use crate::config::settings::{JwksUrl, JwtKeys};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RefreshTiming {
     /// Between two readings of a file.
-    pub(super) look: Duration,
+    pub(super) file_interval: Duration,
     /// Between two fetches, whatever keys tokens name.
     pub(super) gap: Duration,
     /// Until a fetch that failed is tried again, at first; the time doubles up to `longest`.
@@ -29,7 +29,7 @@ pub(super) struct RefreshTiming {
 impl Default for RefreshTiming {
     fn default() -> Self {
         RefreshTiming {
-            look: Duration::from_secs(2),
+            file_interval: Duration::from_secs(2),
             gap: Duration::from_secs(10),
             retry: Duration::from_secs(1),
             longest: Duration::from_secs(60),
@@ -43,7 +43,7 @@ impl Verifier {
         match &self.source {
             JwtKeys::Secret(_) | JwtKeys::Pem(_) => std::future::pending().await,
             JwtKeys::JwksFile(_) => loop {
-                sleep(self.timing.look).await;
+                sleep(self.timing.file_interval).await;
                 let this = self.clone();
                 // On a blocking thread, as a disk may be slow. If there is none, the next round tries again.
                 let _ = tokio::task::spawn_blocking(move || this.reload()).await;

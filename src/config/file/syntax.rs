@@ -1,7 +1,7 @@
 //! From text to tables, and what to say when the text is not TOML.
 //!
 //! The parser recovers from an error and goes on, so that faults of syntax and of meaning can be
-//! told together. Only what can be trusted is: nothing on a line that did not parse, nothing that
+//! reported together. Only what can be trusted is: nothing on a line that did not parse, nothing that
 //! seems to be missing, and nothing behind a bracket that was never closed.
 
 use std::collections::HashSet;

@@ -7,17 +7,17 @@ fn more(keys: &str) -> String {
     limit(&format!("key = \"ip\"\nrate = \"10/second\"\n{keys}"))
 }
 
-fn places(keys: &str) -> String {
+fn slots(keys: &str) -> String {
     limit(&format!("key = \"ip\"\nalgorithm = \"concurrency\"\n{keys}"))
 }
 
 #[test]
 fn faults_of_algorithms_say_what_to_write() {
     each_refused(&[
-        (places(""), "6:9: `[limits.l]` has no `limit`; add a line such as `limit = 10`"),
-        (places("limt = 5"), "9:1: unknown key `limt`; did you mean `limit`?"),
-        (places("limit = 0"), "`limit` is out of range: `0`; write a number from 1 to 1000000000"),
-        (places("limit = \"10\""), "`limit` must be an integer, not a string"),
+        (slots(""), "6:9: `[limits.l]` has no `limit`; add a line such as `limit = 10`"),
+        (slots("limt = 5"), "9:1: unknown key `limt`; did you mean `limit`?"),
+        (slots("limit = 0"), "`limit` is out of range: `0`; write a number from 1 to 1000000000"),
+        (slots("limit = \"10\""), "`limit` must be an integer, not a string"),
         (
             limit("key = \"ip\"\nalgorithm = \"concurency\"\nlimit = 5"),
             "8:13: `algorithm` cannot be `concurency`; did you mean `concurrency`?",
@@ -28,7 +28,7 @@ fn faults_of_algorithms_say_what_to_write() {
             "10:10: `refill` goes with `token_bucket` only; remove it, or write `algorithm =",
         ),
         (
-            places("limit = 5\nrefill = { every = \"1s\", amount = 10 }"),
+            slots("limit = 5\nrefill = { every = \"1s\", amount = 10 }"),
             "`refill` goes with `token_bucket` only",
         ),
         (
@@ -102,11 +102,11 @@ fn faults_of_costs_and_counts_say_what_to_write() {
         (count("\"40x\""), "is not a status: `40x`"),
         (count("[\"5xx\", \"5xx\"]"), "repeats an earlier one: `5xx`"),
         (
-            places("limit = 5\ncount = \"4xx\""),
+            slots("limit = 5\ncount = \"4xx\""),
             "10:9: `count` does not go with `concurrency`, which counts requests before they end",
         ),
         (
-            places("limit = 5\ncost = { from = \"response:x-cost\" }"),
+            slots("limit = 5\ncost = { from = \"response:x-cost\" }"),
             "10:8: `cost` comes with the response, and the limit counts requests in flight; tell",
         ),
     ]);
@@ -149,7 +149,7 @@ fn faults_of_candidates_say_what_to_write() {
             "9:13: `candidate` of `[limits.l]` has no `limit`; add a line such as `limit = 10`",
         ),
         (
-            places("limit = 5\ncandidate = { algorithm = \"sliding_window\" }"),
+            slots("limit = 5\ncandidate = { algorithm = \"sliding_window\" }"),
             "`candidate` of `[limits.l]` has no `rate`",
         ),
         (
@@ -175,12 +175,12 @@ fn faults_of_candidates_say_what_to_write() {
 fn numbers_that_an_algorithm_does_not_have_are_warned_of() {
     each_warned(&[
         (
-            places("limit = 5\nrate = \"1/second\""),
+            slots("limit = 5\nrate = \"1/second\""),
             "10:8: warning: `rate` has no effect: `concurrency` counts requests in flight, up to \
              its `limit`; remove it, or write another `algorithm`",
         ),
-        (places("limit = 5\nburst = 5"), "`burst` has no effect: `concurrency` counts"),
-        (places("limit = 5\nburst_allowance = 5"), "`burst_allowance` has no effect"),
+        (slots("limit = 5\nburst = 5"), "`burst` has no effect: `concurrency` counts"),
+        (slots("limit = 5\nburst_allowance = 5"), "`burst_allowance` has no effect"),
         (more("limit = 5"), "`limit` has no effect: only `concurrency` counts requests in flight"),
         (
             more("algorithm = \"sliding_log\"\nburst_allowance = 2"),
@@ -228,7 +228,7 @@ fn numbers_that_contradict_each_other_are_warned_of() {
             "9:38: warning: `default` is 11, and the limit never holds more than 10; write at most",
         ),
         (
-            places("limit = 5\ncost = 6"),
+            slots("limit = 5\ncost = 6"),
             "`cost` is 6, and the limit never holds more than 5: every request is refused",
         ),
         (

@@ -51,7 +51,7 @@ fn every_algorithm_is_known_by_its_name() {
 }
 
 #[test]
-fn places_are_counted_in_place_of_a_rate() {
+fn slots_are_counted_in_place_of_a_rate() {
     let policy = means("algorithm = \"concurrency\"\nlimit = 7").policy;
     assert_eq!(policy, Policy::Concurrency(Concurrency::new(7).expect("a limit")));
 }
@@ -186,12 +186,9 @@ fn a_candidate_takes_from_its_limit_what_it_does_not_say() {
     let refill = "refill = { every = \"10s\", amount = 20 }";
     assert_eq!(candidate(large, refill), refill_bucket(10, 20, 30));
     assert_eq!(candidate(refill, "burst = 40"), refill_bucket(10, 20, 40));
-    let places = "algorithm = \"concurrency\"\nlimit = 5";
-    assert_eq!(candidate(places, "limit = 6").quota(), 6);
-    assert_eq!(
-        candidate(places, "algorithm = \"token_bucket\", rate = \"5/second\""),
-        bucket(5, 5)
-    );
+    let slots = "algorithm = \"concurrency\"\nlimit = 5";
+    assert_eq!(candidate(slots, "limit = 6").quota(), 6);
+    assert_eq!(candidate(slots, "algorithm = \"token_bucket\", rate = \"5/second\""), bucket(5, 5));
 }
 
 #[test]

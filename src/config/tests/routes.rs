@@ -61,11 +61,11 @@ fn a_limit_that_is_switched_off_is_still_named() {
 
 #[test]
 fn what_does_not_go_together_is_refused() {
-    let places = text("", "cost = { from = \"response:x-cost\" }")
+    let slots = text("", "cost = { from = \"response:x-cost\" }")
         .replace("rate = \"10/second\"", "algorithm = \"concurrency\"\nlimit = 5");
     each_refused(&[
         (
-            places,
+            slots,
             "6:8: `cost` comes with the response, and limit `a` counts requests in flight; tell it",
         ),
         (

@@ -3,7 +3,7 @@
 use super::refused;
 
 #[test]
-fn a_value_without_its_quotes_is_told_as_such_whatever_it_begins_with() {
+fn a_value_without_its_quotes_is_reported_as_such_whatever_it_begins_with() {
     for word in [
         "ip",
         "two",
@@ -26,7 +26,7 @@ fn a_value_without_its_quotes_is_told_as_such_whatever_it_begins_with() {
 }
 
 #[test]
-fn faults_of_syntax_and_meaning_are_told_together() {
+fn faults_of_syntax_and_meaning_are_reported_together() {
     let text = "[server]\nlisten =\nworkers = \"3\"\ndrain = 30s\n\n[limits.a]\nkey = \"ip\"\n\
                 rate = \"1/second\nburst = 0\nburst = 1\n\n[[routes]]\nname = \"a\"\n\
                 limits = [\"a\"\nbogus = 1\n\n[admin]\nx = 1\n";

@@ -55,10 +55,10 @@ impl PacingTicket<'_> {
         let mut due = self.turn.leaves;
         for paced in &self.paced {
             let Some(queue) = queues.by_bucket.get_mut(&paced.bucket) else { continue };
-            match queue.place(self.turn) {
+            match queue.position(self.turn) {
                 Some(0) => due = due.max(queue.opens.unwrap_or(due)),
-                Some(place) => {
-                    queue.waiters[place].waker = Some(waker.clone());
+                Some(position) => {
+                    queue.waiters[position].waker = Some(waker.clone());
                     return Departure::Behind;
                 }
                 None => {}
@@ -82,8 +82,8 @@ impl PacingTicket<'_> {
     fn give_up(&self, queues: &mut PacedQueueMap, now: Instant) {
         for paced in &self.paced {
             let Some(queue) = queues.by_bucket.get_mut(&paced.bucket) else { continue };
-            let Some(place) = queue.place(self.turn) else { continue };
-            queue.waiters.remove(place);
+            let Some(position) = queue.position(self.turn) else { continue };
+            queue.waiters.remove(position);
             queue.costs -= paced.cost;
             if !queue.waiters.is_empty() {
                 queue.wake_first();

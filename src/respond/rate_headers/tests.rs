@@ -72,7 +72,7 @@ fn a_refusal_is_told_of_the_limit_that_refused() {
 }
 
 #[test]
-fn a_hidden_limit_is_never_told() {
+fn a_hidden_limit_is_never_shown() {
     let (shown, hidden) = (limit("shown", 10, true), limit("hidden", 5, false));
     let retry = Some(Retry::At(Micros(NOW.0 + 1)));
     let checks = [(&shown, spent(&shown, 1, None)), (&hidden, spent(&hidden, 5, retry))];
@@ -85,7 +85,7 @@ fn a_hidden_limit_is_never_told() {
 }
 
 #[test]
-fn a_reset_is_told_in_the_time_of_a_wall_clock_that_was_moved() {
+fn a_reset_is_given_in_the_time_of_a_wall_clock_that_was_moved() {
     let one = limit("one", 5, true);
     for (step, expected) in [(0, 1_000_002), (3_600_000_000, 1_003_602), (-3_600_000_000, 996_402)]
     {

@@ -67,7 +67,8 @@ impl Server {
         };
         let mut verifier = Verifier::new(&settings(JwtKeys::JwksUrl(Box::new(url)))).unwrap();
         let ms = Duration::from_millis;
-        verifier.timing = RefreshTiming { look: ms(5), gap: ms(20), retry: ms(5), longest: ms(20) };
+        verifier.timing =
+            RefreshTiming { file_interval: ms(5), gap: ms(20), retry: ms(5), longest: ms(20) };
         Arc::new(verifier)
     }
 }
@@ -282,7 +283,7 @@ async fn a_file_is_read_again_when_it_changes_and_kept_when_it_breaks() {
     let [one, two] = [Issuer::p256("one"), Issuer::p256("two")];
     let file = Scratch::new(&jwks(&[&one]).to_string());
     let mut verifier = Verifier::new(&settings(JwtKeys::JwksFile(file.0.clone()))).unwrap();
-    verifier.timing.look = Duration::from_millis(5);
+    verifier.timing.file_interval = Duration::from_millis(5);
     let verifier = Arc::new(verifier);
     let keeping = tokio::spawn(verifier.clone().refresh_keys());
     let [first, second] = [one.token(&claims()), two.token(&claims())];
