@@ -190,9 +190,9 @@ fn the_fence_expires() {
     assert!((LIFETIME / 2..=LIFETIME).contains(&left()), "{}", left());
 }
 
-/// What becomes of a call on its way.
+/// What becomes of a call each time it is sent.
 #[derive(Debug, Clone, Copy)]
-enum Fate {
+enum Delivery {
     Answered,
     /// The connection breaks. Redis has run the call before, or it may still arrive.
     Cut {
@@ -208,7 +208,7 @@ enum Fate {
 enum Event {
     /// Requests that share a call, and what becomes of it each time it is sent; in the end it is
     /// answered.
-    Call { costs: Vec<u64>, fates: Vec<Fate> },
+    Call { costs: Vec<u64>, deliveries: Vec<Delivery> },
     /// What was sent on a broken connection arrives after all.
     Late { connection: usize },
     /// The connection is made anew, and the reply of the fence is lost so often.
@@ -216,16 +216,17 @@ enum Event {
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let fate = prop_oneof![
-        3 => Just(Fate::Answered),
-        3 => any::<bool>().prop_map(|run| Fate::Cut { run }),
-        2 => any::<bool>().prop_map(|run| Fate::Silence { run }),
+    let delivery = prop_oneof![
+        3 => Just(Delivery::Answered),
+        3 => any::<bool>().prop_map(|run| Delivery::Cut { run }),
+        2 => any::<bool>().prop_map(|run| Delivery::Silence { run }),
     ];
     // One in four never passes: it is more than the limit holds.
     let cost = prop_oneof![3 => 1..10_u64, 1 => Just(MOST + 1)];
-    let (costs, fates) = (prop::collection::vec(cost, 1..4), prop::collection::vec(fate, 0..4));
+    let (costs, deliveries) =
+        (prop::collection::vec(cost, 1..4), prop::collection::vec(delivery, 0..4));
     let event = prop_oneof![
-        4 => (costs, fates).prop_map(|(costs, fates)| Event::Call { costs, fates }),
+        4 => (costs, deliveries).prop_map(|(costs, deliveries)| Event::Call { costs, deliveries }),
         2 => any::<usize>().prop_map(|connection| Event::Late { connection }),
         1 => (0..3_usize).prop_map(|lost| Event::Reconnect { lost }),
     ];
@@ -250,7 +251,7 @@ struct World<'a> {
     /// The same of connections that broke.
     broken: Vec<VecDeque<Sent>>,
     /// Calls whose requests passed without an answer.
-    doubts: Vec<Sent>,
+    uncertain: Vec<Sent>,
     /// The costs of all that passed.
     passed: u64,
 }
@@ -285,7 +286,7 @@ impl World<'_> {
             self.caller.raise(self.calls);
         }
         let run = self.caller.raise(self.calls);
-        for Sent { costs, .. } in self.doubts.drain(..).filter(|it| it.number > run) {
+        for Sent { costs, .. } in self.uncertain.drain(..).filter(|it| it.number > run) {
             match passing(&costs) {
                 0 => {}
                 due => self.caller.charge_after(due),
@@ -294,23 +295,23 @@ impl World<'_> {
         run
     }
 
-    fn send(&mut self, costs: &[u64], fates: &[Fate]) {
-        for fate in fates.iter().chain([&Fate::Answered]) {
+    fn send(&mut self, costs: &[u64], deliveries: &[Delivery]) {
+        for delivery in deliveries.iter().chain([&Delivery::Answered]) {
             self.calls += 1;
             let sent = Sent { number: self.calls, costs: costs.to_vec() };
             self.queued.push_back(sent.clone());
-            match *fate {
-                Fate::Answered => {
+            match *delivery {
+                Delivery::Answered => {
                     self.queued.pop_back();
                     self.run_queued();
                     let admitted = self.caller.call(sent.number, costs).expect("it is the next");
                     let admitted = costs.iter().zip(admitted).filter(|(_, admitted)| *admitted);
                     self.passed += admitted.map(|(cost, _)| cost).sum::<u64>();
                     // What was sent before it was run before it.
-                    self.doubts.clear();
+                    self.uncertain.clear();
                     return;
                 }
-                Fate::Cut { run } => {
+                Delivery::Cut { run } => {
                     if run {
                         self.run_queued();
                     }
@@ -319,12 +320,12 @@ impl World<'_> {
                         return;
                     }
                 }
-                Fate::Silence { run } => {
+                Delivery::Silence { run } => {
                     if run {
                         self.run_queued();
                     }
                     self.passed += passing(costs);
-                    self.doubts.push(sent);
+                    self.uncertain.push(sent);
                     return;
                 }
             }
@@ -341,12 +342,12 @@ fn every_request_that_passes_is_charged_once_whatever_gets_lost() {
             calls: 0,
             queued: VecDeque::new(),
             broken: Vec::new(),
-            doubts: Vec::new(),
+            uncertain: Vec::new(),
             passed: 0,
         };
         for event in events {
             match event {
-                Event::Call { costs, fates } => world.send(&costs, &fates),
+                Event::Call { costs, deliveries } => world.send(&costs, &deliveries),
                 Event::Late { connection } => world.arrives_late(connection),
                 Event::Reconnect { lost } => {
                     world.reconnect(lost);

@@ -41,7 +41,7 @@ fn policies() -> [Policy; 6] {
     ]
 }
 
-/// Subject what Redis's own clock shows.
+/// About what Redis's own clock shows.
 fn today() -> CallContext {
     CallContext { around: Clock::system().now(), ..call_context(1) }
 }

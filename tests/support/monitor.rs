@@ -49,7 +49,7 @@ impl<'a> Monitor<'a> {
         taken
     }
 
-    /// The script calls since the last look that were decisions: those of heartbeats and probes
+    /// The script calls since this was last asked that were decisions: those of heartbeats and probes
     /// have one key, `PREFIX:@…`. A decision's last key is its caller's fence.
     #[track_caller]
     pub(crate) fn take_decisions(&self) -> Vec<String> {
@@ -58,7 +58,7 @@ impl<'a> Monitor<'a> {
         self.take().into_iter().filter(|line| decides(line) && is_ours(line)).collect()
     }
 
-    /// What decisions have written since the last look.
+    /// What decisions have written since this was last asked.
     #[track_caller]
     pub(crate) fn take_writes(&self) -> Vec<String> {
         const READS: [&str; 6] = ["MGET", "GET", "TIME", "PTTL", "TYPE", "EXISTS"];

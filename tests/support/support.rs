@@ -78,16 +78,16 @@ pub(crate) fn wait_at_most(time: Duration, what: &str, mut condition: impl FnMut
     }
 }
 
-/// Polls until `accept` takes what `look` sees, and fails the test with the last of it otherwise.
+/// Polls until `accept` takes what `observe` returns, and fails the test with the last value otherwise.
 #[track_caller]
 pub(crate) fn wait_for_value<T: Debug>(
     what: &str,
-    mut look: impl FnMut() -> T,
+    mut observe: impl FnMut() -> T,
     accept: impl Fn(&T) -> bool,
 ) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let seen = look();
+        let seen = observe();
         if accept(&seen) {
             return seen;
         }
@@ -96,14 +96,14 @@ pub(crate) fn wait_for_value<T: Debug>(
     }
 }
 
-/// Polls until `look` sees the same twice, a while apart, and returns it.
+/// Polls until `observe` returns the same twice, a while apart, and returns it.
 #[track_caller]
-pub(crate) fn wait_until_steady<T: PartialEq>(what: &str, mut look: impl FnMut() -> T) -> T {
-    let mut last = look();
+pub(crate) fn wait_until_steady<T: PartialEq>(what: &str, mut observe: impl FnMut() -> T) -> T {
+    let mut last = observe();
     wait_until(what, || {
         // The absence of change over a while is the condition, so time has to pass.
         std::thread::sleep(Duration::from_millis(200));
-        let before = std::mem::replace(&mut last, look());
+        let before = std::mem::replace(&mut last, observe());
         before == last
     });
     last

@@ -2,8 +2,8 @@
 
 use crate::support::{Config, Upstream, Weir, get, wait_until};
 
-/// As much of a body as is looked at.
-const LOOK: usize = 64 * 1024;
+/// As much of a body as is inspected.
+const INSPECTED: usize = 64 * 1024;
 
 /// Each client once a day. Those that name themselves nowhere are not limited, so that it shows.
 fn gateway(upstream: &Upstream) -> Weir {
@@ -47,8 +47,12 @@ fn a_form_names_its_client_and_arrives_byte_for_byte() {
     let upstream = Upstream::ok();
     let weir = gateway(&upstream);
     let odd = b"x=%zz&&=&client_id=od%64+1&\x00\x01\r\n\r\n=%&+".to_vec();
-    let bodies =
-        [b"client_id=short".to_vec(), odd, long("half", LOOK / 2), long("look", LOOK - 100)];
+    let bodies = [
+        b"client_id=short".to_vec(),
+        odd,
+        long("half", INSPECTED / 2),
+        long("full", INSPECTED - 100),
+    ];
     for (number, body) in bodies.iter().enumerate() {
         // As a whole, in chunks, and in very small ones, each from a client of its own.
         let name = |way: &str| {
@@ -186,12 +190,12 @@ fn bytes_that_are_not_text_hide_no_field() {
     assert_eq!(upstream.last().body, latin);
 }
 
-/// What comes behind the look might name another client, and the upstream believe that one.
+/// What comes behind the inspected part might name another client, and the upstream believe that one.
 #[test]
 fn form_beyond_the_inspection_bound_is_refused() {
     let upstream = Upstream::ok();
     let weir = gateway(&upstream);
-    for length in [LOOK, LOOK + 1, 5 * LOOK + 77] {
+    for length in [INSPECTED, INSPECTED + 1, 5 * INSPECTED + 77] {
         let mut body = long("fresh", length);
         body.extend_from_slice(b"&client_id=victim");
         for request in [whole(FORM, &body), chunked(FORM, &body, 9_999)] {
@@ -205,7 +209,7 @@ fn form_beyond_the_inspection_bound_is_refused() {
 fn client_that_expects_100_continue_gets_it_for_its_form() {
     let upstream = Upstream::ok();
     let weir = gateway(&upstream);
-    for (length, statuses) in [(30, [200, 429]), (LOOK / 2, [200, 429])] {
+    for (length, statuses) in [(30, [200, 429]), (INSPECTED / 2, [200, 429])] {
         let body = long(&format!("patient-{length}"), length);
         let lines = format!("{FORM}Expect: 100-continue\r\n");
         let request = whole(&lines, &body);

@@ -117,12 +117,12 @@ impl LossyStore {
     fn wait_for(self, charged: i64) {
         self.proxy.set(Link::Good);
         let other = Weir::start(&LossyStore::config(&self.held).store(&self.redis.store()));
-        // Each look costs as much again, so there can be few of them.
-        let mut looks = 0;
+        // Each poll costs as much again, so there can be few of them.
+        let mut polls = 0;
         wait_until("it is charged", || {
-            looks += 40;
+            polls += 40;
             thread::sleep(Duration::from_secs(1));
-            1000 - left(&other.get("/broken")) - looks == charged
+            1000 - left(&other.get("/broken")) - polls == charged
         });
     }
 }

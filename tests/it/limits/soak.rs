@@ -112,7 +112,7 @@ impl Random {
 }
 
 /// What is left is never stated to be above the quota.
-fn look_at(response: &Response) {
+fn check_headers(response: &Response) {
     let policies = fields::list(&response.all("ratelimit-policy"));
     for told in fields::list(&response.all("ratelimit")) {
         let policy = policies.iter().find(|it| it.name() == told.name()).expect("its policy");
@@ -177,7 +177,7 @@ fn come_and_go(weir: &Weir, number: u64, crowd: &Crowd, allowed: &[u16]) {
             _ => {
                 let Ok(response) = client.try_ask(&request) else { panic!("no answer") };
                 assert!(allowed.contains(&response.status), "{response:?}");
-                look_at(&response);
+                check_headers(&response);
                 if matches!(response.status, 200 | 502) {
                     crowd.passed.fetch_add(1, Ordering::Relaxed);
                 }

@@ -298,7 +298,7 @@ fn requests_admitted_around_stalls_are_charged_exactly_once() {
     let load = Load::start(&[weir.address()], &[get("/")], 64);
     for _ in 0..10 {
         load.wait_for(100);
-        // Subject as long as a call may wait: some are late, some are not sent in time.
+        // About as long as a call may wait: some are late, some are not sent in time.
         redis.command(&["DEBUG", "SLEEP", "0.023"]);
     }
     load.wait_for(100);
