@@ -9,6 +9,7 @@ mod admission;
 mod compiled;
 mod forwarding;
 mod guard;
+mod guarding;
 mod inputs;
 mod max_forwards;
 mod outcomes;
@@ -40,14 +41,16 @@ use crate::body::Body;
 use crate::caller::Peer;
 use crate::caller::jwt::TokenCache;
 use crate::clock::{self, Clock};
+use crate::guards::GuardTable;
 use crate::listen::proxy_protocol::HeaderError;
 use crate::protocol::Protocol;
-use crate::respond::{Answer, Fault, Fields, RateHeaders};
+use crate::respond::{Answer, Fault, Fields, RateHeaders, blocked};
 use crate::store::{AnyStore, BucketHasher, Store, StoreControl};
-use crate::telemetry::{AccessLogEntry, RequestMeter};
+use crate::telemetry::{AccessLogEntry, AuditLog, RequestMeter};
 use crate::upstream::Servers;
 use admission::{Admission, AdmitError};
 use forwarding::Outgoing;
+use guarding::GuardVerdict;
 use outcomes::LimitOutcomes;
 use plan::{Planner, RequestHead, RequestPlan};
 use request::{RequestContent, RequestContext};
@@ -67,6 +70,9 @@ pub struct Gateway {
     tokens: TokenCache,
     /// Wakes requests that wait for a limit when `config` is another one.
     config_changed: Notify,
+    /// What guards know of callers.
+    guards: Arc<GuardTable>,
+    audit: AuditLog,
     clock: Clock,
     wall: Cell<WallStep>,
 }
@@ -79,6 +85,8 @@ pub struct ProcessShared {
     pub via: Arc<str>,
     /// The secret of the token caches.
     pub token_secret: [u8; 16],
+    pub guards: Arc<GuardTable>,
+    pub audit: AuditLog,
 }
 
 /// How far the wall clock was moved, and when that was read.
@@ -98,7 +106,7 @@ impl Gateway {
         compiled: Arc<Compiled>,
     ) -> Self {
         let servers = Servers::default();
-        let ProcessShared { queues, via, token_secret } = shared;
+        let ProcessShared { queues, via, token_secret, guards, audit } = shared;
         let clock = store.clock();
         Gateway {
             store: Rc::new(store.worker_store()),
@@ -109,6 +117,8 @@ impl Gateway {
             servers,
             tokens: TokenCache::new(&token_secret),
             config_changed: Notify::new(),
+            guards,
+            audit,
             clock,
             wall: Cell::default(),
         }
@@ -251,15 +261,28 @@ impl Gateway {
         let RequestContent { headers, body } = content;
         body.refuse_too_large().map_err(Fault::from)?;
         planner.reject_duplicates(headers)?;
-        {
+        let guards = {
             let inputs = match self.input_steps(planner, plan, headers, body)?.known() {
                 Ok(inputs) => inputs,
                 Err(steps) => self.await_inputs(planner, plan, steps, body).await?,
             };
             let head = RequestHead::of(request.parts, headers);
-            plan.complete(planner, head, inputs.accepted())?;
-        }
+            let planned = plan.complete(planner, head, inputs.accepted());
+            // Guards also count what a limit refuses for want of its key.
+            let guards = match plan.guards.is_empty() {
+                true => GuardVerdict::default(),
+                false => self.count_guards(request, planner, plan, head, inputs.accepted())?,
+            };
+            if !guards.is_blocked() {
+                planned?;
+            }
+            guards
+        };
         request.check_access(plan.access)?;
+        if let Some(answer) = guards.blocked(headers) {
+            meter.failed(blocked::ERROR);
+            return Ok(answer);
+        }
 
         let mut limits = LimitOutcomes::new(&mut plan.limits);
         let Admission { decision, decided_at } = match self.admit_immediately(request, &mut limits)
@@ -275,13 +298,18 @@ impl Gateway {
                 entry.limit = limits.refusing().first().map(|it| it.limit.limit.name.clone());
                 entry.error = Some(limits.refusal_error(decision.now));
             }
-            return Ok(limits.refuse(rate, decision.now, respond.retry_jitter, headers));
+            let mut answer = limits.refuse(rate, decision.now, respond.retry_jitter, headers);
+            guards.mark_answer(&mut answer.fields);
+            return Ok(answer);
         }
         if let Some(open) = limits.open_charges() {
             guard.keep(self, request.config, open);
         }
         let admitted_at = self.pace(guard, &limits, decided_at).await.unwrap_or(decided_at);
         let target = forwarding::target(request.config, &plan.route, &limits, &mut headers);
+        if !planner.compiled.guards.is_empty() {
+            guards.mark_request(&mut headers);
+        }
         let outgoing = Outgoing {
             request,
             route: &plan.route,
@@ -300,6 +328,7 @@ impl Gateway {
         }
         let mut fields = Fields::default();
         rate.write(limits.applied(), response.headers_mut(), &mut fields);
+        guards.mark_answer(&mut fields);
         Ok(Answer { response, fields })
     }
 

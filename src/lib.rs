@@ -35,6 +35,7 @@ pub mod clock;
 pub mod config;
 mod forward;
 pub mod gateway;
+pub mod guards;
 mod http1;
 pub mod limit;
 mod listen;

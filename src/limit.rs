@@ -12,6 +12,7 @@ mod condition;
 pub mod cost;
 pub mod credentials;
 pub mod fixed_window;
+pub mod guard;
 pub mod key;
 pub mod leaky_bucket;
 pub mod policy;

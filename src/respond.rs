@@ -1,6 +1,7 @@
 //! Answers that Weir makes itself, and the rate headers on those it passes on.
 
 pub(crate) mod answer;
+pub(crate) mod blocked;
 pub(crate) mod fault;
 pub(crate) mod field_name;
 pub(crate) mod fields;

@@ -11,12 +11,12 @@ pub mod metrics;
 mod series;
 
 pub use access_log::AccessLogEntry;
-pub use audit::{AuditEvent, AuditLog};
+pub use audit::{AuditEvent, AuditLog, AuditedRequest};
 pub use caller_names::CallerNames;
 pub use line_writer::LineWriter;
 pub use meter::{
-    AccessMeter, AccessOutcome, CLIENT_GONE, Failure, FailureMeter, LimitCounters, LimitMeter,
-    Outcome, RequestMeter, RouteMeter,
+    AccessMeter, AccessOutcome, CLIENT_GONE, Failure, FailureMeter, GuardAction, GuardCounters,
+    GuardMeter, LimitCounters, LimitMeter, Outcome, RequestMeter, RouteMeter,
 };
 pub use metrics::Metrics;
 pub use series::SeriesNames;

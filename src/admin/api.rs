@@ -19,6 +19,7 @@ use super::stored_keys::StoredKeys;
 use super::{AdminResponse, answer};
 use crate::config::settings::{Admin, Secret};
 use crate::config::{self, Settings};
+use crate::guards::GuardTable;
 use crate::overrides::{
     self, AccessAction, CallerKind, NumbersSpec, Override, OverrideTable, Subject,
 };
@@ -40,8 +41,9 @@ const ALL_METHODS: &str = "GET, HEAD, PUT, DELETE";
 #[derive(Debug)]
 pub(crate) struct AdminApi {
     overrides: Arc<OverrideTable>,
-    store: Arc<dyn StoreControl>,
-    audit: AuditLog,
+    pub(super) guards: Arc<GuardTable>,
+    pub(super) store: Arc<dyn StoreControl>,
+    pub(super) audit: AuditLog,
     /// As it was at the start.
     admin: Admin,
     /// The configuration in force.
@@ -51,16 +53,19 @@ pub(crate) struct AdminApi {
 impl AdminApi {
     pub(crate) fn new(
         overrides: Arc<OverrideTable>,
+        guards: Arc<GuardTable>,
         store: Arc<dyn StoreControl>,
         audit: AuditLog,
         settings: Arc<Settings>,
     ) -> Self {
         let admin = settings.admin.clone();
-        AdminApi { overrides, store, audit, admin, settings: Mutex::new(settings) }
+        AdminApi { overrides, guards, store, audit, admin, settings: Mutex::new(settings) }
     }
 
     /// Another configuration is in force.
     pub(crate) fn configure(&self, settings: Arc<Settings>) {
+        let names = CallerNames { hashed: settings.telemetry.hash_keys };
+        self.guards.configure(&settings.guards, names);
         *self.settings.lock() = settings;
     }
 
@@ -124,6 +129,9 @@ impl AdminApi {
         match (method.as_str(), &parts[..]) {
             ("GET" | "HEAD", ["overrides"]) => Ok(self.list(true)),
             ("GET" | "HEAD", ["access"]) => Ok(self.list(false)),
+            ("GET" | "HEAD", ["penalties"]) => Ok(self.list_penalties()),
+            ("DELETE", ["penalties", guard, key]) => self.lift_penalty(guard, key).await,
+            (_, ["penalties", _, _]) => Err(not_allowed("DELETE")),
             (_, ["overrides", limit, key]) => {
                 let settings = self.settings();
                 let stored_keys = StoredKeys::new(&settings);
@@ -167,7 +175,7 @@ impl AdminApi {
                     _ => Err(not_allowed(ALL_METHODS)),
                 }
             }
-            (_, ["overrides" | "access"]) => Err(not_allowed(READ_METHODS)),
+            (_, ["overrides" | "access" | "penalties"]) => Err(not_allowed(READ_METHODS)),
             _ => Err(ApiError::not_found()),
         }
     }
@@ -310,7 +318,7 @@ fn parse_caller_kind(text: &str) -> Result<CallerKind, ApiError> {
     }
 }
 
-fn percent_decoded(text: &str) -> Result<String, ApiError> {
+pub(super) fn percent_decoded(text: &str) -> Result<String, ApiError> {
     let bytes = crate::limit::source::unpercent(text).to_vec();
     let good = |text: &String| !text.is_empty() && !text.chars().any(char::is_control);
     String::from_utf8(bytes)

@@ -8,11 +8,12 @@ use super::external::ExternalState;
 use super::logs::Logs;
 use crate::config::LoadedConfig;
 use crate::config::settings::Settings;
-use crate::gateway::{Compiled, Gateway, ProcessShared, WaitQueues};
+use crate::gateway::{Compiled, Gateway, ProcessShared};
+use crate::guards::{GuardSharing, GuardTable};
 use crate::listen::acceptor;
 use crate::listen::worker::Worker;
-use crate::store::{self, BucketHasher, OpenedStore, StoreContext, StoreControl};
-use crate::telemetry::Metrics;
+use crate::store::{self, OpenedStore, StoreContext};
+use crate::telemetry::{CallerNames, Metrics};
 
 /// A gateway that is ready to serve. Its workers run and have nothing to do yet.
 pub(super) struct OpenedGateway {
@@ -24,6 +25,7 @@ pub(super) struct OpenedGateway {
     pub(super) metrics: Metrics,
     pub(super) logs: Logs,
     pub(super) store: OpenedStore,
+    pub(super) guards: Arc<GuardTable>,
     pub(super) external_state: ExternalState,
     pub(super) compiled: Arc<Compiled>,
     pub(super) workers: Arc<Vec<Worker>>,
@@ -52,13 +54,38 @@ impl OpenedGateway {
             StoreContext { workers: count, node: &node, metrics: &metrics, audit: &logs.audit };
         let store = store::open(&settings.store, context).map_err(AppError::Randomness)?;
         store.control.share_overrides(&store.overrides);
+        let guards = GuardTable::new(settings.store.max_keys, store.control.is_shared());
+        let names = CallerNames { hashed: settings.telemetry.hash_keys };
+        guards.configure(&settings.guards, names);
+        let now = store.control.clock().now();
+        for notice in &store.penalties {
+            if let Some(id) = notice.kept_id() {
+                guards.learn(id, notice, now);
+            }
+        }
+        let guards = Arc::new(guards);
+        store.control.share_guards(GuardSharing {
+            table: guards.clone(),
+            hasher: store.hasher.clone(),
+            metrics: metrics.clone(),
+            audit: logs.audit.clone(),
+        });
         let external_state = ExternalState::load(&settings, store.overrides.clone())?;
         let external = external_state.snapshot();
         let access_log = logs.access.clone();
         let compiled =
             Compiled::new(settings.clone(), &store.hasher, &metrics, access_log, external);
         let compiled = Arc::new(compiled);
-        let workers = start_workers(count, &store.control, &store.hasher, &node, &compiled)?;
+        let mut token_secret = [0; 16];
+        getrandom::fill(&mut token_secret).map_err(AppError::Randomness)?;
+        let shared = ProcessShared {
+            queues: Arc::default(),
+            via: node.as_str().into(),
+            token_secret,
+            guards: guards.clone(),
+            audit: logs.audit.clone(),
+        };
+        let workers = start_workers(count, &store, &shared, &compiled)?;
         Ok(OpenedGateway {
             settings,
             node,
@@ -67,6 +94,7 @@ impl OpenedGateway {
             metrics,
             logs,
             store,
+            guards,
             external_state,
             compiled,
             workers: Arc::new(workers),
@@ -88,17 +116,12 @@ fn bind(address: SocketAddr, key: &'static str) -> Result<TcpListener, AppError>
 
 fn start_workers(
     count: usize,
-    store: &Arc<dyn StoreControl>,
-    hasher: &BucketHasher,
-    node: &str,
+    store: &OpenedStore,
+    shared: &ProcessShared,
     compiled: &Arc<Compiled>,
 ) -> Result<Vec<Worker>, AppError> {
-    let mut token_secret = [0; 16];
-    getrandom::fill(&mut token_secret).map_err(AppError::Randomness)?;
-    let queues = Arc::new(WaitQueues::default());
-    let shared = ProcessShared { queues, via: node.into(), token_secret };
     let start = |index| {
-        let (store, hasher) = (store.clone(), hasher.clone());
+        let (store, hasher) = (store.control.clone(), store.hasher.clone());
         let (shared, for_gateway) = (shared.clone(), compiled.clone());
         let gateway = move || Gateway::new(store, hasher, shared, for_gateway);
         Ok(Worker::start(index, gateway, compiled.clone())?)

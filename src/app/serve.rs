@@ -45,11 +45,12 @@ impl RunningGateway {
         loaded: LoadedConfig,
     ) -> Result<Self, AppError> {
         let OpenedGateway { settings, node, metrics, logs, external_state, workers, .. } = opened;
-        let OpenedStore { control: store, hasher, overrides } = opened.store;
+        let OpenedStore { control: store, hasher, overrides, .. } = opened.store;
         let signals = Signals::listen()?;
         let (stop_accepting, stopping) = watch::channel(false);
         let (audit, shared) = (logs.audit.clone(), store.clone());
-        let api = Arc::new(AdminApi::new(overrides.clone(), shared, audit, settings.clone()));
+        let (guards, about) = (opened.guards, overrides.clone());
+        let api = Arc::new(AdminApi::new(about, guards, shared, audit, settings.clone()));
         let admin_service =
             AdminService::new(metrics.clone(), store.clone(), workers.clone(), api.clone());
         let admin_service = Arc::new(admin_service);

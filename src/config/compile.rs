@@ -11,6 +11,7 @@ mod clients;
 mod cost;
 mod debt;
 mod env_variable;
+mod guards;
 mod headers;
 mod host;
 mod identity;
@@ -55,10 +56,15 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
     let respond = server::respond(root.section("respond"));
     let telemetry = server::telemetry(root.section("telemetry"));
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
-    let (mut limits, limit_names, asked) =
-        limits::limits(&mut root, LimitContext { store: home, identities: known });
-    let defined =
-        Definitions { upstreams: &upstream_names, limit_names: &limit_names, limits: &limits };
+    let context = LimitContext { store: home, identities: known };
+    let (mut limits, limit_names, mut asked) = limits::limits(&mut root, context);
+    let (guards, guard_names) = guards::guards(&mut root, context, &mut asked);
+    let defined = Definitions {
+        upstreams: &upstream_names,
+        limit_names: &limit_names,
+        limits: &limits,
+        guards: &guard_names,
+    };
     let (routes, all) = routes::routes(&mut root, defined);
     when::check_routes(&asked, &routes, all);
     debt::reserve_debts(&mut limits, &routes);
@@ -72,6 +78,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
         telemetry,
         upstreams,
         limits,
+        guards,
         routes,
     }
 }

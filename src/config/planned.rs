@@ -8,12 +8,12 @@ pub(super) const HELP: &str = "not in this version: leave it out";
 
 /// By section, as [`super::file`] lists known keys.
 const KEYS: [(&str, &[&str]); 6] = [
-    ("", &["guards", "tenants", "trust"]),
+    ("", &["tenants", "trust"]),
     ("server", &["http2", "tls"]),
     ("store", &["sync_interval"]),
     ("upstreams.NAME", &["health", "http2", "tls", "weights"]),
     ("limits.NAME", &["adaptive"]),
-    ("routes[]", &["guards", "rewrite"]),
+    ("routes[]", &["rewrite"]),
 ];
 
 /// Values of keys that this version has: of `balance`, and of the store's `kind`.

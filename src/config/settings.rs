@@ -15,6 +15,7 @@ use ipnet::IpNet;
 
 pub use credentials::{Client, JwksUrl, Jwt, JwtAlgorithm, JwtKeys};
 
+use crate::limit::guard::Guard;
 use crate::limit::{Cost, Limit, OnError, Source};
 
 /// A whole configuration, checked.
@@ -29,6 +30,7 @@ pub struct Settings {
     pub telemetry: Telemetry,
     pub upstreams: Vec<Upstream>,
     pub limits: Vec<Limit>,
+    pub guards: Vec<Guard>,
     pub routes: Vec<Route>,
 }
 
@@ -300,6 +302,8 @@ pub struct Route {
     pub target: Target,
     /// Indexes into [`Settings::limits`], in the order written, without doubles.
     pub limits: Vec<usize>,
+    /// Indexes into [`Settings::guards`], likewise.
+    pub guards: Vec<usize>,
     /// Removed from the front of the path before forwarding: `/api`, never with a trailing slash.
     pub strip_prefix: Option<String>,
     pub request_headers: HeaderEdits,
@@ -335,6 +339,23 @@ pub struct PathPattern {
     pub segments: Vec<Segment>,
     /// Ends in `/*`: matches the path itself and everything below it.
     pub prefix: bool,
+}
+
+impl fmt::Display for PathPattern {
+    /// As a configuration has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for segment in &self.segments {
+            match segment {
+                Segment::Literal(literal) => write!(f, "/{literal}")?,
+                Segment::Parameter(name) => write!(f, "/{{{name}}}")?,
+            }
+        }
+        match (self.prefix, self.segments.is_empty()) {
+            (true, _) => f.write_str("/*"),
+            (false, true) => f.write_str("/"),
+            (false, false) => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -1,5 +1,6 @@
 //! What a configuration says, in a few lines: for `weir check` and the log at start.
 
+mod guards;
 mod identity;
 mod limits;
 mod store;
@@ -9,9 +10,7 @@ use std::fmt::Write as _;
 use http::Method;
 
 use super::LoadedConfig;
-use super::settings::{
-    Admin, Balance, HostPattern, Origin, PathPattern, Route, Segment, Settings, Target, Upstream,
-};
+use super::settings::{Admin, Balance, HostPattern, Origin, Route, Settings, Target, Upstream};
 use crate::limit::Cost;
 pub use store::store;
 
@@ -43,6 +42,9 @@ pub fn summary(loaded: &LoadedConfig) -> String {
     if !settings.limits.is_empty() {
         let _ = write!(text, "\nlimits\n{}", limits::limits(settings));
     }
+    if !settings.guards.is_empty() {
+        let _ = write!(text, "\nguards\n{}", guards::guards(settings));
+    }
     text
 }
 
@@ -68,16 +70,19 @@ fn route_row(route: &Route, settings: &Settings) -> Vec<String> {
         }
     });
     let degrade = route.degrade.map(|it| format!("degraded → {}", upstream(it)));
+    let guards: Vec<&str> =
+        route.guards.iter().map(|index| settings.guards[*index].name.as_str()).collect();
+    let guards = (!guards.is_empty()).then(|| format!("guarded by {}", guards.join(", ")));
     let names: Vec<&str> =
         route.limits.iter().map(|index| settings.limits[*index].name.as_str()).collect();
     vec![
         route.name.clone(),
         host(&route.host),
-        path(&route.path),
+        route.path.to_string(),
         if methods.is_empty() { "any method".to_owned() } else { methods.join(" ") },
         format!("→ {}", upstream(route.target)),
         if names.is_empty() { "no limits".to_owned() } else { names.join(", ") },
-        cost.into_iter().chain(degrade).collect::<Vec<_>>().join("; "),
+        cost.into_iter().chain(degrade).chain(guards).collect::<Vec<_>>().join("; "),
     ]
 }
 
@@ -103,21 +108,6 @@ fn host(host: &HostPattern) -> String {
         HostPattern::Any => "any host".to_owned(),
         HostPattern::Exact(name) => name.clone(),
         HostPattern::Below(name) => format!("*.{name}"),
-    }
-}
-
-fn path(path: &PathPattern) -> String {
-    let mut text = String::new();
-    for segment in &path.segments {
-        match segment {
-            Segment::Literal(literal) => text.extend(["/", literal]),
-            Segment::Parameter(name) => text.extend(["/{", name, "}"]),
-        }
-    }
-    match (path.prefix, text.is_empty()) {
-        (true, _) => text + "/*",
-        (false, true) => "/".to_owned(),
-        (false, false) => text,
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct OutboundHeaders<'a> {
     pub by_method: bool,
     /// Whether requests may be marked as degraded: then the mark is the gateway's own.
     pub degrades: bool,
+    /// Whether requests may be marked with a guard's warning: likewise.
+    pub warns: bool,
     pub upgrade: bool,
 }
 
@@ -107,6 +109,7 @@ impl OutboundHeaders<'_> {
             // Limits may be keyed by these, so `Connection` cannot strip them.
             "authorization" | "cookie" | "content-type" | "content-encoding" => false,
             "x-weir-degraded" if self.degrades => false,
+            "x-weir-warning" if self.warns => false,
             // Only a gateway may set these.
             "x-weir-degraded" | "x-weir-warning" => true,
             // CGI does not distinguish `_` from `-`, so a name that is withheld is withheld in that
@@ -129,6 +132,7 @@ impl OutboundHeaders<'_> {
             "via" | "forwarded" => true,
             "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
             "x-weir-degraded" => self.degrades,
+            "x-weir-warning" => self.warns,
             _ if is_claim(&meant) => true,
             // What the route sets or removes.
             _ if self.edits.remove.iter().any(|name| name.as_str() == meant) => true,

@@ -3,6 +3,7 @@
 //! Made once for each reload and shared by all workers. Requests are planned from it alone
 //! ([`plan`](super::plan)).
 
+mod guard;
 mod limit;
 mod needs;
 mod variant;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use http::{HeaderName, header};
 
+pub(super) use guard::CompiledGuard;
 pub(super) use limit::CompiledLimit;
 pub(super) use needs::RouteNeeds;
 pub(super) use variant::{LimitVariant, Numbers};
@@ -21,7 +23,7 @@ use crate::caller::jwt::Verifier;
 use crate::caller::{AccessLists, Addresses, Identity};
 use crate::config::Settings;
 use crate::config::settings::Route;
-use crate::limit::{Cost, Limit, Mode, Source, Strategy, What};
+use crate::limit::{Condition, Cost, Limit, Mode, Source, Strategy, What};
 use crate::overrides::ActiveOverrides;
 use crate::route::RouteTable;
 use crate::store::BucketHasher;
@@ -40,6 +42,8 @@ pub struct Compiled {
     pub limits: Vec<Arc<CompiledLimit>>,
     /// The same without overrides.
     plain_limits: Arc<[Arc<CompiledLimit>]>,
+    /// The guards of the configuration, in its order.
+    pub guards: Arc<[CompiledGuard]>,
     /// One for each route of the settings.
     pub routes: Arc<[CompiledRoute]>,
     /// What each route has to know of a request.
@@ -72,6 +76,8 @@ pub struct Compiled {
 #[derive(Debug)]
 pub struct CompiledRoute {
     pub limits: Vec<RouteLimit>,
+    /// Indexes into [`Compiled::guards`].
+    pub guards: Vec<usize>,
     /// How many leading segments of the path the upstream does not see.
     pub stripped_segments: usize,
 }
@@ -121,17 +127,20 @@ impl Compiled {
             let applied = enabled.flat_map(|index| with_candidate(*index));
             CompiledRoute::new(route, applied.map(|it| &*limits[it]))
         };
+        let guards = settings.guards.iter().enumerate();
+        let guards: Arc<[CompiledGuard]> =
+            guards.map(|(index, it)| CompiledGuard::new(index, it, naming, metrics)).collect();
         let routes: Arc<[CompiledRoute]> = settings.routes.iter().map(route).collect();
         let counted = counted_headers(&settings, &identity, &routes);
         let table = RouteTable::new(&settings.routes);
-        let by_method = |limit: &Limit| limit.when.iter().any(|it| it.what == What::Method);
         let compiled = Compiled {
-            by_method: table.by_method() || settings.limits.iter().any(by_method),
+            by_method: table.by_method() || conditions(&settings).any(|it| it.what == What::Method),
             table: Arc::new(table),
             addresses,
             degrades: limits.iter().any(|limit| limit.degrades()),
             limits: Vec::new(),
             plain_limits: limits,
+            guards,
             routes,
             needs: Vec::new(),
             verifier: None,
@@ -160,7 +169,8 @@ impl Compiled {
         let access: Vec<Arc<AccessLists>> = external.access.into_iter().chain(overridden).collect();
         let needs = self.routes.iter().map(|route| {
             let limits = route.limits.iter().map(|it| &self.plain_limits[it.limit].limit);
-            RouteNeeds::of(limits, &self.identity, &access)
+            let guards = route.guards.iter().map(|it| &self.guards[*it].guard);
+            RouteNeeds::of(limits, guards, &self.identity, &access)
         });
         let needs = needs.collect();
         let (overrides, mut limits) = (external.overrides.overrides(), self.plain_limits.to_vec());
@@ -203,6 +213,7 @@ impl Compiled {
         SeriesNames {
             routes: routes.chain([NO_ROUTE]).collect(),
             limits: self.limits.iter().map(|it| it.limit.name.as_str()).collect(),
+            guards: self.guards.iter().map(|it| &*it.name).collect(),
             upstreams: self.settings.upstreams.iter().map(|it| it.name.as_str()).collect(),
         }
     }
@@ -213,6 +224,7 @@ impl CompiledRoute {
         let stripped = route.strip_prefix.as_ref();
         CompiledRoute {
             limits: limits.map(|it| it.on(route)).collect(),
+            guards: route.guards.clone(),
             stripped_segments: stripped.map_or(0, |prefix| prefix.matches('/').count()),
         }
     }
@@ -227,6 +239,12 @@ fn naming<'a>(
     BucketNaming { hasher, shared: settings.store.kind.key_prefix(), addresses }
 }
 
+/// What limits and guards ask before they apply.
+fn conditions(settings: &Settings) -> impl Iterator<Item = &Condition> {
+    let limits = settings.limits.iter().flat_map(|limit| &limit.when);
+    limits.chain(settings.guards.iter().flat_map(|guard| &guard.when))
+}
+
 /// The headers that callers are told apart by: those of keys, conditions, identities and costs, and
 /// the one that carries the caller's address. A client must not be able to have one removed.
 fn counted_headers(
@@ -235,7 +253,8 @@ fn counted_headers(
     routes: &[CompiledRoute],
 ) -> Vec<HeaderName> {
     let keys = settings.limits.iter().flat_map(|limit| &limit.key.0);
-    let keys = keys.chain(settings.limits.iter().flat_map(condition_sources));
+    let keys = keys.chain(settings.guards.iter().flat_map(|guard| &guard.key.0));
+    let keys = keys.chain(condition_sources(conditions(settings)));
     let keys = keys.flat_map(|source| identity.sources(source));
     // Also where only a plan or an access list asks for the identity.
     let named = [&identity.user, &identity.client, &identity.tenant, &identity.plan];

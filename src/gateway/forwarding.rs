@@ -73,6 +73,7 @@ impl Outgoing<'_> {
             key_header_aliases: &compiled.doubles,
             by_method: compiled.by_method,
             degrades: compiled.degrades,
+            warns: !compiled.guards.is_empty(),
             upgrade,
         };
         match target {

@@ -3,6 +3,8 @@
 mod queueing;
 mod refusal;
 
+pub(super) use refusal::is_grpc;
+
 use std::time::Duration;
 
 use http::HeaderValue;

@@ -12,6 +12,7 @@
 
 mod access;
 mod caller;
+mod guards;
 mod limits;
 mod route;
 mod texts;
@@ -22,6 +23,7 @@ use http::{HeaderMap, Method, Uri, request};
 
 pub use access::{AccessReason, AccessSubject, AccessVerdict};
 pub use caller::{CallerAddress, FORM_BYTES, FormBody, FormStep, PlannedCaller, TokenStep};
+pub use guards::{GuardTexts, PlannedGuard, PlannedGuards};
 pub use limits::{PlannedLimits, SkipReason, SkippedLimit};
 pub use route::{RouteMatch, RouteReason};
 pub use texts::PlanTexts;
@@ -42,7 +44,8 @@ pub struct RequestPlan<'a> {
     pub route: RouteMatch<'a>,
     pub caller: PlannedCaller<'a>,
     pub access: AccessVerdict,
-    /// None for a caller that a list allows or denies.
+    /// None for a caller that a list allows or denies, and so the limits.
+    pub guards: PlannedGuards<'a>,
     pub limits: PlannedLimits<'a>,
 }
 
@@ -111,10 +114,11 @@ impl<'a> RequestPlan<'a> {
     pub fn begin(route: RouteMatch<'a>, address: CallerAddress<'a>) -> Self {
         let (access, names) = (address.access, NameSources::default());
         let caller = PlannedCaller { address, names };
-        RequestPlan { route, caller, access, limits: PlannedLimits::default() }
+        let (guards, limits) = (PlannedGuards::default(), PlannedLimits::default());
+        RequestPlan { route, caller, access, guards, limits }
     }
 
-    /// The last step: names, access and limits. They are filled in where the plan lies, because it is
+    /// The last step: names, access, guards and limits. They are filled in where the plan lies, because it is
     /// large and a request should not pay for moving it.
     ///
     /// # Errors
@@ -139,6 +143,10 @@ impl<'a> RequestPlan<'a> {
         }
         if self.access == AccessVerdict::Neither {
             let key = planner.key_input(&self.route, &self.caller.address, facts, &found.names);
+            if !self.route.guards.is_empty() {
+                let keys = &mut self.limits.keys;
+                self.guards = guards::collect(planner, self.route.guards, head.method, &key, keys);
+            }
             self.limits.collect(planner, self.route.limits, head.method, &key)?;
         }
         Ok(())

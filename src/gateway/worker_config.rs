@@ -9,7 +9,7 @@ use prometheus::local::LocalHistogram;
 
 use super::compiled::Compiled;
 use crate::config::settings::{self, Target};
-use crate::telemetry::{AccessMeter, LimitMeter, RouteMeter};
+use crate::telemetry::{AccessMeter, GuardMeter, LimitMeter, RouteMeter};
 use crate::upstream::{Servers, Upstream};
 
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(super) struct WorkerConfig {
     pub upstreams: Rc<[Upstream]>,
     /// One for each of [`Compiled::limits`].
     pub limit_meters: Rc<[LimitMeter]>,
+    /// One for each of [`Compiled::guards`].
+    pub guard_meters: Rc<[GuardMeter]>,
     pub access_meter: AccessMeter,
     pub decision_seconds: LocalHistogram,
     /// Decisions that this gateway took without its shared store.
@@ -63,11 +65,12 @@ impl WorkerConfig {
         };
         let decisions = |kind| metrics.decision_seconds.with_label_values(&[kind]).local();
         let upstreams = settings.upstreams.iter();
-        let limits = compiled.limits.iter();
+        let (limits, guards) = (compiled.limits.iter(), compiled.guards.iter());
         WorkerConfig {
             routes: settings.routes.iter().map(worker_route).collect(),
             upstreams: upstreams.map(|it| Upstream::new(it, servers, &metrics)).collect(),
             limit_meters: limits.map(|limit| LimitMeter::new(&limit.counters)).collect(),
+            guard_meters: guards.map(|guard| GuardMeter::new(&guard.counters)).collect(),
             access_meter: AccessMeter::new(&metrics),
             decision_seconds: decisions(settings.store.kind.name()),
             alone_seconds: decisions("local"),
@@ -87,6 +90,7 @@ impl WorkerConfig {
             routes: self.routes.clone(),
             upstreams: self.upstreams.clone(),
             limit_meters: self.limit_meters.clone(),
+            guard_meters: self.guard_meters.clone(),
             // Clones of these begin at zero, so nothing is counted twice.
             access_meter: self.access_meter.clone(),
             decision_seconds: self.decision_seconds.clone(),
@@ -102,6 +106,7 @@ impl WorkerConfig {
         self.decision_seconds.flush();
         self.alone_seconds.flush();
         self.limit_meters.iter().for_each(LimitMeter::flush);
+        self.guard_meters.iter().for_each(GuardMeter::flush);
         self.routes.iter().for_each(|route| route.meter.flush());
         self.upstreams.iter().for_each(Upstream::flush_meters);
     }

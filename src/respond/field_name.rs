@@ -22,11 +22,12 @@ pub enum FieldName {
     XRateLimitLimit,
     XRateLimitRemaining,
     XRateLimitReset,
+    XWeirWarning,
 }
 
 impl FieldName {
     /// In the order of their numbers.
-    pub const ALL: [FieldName; 13] = [
+    pub const ALL: [FieldName; 14] = [
         FieldName::CacheControl,
         FieldName::ContentType,
         FieldName::GrpcStatus,
@@ -40,6 +41,7 @@ impl FieldName {
         FieldName::XRateLimitLimit,
         FieldName::XRateLimitRemaining,
         FieldName::XRateLimitReset,
+        FieldName::XWeirWarning,
     ];
 
     /// As the documentation spells it. HTTP does not distinguish case; people do.
@@ -58,6 +60,7 @@ impl FieldName {
             FieldName::XRateLimitLimit => "X-RateLimit-Limit",
             FieldName::XRateLimitRemaining => "X-RateLimit-Remaining",
             FieldName::XRateLimitReset => "X-RateLimit-Reset",
+            FieldName::XWeirWarning => "X-Weir-Warning",
         }
     }
 
@@ -77,6 +80,7 @@ impl FieldName {
             FieldName::XRateLimitLimit => HeaderName::from_static("x-ratelimit-limit"),
             FieldName::XRateLimitRemaining => HeaderName::from_static("x-ratelimit-remaining"),
             FieldName::XRateLimitReset => HeaderName::from_static("x-ratelimit-reset"),
+            FieldName::XWeirWarning => HeaderName::from_static("x-weir-warning"),
         }
     }
 }

@@ -8,6 +8,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use super::{AnyStore, BucketHasher, MemoryStore};
 use crate::clock::Clock;
 use crate::config::settings;
+use crate::guards::{GuardSharing, Penalty, PenaltyNotice};
 use crate::overrides::{Override, OverrideTable};
 use crate::telemetry::{AuditLog, Metrics};
 
@@ -29,6 +30,8 @@ pub struct OpenedStore {
     pub hasher: BucketHasher,
     /// The overrides that were in force when the store was last used.
     pub overrides: Arc<OverrideTable>,
+    /// The penalties that were in force then, where the store itself does not tell them.
+    pub penalties: Vec<PenaltyNotice>,
 }
 
 /// One for the process.
@@ -41,6 +44,11 @@ pub trait StoreControl: Debug + Send + Sync {
 
     /// The buckets in this process: all there are, or what is known of those elsewhere.
     fn local_buckets(&self) -> &MemoryStore;
+
+    /// Whether other gateways may share it.
+    fn is_shared(&self) -> bool {
+        false
+    }
 
     /// The clock that decisions are made by.
     fn clock(&self) -> Clock {
@@ -70,6 +78,15 @@ pub trait StoreControl: Debug + Send + Sync {
 
     /// Removes an override for all gateways that share the store. `Err` says why that failed.
     fn remove_override<'a>(&'a self, _id: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        ready(Ok(())).boxed()
+    }
+
+    /// Has all gateways that share the store count together, and keeps penalties where the store
+    /// keeps what outlives the process.
+    fn share_guards(&self, sharing: GuardSharing);
+
+    /// Makes a key clean for all gateways that share the store. `Err` says why that failed.
+    fn lift_penalty<'a>(&'a self, _penalty: &'a Penalty) -> BoxFuture<'a, Result<(), String>> {
         ready(Ok(())).boxed()
     }
 

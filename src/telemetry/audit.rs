@@ -65,6 +65,40 @@ pub enum AuditEvent<'a> {
     OverrideRemoved {
         what: &'a str,
     },
+    /// A guard has warned or blocked a caller.
+    BurstDetected {
+        blocked: bool,
+        identifier: &'a str,
+        guard: &'a str,
+        /// It only watches.
+        shadow: bool,
+        /// The request that was one too many; `None` if several gateways have counted it together.
+        request: Option<AuditedRequest<'a>>,
+        request_count: u64,
+        /// How many seconds the warning or block holds.
+        retry_after: f64,
+    },
+    PenaltyLifted {
+        guard: &'a str,
+        identifier: &'a str,
+    },
+}
+
+/// The request that an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct AuditedRequest<'a> {
+    /// The route's path.
+    pub endpoint: &'a str,
+    pub route: &'a str,
+    pub ip: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<&'a str>,
 }
 
 /// An event as it is written.
@@ -85,6 +119,23 @@ enum AuditRecord<'a> {
     RateLimitWhitelistAdded { who: &'a str, seconds: u64, reason: Option<&'a str> },
     RateLimitDenylistAdded { who: &'a str, seconds: u64, reason: Option<&'a str> },
     OverrideRemoved { what: &'a str },
+    BurstDetectedWarning(BurstRecord<'a>),
+    BurstDetectedBlocked(BurstRecord<'a>),
+    PenaltyLifted { guard: &'a str, identifier: &'a str },
+}
+
+#[derive(Serialize)]
+struct BurstRecord<'a> {
+    severity: &'static str,
+    identifier: &'a str,
+    limit_type: &'static str,
+    guard: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    shadow: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    request: Option<AuditedRequest<'a>>,
+    request_count: u64,
+    retry_after: f64,
 }
 
 impl AuditLog {
@@ -138,6 +189,34 @@ fn record_of<'a>(event: &AuditEvent<'a>) -> AuditRecord<'a> {
             AuditRecord::RateLimitDenylistAdded { who, seconds, reason }
         }
         AuditEvent::OverrideRemoved { what } => AuditRecord::OverrideRemoved { what },
+        AuditEvent::BurstDetected {
+            blocked,
+            identifier,
+            guard,
+            shadow,
+            request,
+            request_count,
+            retry_after,
+        } => {
+            let record = BurstRecord {
+                severity: if blocked { "error" } else { "warning" },
+                identifier,
+                limit_type: "guard",
+                guard,
+                shadow,
+                request,
+                request_count,
+                retry_after: (retry_after * 1e3).round() / 1e3,
+            };
+            if blocked {
+                AuditRecord::BurstDetectedBlocked(record)
+            } else {
+                AuditRecord::BurstDetectedWarning(record)
+            }
+        }
+        AuditEvent::PenaltyLifted { guard, identifier } => {
+            AuditRecord::PenaltyLifted { guard, identifier }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallerNames {
     pub hashed: bool,
 }

@@ -3,6 +3,7 @@
 //! A meter belongs to one thread and costs no atomic operation. It adds up into the shared
 //! [`Metrics`] when the worker is told to, which every scrape does, and when it is dropped.
 
+mod guard;
 mod upstream;
 
 use std::cell::OnceCell;
@@ -13,6 +14,7 @@ use prometheus::IntCounter;
 use prometheus::local::{LocalHistogram, LocalIntCounter};
 use tokio::time::Instant;
 
+pub use guard::{GuardAction, GuardCounters, GuardMeter};
 pub use upstream::{Failure, FailureMeter};
 
 use super::access_log::AccessLogEntry;

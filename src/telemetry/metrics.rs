@@ -15,6 +15,7 @@ pub struct Metrics {
     pub requests: IntCounterVec,
     pub decisions: IntCounterVec,
     pub access: IntCounterVec,
+    pub guard_detections: IntCounterVec,
     pub decision_seconds: HistogramVec,
     pub request_seconds: HistogramVec,
     pub upstream_seconds: HistogramVec,
@@ -82,6 +83,12 @@ impl Metrics {
                 "weir_access_total",
                 "Requests of callers that are never limited, or never get in.",
                 &["action"],
+            ),
+            guard_detections: counters(
+                &registry,
+                "weir_guard_detections_total",
+                "Floods that a guard has noticed, and requests of callers that it has blocked.",
+                &["guard", "action"],
             ),
             decision_seconds: histograms(
                 &registry,

@@ -13,16 +13,18 @@ use super::metrics::Metrics;
 pub struct SeriesNames<'a> {
     pub routes: HashSet<&'a str>,
     pub limits: HashSet<&'a str>,
+    pub guards: HashSet<&'a str>,
     pub upstreams: HashSet<&'a str>,
 }
 
 impl Metrics {
-    /// Removes the series of routes, limits and upstreams that are not among these.
+    /// Removes the series of routes, limits, guards and upstreams that are not among these.
     pub fn prune(&self, series: &SeriesNames<'_>) {
         prune(&self.requests, "route", &series.routes);
         prune(&self.request_seconds, "route", &series.routes);
         prune(&self.decisions, "limit", &series.limits);
         prune(&self.queue_depth, "limit", &series.limits);
+        prune(&self.guard_detections, "guard", &series.guards);
         prune(&self.upstream_seconds, "upstream", &series.upstreams);
         prune(&self.upstream_errors, "upstream", &series.upstreams);
     }
@@ -55,12 +57,17 @@ mod tests {
             metrics.request_seconds.with_label_values(&[name]).observe(0.1);
             metrics.decisions.with_label_values(&[name, "allowed"]).inc();
             metrics.queue_depth.with_label_values(&[name]).set(1);
+            metrics.guard_detections.with_label_values(&[name, "warned"]).inc();
             metrics.upstream_seconds.with_label_values(&[name]).observe(0.1);
             metrics.upstream_errors.with_label_values(&[name, "timeout"]).inc();
         }
         let names = HashSet::from(["kept"]);
-        let series =
-            SeriesNames { routes: names.clone(), limits: names.clone(), upstreams: names.clone() };
+        let series = SeriesNames {
+            routes: names.clone(),
+            limits: names.clone(),
+            guards: names.clone(),
+            upstreams: names.clone(),
+        };
         metrics.prune(&series);
         let page = String::from_utf8(metrics.render().unwrap()).unwrap();
         assert!(!page.contains("gone"), "{page}");

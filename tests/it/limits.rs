@@ -8,6 +8,7 @@ mod deferred_charges;
 mod degrade;
 mod drain;
 mod exactness;
+pub(crate) mod guards;
 mod limit_options;
 mod oauth_example;
 mod plans;

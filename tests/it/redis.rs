@@ -5,6 +5,7 @@ mod cluster_takeover;
 mod connection;
 mod failover;
 mod faults;
+mod guards;
 mod keys;
 mod on_error;
 mod operation;

@@ -161,7 +161,7 @@ fn missing(value: &Value<'_>, key: Option<&Key>) -> Option<Missing> {
     Some(missing)
 }
 
-fn on_error(value: &Value<'_>, home: StoreContext) -> Option<OnError> {
+pub(super) fn on_error(value: &Value<'_>, home: StoreContext) -> Option<OnError> {
     let on_error = store::on_error(value)?;
     if home.in_memory.is_some() {
         value.warning(

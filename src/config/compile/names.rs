@@ -1,4 +1,4 @@
-//! Names of limits, routes and upstreams: how they are spelled, and what refers to them.
+//! Names of limits, guards, routes and upstreams: how they are spelled, and what refers to them.
 //!
 //! They appear in headers, metric labels and logs, so they are short and plain.
 
@@ -33,7 +33,7 @@ fn is_good(name: &str) -> bool {
 
 /// What the file defines under one kind of name, and what of it is used.
 pub(super) struct NameTable {
-    /// `limit` or `upstream`.
+    /// `limit`, `guard` or `upstream`.
     kind: &'static str,
     defined: Vec<Definition>,
     by_name: HashMap<String, usize>,
@@ -93,7 +93,9 @@ impl NameTable {
         for definition in self.defined.iter().filter(|it| it.index.is_some() && !it.used.get()) {
             let message = format!("{} `{}` is used by no route", self.kind, definition.name);
             let help = match self.kind {
-                "limit" => format!("add `\"{}\"` to the `limits` of a route", definition.name),
+                "limit" | "guard" => {
+                    format!("add `\"{}\"` to the `{}s` of a route", definition.name, self.kind)
+                }
                 _ => format!("write `upstream = \"{}\"` in a route", definition.name),
             };
             let fault = Diagnostic::warning(definition.span.clone(), message).help(help);

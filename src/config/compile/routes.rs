@@ -22,6 +22,7 @@ pub(super) struct Definitions<'d> {
     pub(super) upstreams: &'d NameTable,
     pub(super) limit_names: &'d NameTable,
     pub(super) limits: &'d [Limit],
+    pub(super) guards: &'d NameTable,
 }
 
 /// The routes, and whether they are all that there are.
@@ -48,6 +49,7 @@ pub(super) fn routes(root: &mut Section<'_>, defined: Definitions<'_>) -> (Vec<R
     }
     defined.upstreams.warn_of_unused(reporter);
     defined.limit_names.warn_of_unused(reporter);
+    defined.guards.warn_of_unused(reporter);
     let all = routes.len() == many;
     (routes, all)
 }
@@ -71,9 +73,12 @@ fn route(
     let target = section
         .require("upstream", "upstream = \"echo\"")
         .and_then(|value| target(&value, defined.upstreams));
-    let limits = section.get("limits").map(|value| limit_indexes(&value, defined.limit_names));
+    let limits =
+        section.get("limits").map(|value| name_indexes(&value, defined.limit_names, "per-ip"));
     let limits = limits.unwrap_or_else(|| Some(Vec::new()));
     let limit_indexes = limits.as_ref().map(|it| it.iter().map(|at| &defined.limits[*at]));
+    let guards = section.get("guards").map(|value| name_indexes(&value, defined.guards, "flood"));
+    let guards = guards.unwrap_or_else(|| Some(Vec::new()));
     let cost = cost::cost(&mut section, MAX_COUNT);
     if let Some(cost) = &cost {
         for limit in limit_indexes.clone().into_iter().flatten() {
@@ -102,6 +107,7 @@ fn route(
         methods,
         target: target?,
         limits: limits?,
+        guards: guards?,
         strip_prefix: strip_prefix.flatten(),
         request_headers,
         response_headers,
@@ -151,17 +157,18 @@ fn target(value: &Value<'_>, upstreams: &NameTable) -> Option<Target> {
 }
 
 /// The limits of a route; nothing if one of them is not there or has faults of its own.
-fn limit_indexes(value: &Value<'_>, limits: &NameTable) -> Option<Vec<usize>> {
-    let entries = value.list("[\"per-ip\"]")?;
+/// What a list of names refers to, in its order.
+fn name_indexes(value: &Value<'_>, names: &NameTable, example: &str) -> Option<Vec<usize>> {
+    let entries = value.list(&format!("[\"{example}\"]"))?;
     let mut seen = UniqueValues::new();
-    let mut limit_indexes = Vec::new();
+    let mut indexes = Vec::new();
     for entry in &entries {
-        let Some(name) = entry.text("per-ip") else { continue };
+        let Some(name) = entry.text(example) else { continue };
         if seen.insert(name, entry) {
-            limit_indexes.extend(limits.resolve(name, entry));
+            indexes.extend(names.resolve(name, entry));
         }
     }
-    (limit_indexes.len() == entries.len()).then_some(limit_indexes)
+    (indexes.len() == entries.len()).then_some(indexes)
 }
 
 fn degrade<'d>(

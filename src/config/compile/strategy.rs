@@ -18,7 +18,7 @@ const KINDS: [(&str, StrategyKind); 3] = [
     ("degrade", StrategyKind::Degrade),
 ];
 
-const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow)];
+pub(super) const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow)];
 
 pub(super) fn strategy(section: &mut Section<'_>) -> (Strategy, Mode) {
     let kind = ParsedKey::of(section.get("strategy"), |it| it.choice(&KINDS));

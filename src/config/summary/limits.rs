@@ -40,7 +40,7 @@ pub(super) fn limits(settings: &Settings) -> String {
     text
 }
 
-fn condition(condition: &Condition) -> String {
+pub(super) fn condition(condition: &Condition) -> String {
     let what = match &condition.what {
         What::Method => "method".to_owned(),
         What::Source(source) => source.to_string(),

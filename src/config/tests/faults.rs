@@ -194,11 +194,10 @@ fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
         (with_route("[server]\ntls = { cert = \"a\", key = \"b\" }"), later),
         (with_route("[server]\nhttp2 = true"), later),
         (with_route("[store]\nsync_interval = \"1s\""), later),
-        (with_route("[guards.flood]\nkey = \"ip\""), later),
         (with_route("[tenants.a]\nrate = \"1/second\""), later),
         (with_route("[trust]"), later),
         (more("adaptive = true"), later),
-        (route("path = \"/*\"\nguards = [\"flood\"]"), later),
+        (route("path = \"/*\"\nrewrite = \"/x\""), later),
         // Only where it belongs: elsewhere it is a key like any other.
         (with_route("[respond]\nheader = []\n"), "did you mean `headers`?"),
         (with_route("[telemetry]\ntls = 1\n"), "known here: `access_log`, `audit_log`"),

@@ -23,11 +23,17 @@ rate = "100/second"
 key = "ip"
 algorithm = "concurrency"
 limit = 10
+[guards.flood]
+key = "ip"
+window = "10s"
+threshold = 50
+penalty = "5m"
 [[routes]]
 name = "api"
 path = "/api/*"
 upstream = "api"
 limits = ["per-key", "in-flight"]
+guards = ["flood"]
 "#;
 
 /// What goes with a store in memory.
@@ -161,7 +167,7 @@ fn the_same_keys_are_asked_for_whatever_a_file_says() {
         compile::settings(&TomlFile::parse(text), &reporter);
         reporter.known_keys()
     };
-    let faulty = "[limits.a.plans.a]\n[upstreams.a]\n[[routes]]\n[[clients]]\n";
+    let faulty = "[limits.a.plans.a]\n[guards.a]\n[upstreams.a]\n[[routes]]\n[[clients]]\n";
     assert_eq!(known(faulty), known(&uncommented()));
 }
 
@@ -196,7 +202,7 @@ fn shipped_files_are_good() {
 #[test]
 fn required_keys_are_the_ones_the_reference_marks() {
     let marked = REFERENCE.lines().filter(|line| line.starts_with("# Required.")).count();
-    let missing = refused("[limits.a]\n[upstreams.a]\n[[routes]]\n[[clients]]\n");
+    let missing = refused("[limits.a]\n[guards.a]\n[upstreams.a]\n[[routes]]\n[[clients]]\n");
     let missing = missing.iter().filter(|line| line.contains("has no `")).count();
     assert_eq!(marked, missing);
 }
@@ -213,7 +219,8 @@ fn list(table: &DeTable<'_>, above: &str, listed: &mut BTreeSet<String>) {
         match item.get_ref() {
             // The author's own names, headers to set, and conditions.
             DeValue::Table(tables)
-                if ["limits", "upstreams", "limits.NAME.plans"].contains(&path.as_str()) =>
+                if ["limits", "guards", "upstreams", "limits.NAME.plans"]
+                    .contains(&path.as_str()) =>
             {
                 for (_, item) in tables {
                     if let DeValue::Table(table) = item.get_ref() {

@@ -34,6 +34,7 @@ fn visit_by(address_header: Option<&HeaderName>, case: &Case) -> Vec<String> {
         key_header_aliases: &["x-tenant-id".to_owned()],
         by_method: case.by_method,
         degrades: true,
+        warns: true,
         upgrade: wants_upgrade(&headers),
     };
     let mut lines = Vec::new();

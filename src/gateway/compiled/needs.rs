@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::caller::identity::WantedNames;
 use crate::caller::{AccessLists, Identity};
-use crate::limit::{Limit, Source, What};
+use crate::limit::guard::Guard;
+use crate::limit::{Condition, Key, Limit, Source, What};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RouteNeeds {
@@ -19,20 +20,19 @@ pub struct RouteNeeds {
 impl RouteNeeds {
     pub(super) fn of<'a>(
         limits: impl Iterator<Item = &'a Limit>,
+        guards: impl Iterator<Item = &'a Guard>,
         identity: &Identity,
         access: &[Arc<AccessLists>],
     ) -> Self {
         let mut needs = RouteNeeds::default();
         for limit in limits {
-            for source in limit.key.0.iter().chain(condition_sources(limit)) {
-                needs.add(source, identity);
-                if matches!(source, Source::Tenant | Source::Plan) {
-                    needs.add_plan(identity);
-                }
-            }
+            needs.add_all(&limit.key, &limit.when, identity);
             if !limit.plans.is_empty() {
                 needs.add_plan(identity);
             }
+        }
+        for guard in guards {
+            needs.add_all(&guard.key, &guard.when, identity);
         }
         for access in access {
             if access.names_users() {
@@ -43,6 +43,16 @@ impl RouteNeeds {
             }
         }
         needs
+    }
+
+    /// What a key and conditions read.
+    fn add_all(&mut self, key: &Key, when: &[Condition], identity: &Identity) {
+        for source in key.0.iter().chain(condition_sources(when)) {
+            self.add(source, identity);
+            if matches!(source, Source::Tenant | Source::Plan) {
+                self.add_plan(identity);
+            }
+        }
     }
 
     fn add(&mut self, source: &Source, identity: &Identity) {
@@ -67,9 +77,11 @@ impl RouteNeeds {
     }
 }
 
-/// What the conditions of a limit read.
-pub(super) fn condition_sources(limit: &Limit) -> impl Iterator<Item = &Source> {
-    limit.when.iter().filter_map(|condition| match &condition.what {
+/// What conditions read.
+pub(super) fn condition_sources<'a>(
+    conditions: impl IntoIterator<Item = &'a Condition>,
+) -> impl Iterator<Item = &'a Source> {
+    conditions.into_iter().filter_map(|condition| match &condition.what {
         What::Source(source) => Some(source),
         What::Method => None,
     })

@@ -70,7 +70,7 @@ impl<'a> LimitOutcomes<'_, 'a> {
     }
 }
 
-fn is_grpc(headers: &HeaderMap) -> bool {
+pub(in crate::gateway) fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }

@@ -19,6 +19,9 @@ pub struct RouteMatch<'a> {
     pub settings: &'a settings::Route,
     /// The limits that apply to the route.
     pub limits: &'a [RouteLimit],
+    /// The guards that count its requests: indexes into
+    /// [`Compiled::guards`](crate::gateway::Compiled::guards).
+    pub guards: &'a [usize],
     pub needs: RouteNeeds,
     /// Path and query as the upstream will see them.
     pub target: Cow<'a, str>,
@@ -83,6 +86,7 @@ impl<'a> RouteMatch<'a> {
             index,
             settings: &compiled.settings.routes[index],
             limits: &route.limits,
+            guards: &route.guards,
             needs: compiled.needs[index],
             target,
             host: host_value,

@@ -49,7 +49,7 @@ impl PlanTexts {
     }
 }
 
-fn key_text(key: &Key, missing: Missing, input: &KeyInput<'_>) -> String {
+pub(super) fn key_text(key: &Key, missing: Missing, input: &KeyInput<'_>) -> String {
     let mut text = String::new();
     // A limit was planned only if it has a key.
     let _ = key.parts(input, missing, |part, bytes| {
@@ -70,6 +70,6 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-fn text(name: &SourceValue<'_>) -> Option<String> {
+pub(super) fn text(name: &SourceValue<'_>) -> Option<String> {
     name.as_deref().map(|name| String::from_utf8_lossy(name).into_owned())
 }

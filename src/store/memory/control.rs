@@ -6,11 +6,12 @@
 //! never overwritten.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
@@ -18,7 +19,8 @@ use super::MemoryStore;
 use super::snapshot::{self, LoadError, Restored, SnapshotExtras};
 use crate::clock::Clock;
 use crate::config::settings;
-use crate::overrides::OverrideTable;
+use crate::guards::{GuardSharing, Penalty, PenaltyNotice};
+use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, OpenedStore, StoreContext, StoreControl};
 
 /// The embedded store, and its snapshots if it has any.
@@ -42,9 +44,28 @@ struct SnapshotWriter {
     store: Arc<MemoryStore>,
     secret: [u8; 16],
     overrides: Arc<OverrideTable>,
+    guards: OnceLock<GuardSharing>,
     path: PathBuf,
     /// Whether the last writing failed. Locked while one is under way, so that there are never two.
     failing: Mutex<bool>,
+}
+
+/// What was decided about callers, by operators and by guards, as JSON.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct KeptDecisions {
+    overrides: Vec<Override>,
+    #[serde(default)]
+    penalties: Vec<PenaltyNotice>,
+}
+
+impl KeptDecisions {
+    /// A version without guards wrote a list of overrides.
+    fn of(text: &[u8]) -> Self {
+        serde_json::from_slice(text).unwrap_or_else(|_| KeptDecisions {
+            overrides: serde_json::from_slice(text).unwrap_or_default(),
+            penalties: Vec::new(),
+        })
+    }
 }
 
 /// Opens the embedded store, with the buckets of its snapshot if there is one.
@@ -52,8 +73,8 @@ pub(in crate::store) fn open(
     settings: &settings::Store,
     _context: StoreContext<'_>,
 ) -> Result<OpenedStore, getrandom::Error> {
-    let Opened { control, hasher, overrides } = open_at(settings, Clock::system())?;
-    Ok(OpenedStore { control: Arc::new(control), hasher, overrides })
+    let Opened { control, hasher, overrides, penalties } = open_at(settings, Clock::system())?;
+    Ok(OpenedStore { control: Arc::new(control), hasher, overrides, penalties })
 }
 
 /// An [`OpenedStore`] whose kind is known.
@@ -61,6 +82,7 @@ struct Opened {
     control: MemoryControl,
     hasher: BucketHasher,
     overrides: Arc<OverrideTable>,
+    penalties: Vec<PenaltyNotice>,
 }
 
 fn open_at(settings: &settings::Store, clock: Clock) -> Result<Opened, getrandom::Error> {
@@ -68,23 +90,28 @@ fn open_at(settings: &settings::Store, clock: Clock) -> Result<Opened, getrandom
         Some(wanted) => restore(wanted, settings.max_keys, &clock),
         None => (None, None),
     };
-    let (store, hasher, overrides) = match restored {
+    let (store, hasher, decisions) = match restored {
         Some(it) => {
-            (it.store, BucketHasher::with_secret(&it.secret), OverrideTable::of(&it.overrides))
+            let decisions = KeptDecisions::of(&it.overrides);
+            (it.store, BucketHasher::with_secret(&it.secret), decisions)
         }
         None => {
             let store = MemoryStore::new(settings.max_keys, clock);
-            (store, BucketHasher::random()?, OverrideTable::default())
+            (store, BucketHasher::random()?, KeptDecisions::default())
         }
     };
-    let (store, overrides) = (Arc::new(store), Arc::new(overrides));
+    let KeptDecisions { overrides: kept, penalties } = decisions;
+    let overrides = Arc::new(OverrideTable::default());
+    overrides.replace(kept);
+    let store = Arc::new(store);
     let snapshots = wanted.map(|wanted| {
         let (path, secret) = (wanted.path.clone(), hasher.secret());
         let (store, overrides, failing) = (store.clone(), overrides.clone(), Mutex::new(false));
-        let writer = Arc::new(SnapshotWriter { store, secret, overrides, path, failing });
+        let guards = OnceLock::new();
+        let writer = Arc::new(SnapshotWriter { store, secret, overrides, guards, path, failing });
         SnapshotSchedule { writer, interval: wanted.interval, task: Mutex::new(None) }
     });
-    Ok(Opened { control: MemoryControl { store, snapshots }, hasher, overrides })
+    Ok(Opened { control: MemoryControl { store, snapshots }, hasher, overrides, penalties })
 }
 
 /// What there is to restore, and where snapshots are written, if they can be.
@@ -147,6 +174,12 @@ impl StoreControl for MemoryControl {
         &self.store
     }
 
+    fn share_guards(&self, sharing: GuardSharing) {
+        if let Some(snapshots) = &self.snapshots {
+            let _ = snapshots.writer.guards.set(sharing);
+        }
+    }
+
     fn start(self: Arc<Self>) -> BoxFuture<'static, ()> {
         if let Some(snapshots) = &self.snapshots {
             snapshots.start();
@@ -198,10 +231,18 @@ impl SnapshotWriter {
         }
     }
 
+    fn penalties(&self) -> Vec<PenaltyNotice> {
+        let Some(sharing) = self.guards.get() else { return Vec::new() };
+        let penalties = sharing.table.penalties(self.store.clock().now());
+        penalties.iter().map(Penalty::kept).collect()
+    }
+
     /// Logs only the first of several failures in a row.
     fn write_now(&self) {
         let mut failing = self.failing.lock();
-        let extras = SnapshotExtras { secret: &self.secret, overrides: &self.overrides.text() };
+        let kept = KeptDecisions { overrides: self.overrides.all(), penalties: self.penalties() };
+        let text = serde_json::to_vec(&kept).unwrap_or_default();
+        let extras = SnapshotExtras { secret: &self.secret, overrides: &text };
         match snapshot::save(&self.store, extras, &self.path) {
             Ok(buckets) => {
                 tracing::debug!(buckets, "snapshot written");

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 
+use super::supervise::guards::{self, GuardReporter};
 use super::supervise::overrides;
 use super::supervise::supervisor::{self, Supervisor};
 use super::{RedisShared, RedisStore};
 use crate::config::settings::{self, StoreKind};
+use crate::guards::{GuardSharing, Penalty};
 use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, MemoryStore, OpenedStore, StoreContext, StoreControl};
 
@@ -22,7 +24,8 @@ pub(in crate::store) fn open(
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let shared = RedisShared::new(redis, settings, context);
     let (hasher, overrides) = (BucketHasher::random()?, Arc::default());
-    Ok(OpenedStore { control: Arc::new(shared), hasher, overrides })
+    let penalties = Vec::new();
+    Ok(OpenedStore { control: Arc::new(shared), hasher, overrides, penalties })
 }
 
 impl StoreControl for RedisShared {
@@ -36,6 +39,10 @@ impl StoreControl for RedisShared {
 
     fn local_buckets(&self) -> &MemoryStore {
         &self.local
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     fn configure(&self, settings: &settings::Store) {
@@ -62,11 +69,25 @@ impl StoreControl for RedisShared {
         async { overrides::remove(self, id).await.map_err(|failure| failure.to_string()) }.boxed()
     }
 
+    fn share_guards(&self, sharing: GuardSharing) {
+        let _ = self.guards.set(sharing);
+    }
+
+    fn lift_penalty<'a>(&'a self, penalty: &'a Penalty) -> BoxFuture<'a, Result<(), String>> {
+        async { guards::lift(self, penalty).await.map_err(|failure| failure.to_string()) }.boxed()
+    }
+
     fn start(self: Arc<Self>) -> BoxFuture<'static, ()> {
         async {
-            let mut supervisor = Supervisor::new(self);
+            let guards = self.guards.get().cloned();
+            let mut supervisor = Supervisor::new(self.clone());
             supervisor.start().await;
             tokio::spawn(supervisor.run());
+            if let Some(sharing) = guards {
+                let mut reporter = GuardReporter::new(self, sharing);
+                reporter.start().await;
+                tokio::spawn(reporter.run());
+            }
         }
         .boxed()
     }

@@ -15,6 +15,7 @@ use super::supervise::ledger::Ledger;
 use super::wire::check_args::CallContext;
 use crate::clock::Clock;
 use crate::config::settings;
+use crate::guards::GuardSharing;
 use crate::overrides::OverrideTable;
 use crate::store::{MemoryStore, StoreContext};
 
@@ -49,6 +50,8 @@ pub struct RedisShared {
     pub(super) next_worker: AtomicUsize,
     /// The overrides of all gateways that share the store.
     pub(super) overrides: OnceLock<Arc<OverrideTable>>,
+    /// The guards of this gateway, which it shares with them.
+    pub(super) guards: OnceLock<GuardSharing>,
 }
 
 impl RedisShared {
@@ -81,6 +84,7 @@ impl RedisShared {
             nodes_gauge: metrics.store_nodes.clone(),
             next_worker: AtomicUsize::new(0),
             overrides: OnceLock::new(),
+            guards: OnceLock::new(),
             dialer,
         }
     }

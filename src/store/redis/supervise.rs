@@ -8,6 +8,7 @@
 pub(super) mod breaker;
 pub mod census;
 pub(super) mod fallback;
+pub(super) mod guards;
 pub(super) mod late_budget;
 pub(super) mod ledger;
 pub(super) mod overrides;

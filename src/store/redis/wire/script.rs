@@ -96,6 +96,14 @@ pub static ADJUST: LazyLock<Script> =
 pub static OVERRIDES: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../../lua/overrides.lua")));
 
+/// Adds up what guards have counted.
+pub static GUARD: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../../../lua/state.lua"),
+        include_str!("../../../../lua/guard.lua"),
+    ))
+});
+
 /// Keeps calls that were given up from being run later.
 pub static FENCE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(

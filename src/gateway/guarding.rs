@@ -1,0 +1,158 @@
+//! What guards say of a request: they count it, and may warn or block its caller.
+
+use http::{HeaderMap, HeaderValue};
+use smallvec::SmallVec;
+
+use super::compiled::CompiledGuard;
+use super::outcomes::is_grpc;
+use super::plan::{AcceptedInputs, GuardTexts, PlannedGuard, Planner, RequestHead, RequestPlan};
+use super::{Gateway, RequestContext};
+use crate::clock::Micros;
+use crate::guards::{GuardCount, GuardSubject};
+use crate::limit::guard::GuardStage;
+use crate::limit::{Mode, OnError};
+use crate::respond::{Answer, FieldName, Fields};
+use crate::store::StoreError;
+use crate::telemetry::{AuditEvent, AuditedRequest, GuardAction};
+
+/// What came of counting a request.
+#[derive(Debug, Default)]
+pub(super) struct GuardVerdict<'a> {
+    /// The guards that have warned its caller.
+    warned: SmallVec<[&'a CompiledGuard; 1]>,
+    /// The one that has blocked it for longest, when that ends, and when it was asked.
+    blocked: Option<(&'a CompiledGuard, Micros, Micros)>,
+}
+
+impl GuardVerdict<'_> {
+    /// The answer to a caller that is blocked. The map of the request's headers is used again.
+    pub(super) fn blocked(&self, headers: &mut HeaderMap) -> Option<Answer> {
+        let (guard, until, now) = self.blocked?;
+        let is_grpc = is_grpc(headers);
+        Some(guard.blocked_text.answer(until, now, is_grpc, std::mem::take(headers)))
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
+    /// Marks a request on its way to the upstream. A mark from a client is removed.
+    pub(super) fn mark_request(&self, headers: &mut HeaderMap) {
+        headers.remove(FieldName::XWeirWarning.header());
+        match &self.warned[..] {
+            [] => {}
+            [guard] => {
+                headers.insert(FieldName::XWeirWarning.header(), guard.header_name.clone());
+            }
+            guards => {
+                let names: Vec<&str> = guards.iter().map(|it| &*it.name).collect();
+                if let Ok(value) = HeaderValue::try_from(names.join(", ")) {
+                    headers.insert(FieldName::XWeirWarning.header(), value);
+                }
+            }
+        }
+    }
+
+    /// Marks the answer likewise.
+    pub(super) fn mark_answer(&self, fields: &mut Fields) {
+        if self.warned.is_empty() {
+            return;
+        }
+        fields.add_with(FieldName::XWeirWarning, |value| {
+            for (index, guard) in self.warned.iter().enumerate() {
+                value.text(if index == 0 { b"" } else { b", " }).text(guard.name.as_bytes());
+            }
+        });
+    }
+}
+
+impl Gateway {
+    /// Counts a request with all its guards.
+    ///
+    /// # Errors
+    /// If the store that gateways share does not answer, and a guard denies everything then.
+    pub(super) fn count_guards<'a>(
+        &self,
+        request: &RequestContext<'_>,
+        planner: Planner<'_>,
+        plan: &RequestPlan<'a>,
+        head: RequestHead<'_, '_>,
+        inputs: AcceptedInputs<'_>,
+    ) -> Result<GuardVerdict<'a>, StoreError> {
+        let mut verdict = GuardVerdict::default();
+        let now = self.clock.now();
+        for planned in &plan.guards {
+            let subject = || plan.guard_texts(planner, planned, head, inputs).subject;
+            let counted = self.count_guard(planned, now, subject)?;
+            let guard = planned.guard;
+            if counted.detected {
+                let texts = plan.guard_texts(planner, planned, head, inputs);
+                self.note_detection(request, plan, guard, &texts, counted, now);
+            }
+            match (counted.stage, guard.guard.mode) {
+                (GuardStage::Clean, _) | (_, Mode::Shadow) => {}
+                (GuardStage::Warned, Mode::Enforce) => verdict.warned.push(guard),
+                (GuardStage::Blocked, Mode::Enforce) => {
+                    request.config.guard_meters[guard.index].count(GuardAction::Refused);
+                    if verdict.blocked.is_none_or(|(_, until, _)| counted.until > until) {
+                        verdict.blocked = Some((guard, counted.until, now));
+                    }
+                }
+            }
+        }
+        Ok(verdict)
+    }
+
+    fn count_guard(
+        &self,
+        planned: &PlannedGuard<'_>,
+        now: Micros,
+        subject: impl FnOnce() -> GuardSubject,
+    ) -> Result<GuardCount, StoreError> {
+        let PlannedGuard { guard, id, .. } = planned;
+        match guard.guard.on_error {
+            OnError::Deny if self.guards.is_alone() => Err(StoreError::Unavailable),
+            // Nothing is counted, and what is known stays.
+            OnError::Allow if self.guards.is_alone() => {
+                Ok(self.guards.look_up(&guard.numbers, *id, now))
+            }
+            _ => Ok(self.guards.count(&guard.numbers, *id, now, subject)),
+        }
+    }
+
+    fn note_detection(
+        &self,
+        request: &RequestContext<'_>,
+        plan: &RequestPlan<'_>,
+        guard: &CompiledGuard,
+        texts: &GuardTexts,
+        counted: GuardCount,
+        now: Micros,
+    ) {
+        let blocked = counted.stage == GuardStage::Blocked;
+        let action = if blocked { GuardAction::Blocked } else { GuardAction::Warned };
+        request.config.guard_meters[guard.index].count(action);
+        let names = &request.config.compiled.names;
+        let name = |name: &Option<String>| name.as_deref().map(|it| names.of(it));
+        let (user, client) = (name(&texts.user), name(&texts.client));
+        let (tenant, plan_name) = (name(&texts.tenant), texts.plan.as_deref());
+        let audited = AuditedRequest {
+            endpoint: &plan.route.settings.path.to_string(),
+            route: &plan.route.settings.name,
+            ip: &names.of(&plan.caller.address.caller.ip.to_string()),
+            user: user.as_deref(),
+            client: client.as_deref(),
+            tenant: tenant.as_deref(),
+            plan: plan_name,
+        };
+        self.audit.record(AuditEvent::BurstDetected {
+            blocked,
+            identifier: &names.of(&texts.subject.key),
+            guard: &guard.name,
+            shadow: guard.guard.mode == Mode::Shadow,
+            request: Some(audited),
+            request_count: counted.count,
+            retry_after: counted.until.since(now).as_secs_f64(),
+        });
+    }
+}

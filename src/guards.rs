@@ -1,0 +1,202 @@
+//! What the guards of a configuration know of callers: counts, warnings and blocks.
+//!
+//! One table for the process, in shards that are locked one at a time. It is bounded: a key that is
+//! warned or blocked is never forgotten to make room; of the others, those with the fewest requests
+//! go first, so a flood of new keys does not hide the one that floods.
+//!
+//! Where gateways share a store, each tells it what it has counted and hears what all have
+//! ([`GuardReport`], [`GuardTable::hear`]), beside the way of requests.
+
+mod penalty;
+mod shard;
+mod sharing;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+pub use penalty::{Penalty, PenaltyNotice};
+use shard::GuardShard;
+pub use sharing::GuardSharing;
+
+use crate::clock::Micros;
+use crate::limit::guard::{Guard, GuardNumbers, GuardStage, GuardState};
+use crate::store::{BucketHasher, BucketId};
+use crate::telemetry::CallerNames;
+
+const SHARDS: usize = 64;
+
+/// One for the process.
+#[derive(Debug)]
+pub struct GuardTable {
+    shards: Box<[Mutex<GuardShard>]>,
+    /// The guards of the configuration in force, by name.
+    guards: RwLock<HashMap<Arc<str>, GuardNumbers>>,
+    /// How logs name callers.
+    names: RwLock<CallerNames>,
+    /// Whether the store that gateways share does not answer.
+    alone: AtomicBool,
+    /// Whether what is counted has to be told to a store.
+    reports: bool,
+}
+
+/// Whose requests are counted, and by which guard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuardSubject {
+    pub guard: Arc<str>,
+    /// The key as people read it.
+    pub key: String,
+    /// The name of the counter in a shared store; empty where there is none.
+    pub shared_key: Box<[u8]>,
+}
+
+/// What counting a request has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuardCount {
+    pub stage: GuardStage,
+    /// When that stage ends.
+    pub until: Micros,
+    /// How many requests came in this window.
+    pub count: u64,
+    /// Whether this request is the one that made it so.
+    pub detected: bool,
+}
+
+/// What one gateway has to tell about one key.
+#[derive(Debug, Clone)]
+pub struct GuardReport {
+    pub id: BucketId,
+    pub subject: GuardSubject,
+    pub numbers: GuardNumbers,
+    /// What was counted here and not told yet.
+    pub requests: u64,
+    pub state: GuardState,
+}
+
+impl GuardTable {
+    /// A table of at most so many keys.
+    pub fn new(max_keys: usize, reports: bool) -> Self {
+        let each = max_keys.div_ceil(SHARDS).max(1);
+        let shards = (0..SHARDS).map(|_| Mutex::new(GuardShard::new(each))).collect();
+        let (guards, names) = (RwLock::default(), RwLock::default());
+        GuardTable { shards, guards, names, alone: AtomicBool::new(false), reports }
+    }
+
+    /// Takes over the guards of a configuration.
+    pub fn configure(&self, guards: &[Guard], names: CallerNames) {
+        let guards = guards.iter().map(|it| (Arc::from(it.name.as_str()), it.numbers())).collect();
+        *self.guards.write() = guards;
+        *self.names.write() = names;
+    }
+
+    pub fn has_guards(&self) -> bool {
+        !self.guards.read().is_empty()
+    }
+
+    /// How logs name callers.
+    pub fn caller_names(&self) -> CallerNames {
+        *self.names.read()
+    }
+
+    /// Whether the store that gateways share does not answer.
+    pub fn is_alone(&self) -> bool {
+        self.alone.load(Ordering::Relaxed)
+    }
+
+    pub fn set_alone(&self, alone: bool) {
+        self.alone.store(alone, Ordering::Relaxed);
+    }
+
+    /// What is known of a key, without counting anything.
+    pub fn look_up(&self, numbers: &GuardNumbers, id: BucketId, now: Micros) -> GuardCount {
+        self.shard(id).lock().look_up(numbers, id, now)
+    }
+
+    /// Counts one request. `subject` is made only if it has to be remembered.
+    pub fn count(
+        &self,
+        numbers: &GuardNumbers,
+        id: BucketId,
+        now: Micros,
+        subject: impl FnOnce() -> GuardSubject,
+    ) -> GuardCount {
+        self.shard(id).lock().count(numbers, id, now, self.reports, subject)
+    }
+
+    /// What the store has not been told yet, of some keys.
+    pub fn take_reports(&self, most: usize) -> Vec<GuardReport> {
+        let mut reports = Vec::new();
+        let guards = self.guards.read();
+        for shard in &self.shards {
+            if reports.len() >= most {
+                break;
+            }
+            shard.lock().take_reports(most - reports.len(), &guards, &mut reports);
+        }
+        reports
+    }
+
+    /// The store could not be told: what was counted stays to be told.
+    pub fn put_back(&self, reports: &[GuardReport]) {
+        for report in reports {
+            self.shard(report.id).lock().put_back(report);
+        }
+    }
+
+    /// What the store knows of a key that it was told about. The penalty, if that is news here.
+    pub fn hear(&self, report: &GuardReport, heard: GuardState, now: Micros) -> Option<Penalty> {
+        self.shard(report.id).lock().hear(report, heard, now)
+    }
+
+    /// Another gateway has warned or blocked a key, or lifted its penalty.
+    pub fn learn(&self, id: BucketId, notice: &PenaltyNotice, now: Micros) {
+        let Some(numbers) = self.guards.read().get(notice.guard.as_str()).copied() else {
+            return;
+        };
+        self.shard(id).lock().learn(id, notice, &numbers, now);
+    }
+
+    /// Has all penalties told again: the store may have lost them.
+    pub fn report_penalties_again(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().mark_penalties());
+    }
+
+    /// Everybody who is warned or blocked, the longest first.
+    pub fn penalties(&self, now: Micros) -> Vec<Penalty> {
+        let mut penalties: Vec<Penalty> =
+            self.shards.iter().flat_map(|shard| shard.lock().penalties(now)).collect();
+        penalties.sort_by(|a, b| b.until.cmp(&a.until).then_with(|| a.key.cmp(&b.key)));
+        penalties
+    }
+
+    /// Forgets a penalty: the key is clean. False if it has none.
+    pub fn lift(&self, id: BucketId) -> bool {
+        self.shard(id).lock().lift(id)
+    }
+
+    /// How many keys are known.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn shard(&self, id: BucketId) -> &Mutex<GuardShard> {
+        // The low bits choose a slot within the shard.
+        &self.shards[(id.0 >> 64) as usize % SHARDS]
+    }
+}
+
+/// The id of a key by the name of its counter in a shared store.
+pub fn shared_id(hasher: &BucketHasher, name: &[u8]) -> BucketId {
+    let mut id = hasher.start(0);
+    id.part(0, name);
+    id.finish()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! Warnings and blocks as operators see them, and as gateways tell each other of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Micros;
+use crate::limit::guard::{GuardStage, GuardState};
+use crate::store::BucketId;
+
+/// A key that is warned or blocked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Penalty {
+    pub id: BucketId,
+    pub guard: String,
+    /// As people read it.
+    pub key: String,
+    /// The name of the counter in a shared store; empty where there is none.
+    pub shared_key: Box<[u8]>,
+    pub stage: GuardStage,
+    pub until: Micros,
+    /// The end of the window of the last offence.
+    pub offence: Micros,
+    /// How many requests came in the window that is counted.
+    pub count: u64,
+}
+
+/// What gateways tell each other, and what a snapshot keeps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PenaltyNotice {
+    pub guard: String,
+    pub key: String,
+    /// The name of the counter in a shared store.
+    pub name: String,
+    /// The number of the stage; 0 lifts the penalty.
+    pub stage: u64,
+    /// In microseconds since the epoch.
+    pub until: u64,
+    pub offence: u64,
+    pub count: u64,
+}
+
+impl Penalty {
+    pub fn notice(&self) -> PenaltyNotice {
+        PenaltyNotice {
+            guard: self.guard.clone(),
+            key: self.key.clone(),
+            name: String::from_utf8_lossy(&self.shared_key).into_owned(),
+            stage: self.stage as u64,
+            until: self.until.0,
+            offence: self.offence.0,
+            count: self.count,
+        }
+    }
+}
+
+impl Penalty {
+    /// What a snapshot keeps: there the key is named by its id.
+    pub fn kept(&self) -> PenaltyNotice {
+        PenaltyNotice { name: format!("{:032x}", self.id.0), ..self.notice() }
+    }
+}
+
+impl PenaltyNotice {
+    /// The key, of a notice that a snapshot has kept.
+    pub fn kept_id(&self) -> Option<BucketId> {
+        u128::from_str_radix(&self.name, 16).ok().map(BucketId)
+    }
+
+    /// `None` if the stage is none of this version's.
+    pub(super) fn state(&self) -> Option<GuardState> {
+        Some(GuardState {
+            stage: GuardStage::of_number(self.stage)?,
+            until: Micros(self.until),
+            offence: Micros(self.offence),
+            ..GuardState::default()
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! Bounds of the table, and what gateways tell each other.
+
+use super::*;
+
+const GUARD: GuardNumbers =
+    GuardNumbers { window_us: 10_000_000, threshold: 5, penalty_us: 60_000_000 };
+
+fn id(number: u64) -> BucketId {
+    // Spread over the shards, as keyed hashes are.
+    let mixed = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    BucketId(mixed << 64 | u128::from(number))
+}
+
+fn table(max_keys: usize, reports: bool) -> GuardTable {
+    let table = GuardTable::new(max_keys, reports);
+    table.guards.write().insert("flood".into(), GUARD);
+    table
+}
+
+fn subject(number: u64) -> GuardSubject {
+    let shared_key = format!("weir:@guard:flood:{number}").into_bytes().into();
+    GuardSubject { guard: "flood".into(), key: number.to_string(), shared_key }
+}
+
+fn send(table: &GuardTable, number: u64, at: Micros, count: usize) -> GuardCount {
+    let mut last = None;
+    for _ in 0..count {
+        last = Some(table.count(&GUARD, id(number), at, || subject(number)));
+    }
+    last.expect("at least one")
+}
+
+const NOW: Micros = Micros(1_000_000_003_000_000);
+
+fn later(seconds: u64) -> Micros {
+    Micros(NOW.0 + seconds * 1_000_000)
+}
+
+#[test]
+fn a_block_is_never_forgotten_to_make_room() {
+    let table = table(640, false);
+    send(&table, 1, NOW, 6);
+    assert_eq!(send(&table, 1, later(10), 6).stage, GuardStage::Blocked);
+    for number in 2..20_000 {
+        send(&table, number, later(11), 1);
+    }
+    assert!(table.len() <= 640, "{}", table.len());
+    assert_eq!(table.look_up(&GUARD, id(1), later(12)).stage, GuardStage::Blocked);
+    assert_eq!(table.penalties(later(12)).len(), 1);
+}
+
+#[test]
+fn one_that_floods_is_noticed_among_any_number_of_new_keys() {
+    let table = table(640, false);
+    let mut stage = GuardStage::Clean;
+    for number in 2..20_000 {
+        send(&table, number, NOW, 1);
+        if number % 100 == 0 {
+            stage = send(&table, 1, NOW, 2).stage;
+        }
+    }
+    assert_eq!(stage, GuardStage::Warned);
+}
+
+#[test]
+fn a_table_full_of_penalties_counts_nobody_else_and_keeps_them() {
+    let table = table(64, false);
+    for number in 0..1_000 {
+        send(&table, number, NOW, 6);
+    }
+    let known = table.penalties(later(1)).len();
+    assert!((1..=64).contains(&known), "{known}");
+    for number in 1_000..2_000 {
+        send(&table, number, later(1), 6);
+    }
+    assert!(table.len() <= 64);
+    assert!(table.penalties(later(1)).len() >= known);
+}
+
+#[test]
+fn counts_of_two_gateways_add_up() {
+    let (here, there) = (table(100, true), table(100, true));
+    send(&here, 1, NOW, 4);
+    send(&there, 1, NOW, 3);
+    let reports = here.take_reports(10);
+    assert_eq!(reports.len(), 1);
+    assert_eq!(reports[0].requests, 4);
+    assert!(here.take_reports(10).is_empty(), "told once");
+    let theirs = there.take_reports(10);
+    // What a store makes of both.
+    let sum = GUARD.count(GUARD.count(GuardState::default(), NOW, 4), NOW, theirs[0].requests);
+    assert_eq!(sum.stage, GuardStage::Warned);
+    assert!(there.hear(&theirs[0], sum, NOW).is_some());
+    assert!(there.hear(&theirs[0], sum, NOW).is_none(), "no news any more");
+    assert_eq!(there.look_up(&GUARD, id(1), NOW).count, 7);
+    let notice = there.penalties(NOW)[0].notice();
+    here.learn(id(1), &notice, NOW);
+    assert_eq!(here.look_up(&GUARD, id(1), NOW).stage, GuardStage::Warned);
+}
+
+#[test]
+fn what_could_not_be_reported_is_reported_later() {
+    let table = table(100, true);
+    send(&table, 1, NOW, 2);
+    let reports = table.take_reports(10);
+    send(&table, 1, NOW, 1);
+    table.put_back(&reports);
+    assert_eq!(table.take_reports(10)[0].requests, 3);
+    table.put_back(&reports);
+    send(&table, 1, later(10), 1);
+    let reports = table.take_reports(10);
+    let told: Vec<_> = reports.iter().map(|it| (it.state.window_end, it.requests)).collect();
+    let (before, now) = (GUARD.window_end(NOW), GUARD.window_end(later(10)));
+    assert_eq!(told, [(before, 2), (now, 1)], "each with its window");
+}
+
+#[test]
+fn a_lifted_penalty_leaves_the_key_clean() {
+    let table = table(100, false);
+    send(&table, 1, NOW, 6);
+    assert!(table.lift(id(1)));
+    assert!(!table.lift(id(1)));
+    assert_eq!(send(&table, 1, NOW, 5).stage, GuardStage::Clean);
+    assert_eq!(send(&table, 1, NOW, 1).stage, GuardStage::Warned);
+}
+
+#[test]
+fn penalties_survive_in_a_snapshot() {
+    let (before, after) = (table(100, false), table(100, false));
+    send(&before, 7, NOW, 6);
+    for penalty in before.penalties(NOW) {
+        let kept = penalty.kept();
+        after.learn(kept.kept_id().expect("an id"), &kept, later(1));
+    }
+    let told = |table: &GuardTable| -> Vec<_> {
+        let penalties = table.penalties(later(1));
+        penalties.into_iter().map(|it| Penalty { shared_key: Box::default(), ..it }).collect()
+    };
+    assert_eq!(told(&after), told(&before));
+    assert_eq!(told(&after).len(), 1);
+}

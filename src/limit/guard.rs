@@ -1,0 +1,269 @@
+//! A guard: who sends more than a threshold in a window is first warned, then blocked.
+//!
+//! It counts every request of its key, admitted or not. A window in which there are more than the
+//! threshold is one *offence*, noticed with the request that exceeds it. The first one warns for
+//! `penalty`; one in a later window while warned blocks for twice as long. When a block ends, the key
+//! is clean. All of it is integers and pure; `lua/guard.lua` has the same steps for gateways that
+//! share their counts.
+
+use std::time::Duration;
+
+use super::condition::Condition;
+use super::key::Key;
+use super::{Mode, OnError};
+use crate::clock::Micros;
+
+/// `[guards.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard {
+    pub name: String,
+    pub key: Key,
+    pub window: Duration,
+    /// The most requests of a window that are no offence.
+    pub threshold: u64,
+    /// How long a warning holds. A block holds twice as long.
+    pub penalty: Duration,
+    /// Conditions that a request has to meet to be counted.
+    pub when: Vec<Condition>,
+    pub mode: Mode,
+    /// What it does while the store that gateways share does not answer.
+    pub on_error: OnError,
+}
+
+/// How far a key has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[repr(u8)]
+pub enum GuardStage {
+    #[default]
+    Clean = 0,
+    Warned = 1,
+    Blocked = 2,
+}
+
+impl GuardStage {
+    pub const fn name(self) -> &'static str {
+        match self {
+            GuardStage::Clean => "clean",
+            GuardStage::Warned => "warned",
+            GuardStage::Blocked => "blocked",
+        }
+    }
+
+    /// By its number in a shared store.
+    pub fn of_number(number: u64) -> Option<Self> {
+        [GuardStage::Clean, GuardStage::Warned, GuardStage::Blocked]
+            .into_iter()
+            .find(|stage| *stage as u64 == number)
+    }
+}
+
+/// What a guard knows of one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GuardState {
+    /// The end of the window that is counted, and how many requests came in it.
+    pub window_end: Micros,
+    pub count: u64,
+    pub stage: GuardStage,
+    /// When the stage ends.
+    pub until: Micros,
+    /// The end of the window of the last offence.
+    pub offence: Micros,
+}
+
+/// The numbers of a guard, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuardNumbers {
+    pub window_us: u64,
+    pub threshold: u64,
+    pub penalty_us: u64,
+}
+
+impl Guard {
+    pub fn numbers(&self) -> GuardNumbers {
+        GuardNumbers {
+            window_us: self.window.as_micros() as u64,
+            threshold: self.threshold,
+            penalty_us: self.penalty.as_micros() as u64,
+        }
+    }
+}
+
+impl GuardNumbers {
+    /// The end of the window that an instant lies in. Windows are aligned to the epoch.
+    pub fn window_end(&self, now: Micros) -> Micros {
+        Micros((now.0 / self.window_us + 1) * self.window_us)
+    }
+
+    /// The state at an instant: stages that have ended are gone, and a new window counts from zero.
+    /// Time that runs back is time that stands still.
+    #[must_use]
+    pub fn at(&self, state: GuardState, now: Micros) -> GuardState {
+        let mut state = state;
+        if state.stage != GuardStage::Clean && state.until <= now {
+            if state.stage == GuardStage::Blocked {
+                // What came before the block is paid for.
+                (state.count, state.offence) = (0, Micros(0));
+            }
+            (state.stage, state.until) = (GuardStage::Clean, Micros(0));
+        }
+        let window_end = self.window_end(now);
+        if window_end > state.window_end {
+            (state.window_end, state.count) = (window_end, 0);
+        }
+        state
+    }
+
+    /// Counts requests, and notices an offence: then the state has another stage than before.
+    #[must_use]
+    pub fn count(&self, state: GuardState, now: Micros, requests: u64) -> GuardState {
+        let mut state = self.at(state, now);
+        if state.stage == GuardStage::Blocked {
+            return state;
+        }
+        state.count = state.count.saturating_add(requests);
+        if state.count > self.threshold && state.offence != state.window_end {
+            state = self.offend(state, now, state.window_end);
+        }
+        state
+    }
+
+    /// The state after an offence in the window that ends then.
+    fn offend(&self, state: GuardState, now: Micros, window_end: Micros) -> GuardState {
+        let (stage, factor) = match state.stage {
+            GuardStage::Clean => (GuardStage::Warned, 1),
+            GuardStage::Warned | GuardStage::Blocked => (GuardStage::Blocked, 2),
+        };
+        let until = Micros(now.0 + factor * self.penalty_us);
+        GuardState { stage, until, offence: window_end, ..state }
+    }
+
+    /// What another gateway, or the store, says of the same key, beside what is known here. Nothing
+    /// here gets weaker by it; two offences of different windows are two, whoever noticed them.
+    #[must_use]
+    pub fn merge(&self, here: GuardState, heard: GuardState, now: Micros) -> GuardState {
+        let (here, heard) = (self.at(here, now), self.at(heard, now));
+        let mut merged = here;
+        match (here.stage, heard.stage) {
+            (GuardStage::Warned, GuardStage::Warned) if heard.offence > here.offence => {
+                merged = self.offend(here, now, heard.offence);
+            }
+            (a, b) if b > a || (b == a && heard.until > here.until) => {
+                (merged.stage, merged.until) = (b, heard.until);
+                merged.offence = heard.offence;
+            }
+            _ => {}
+        }
+        merged
+    }
+
+    /// When nothing needs to be remembered of a state any more.
+    pub fn ends_at(&self, state: &GuardState) -> Micros {
+        match state.stage {
+            GuardStage::Clean => state.window_end,
+            _ => state.until.max(state.window_end),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Five in ten seconds; a minute's warning.
+    const GUARD: GuardNumbers =
+        GuardNumbers { window_us: 10_000_000, threshold: 5, penalty_us: 60_000_000 };
+
+    fn second(seconds: u64) -> Micros {
+        Micros(seconds * 1_000_000)
+    }
+
+    /// One request a time, `count` times at that second.
+    fn send(mut state: GuardState, at: u64, count: u64) -> GuardState {
+        for _ in 0..count {
+            state = GUARD.count(state, second(at), 1);
+        }
+        state
+    }
+
+    #[test]
+    fn the_request_that_exceeds_the_threshold_is_the_offence() {
+        let state = send(GuardState::default(), 3, 5);
+        assert_eq!(state.stage, GuardStage::Clean);
+        let state = send(state, 4, 1);
+        assert_eq!((state.stage, state.until), (GuardStage::Warned, second(64)));
+    }
+
+    #[test]
+    fn a_window_is_one_offence_however_many_come() {
+        let state = send(GuardState::default(), 3, 500);
+        assert_eq!((state.stage, state.count), (GuardStage::Warned, 500));
+    }
+
+    #[test]
+    fn an_offence_in_a_later_window_while_warned_blocks_for_twice_as_long() {
+        let state = send(GuardState::default(), 3, 6);
+        let state = send(state, 12, 6);
+        assert_eq!((state.stage, state.until), (GuardStage::Blocked, second(132)));
+        // What is refused is not counted, and does not make it last longer.
+        assert_eq!(send(state, 100, 50), GUARD.at(state, second(100)));
+    }
+
+    #[test]
+    fn an_offence_after_the_warning_is_a_first_one_again() {
+        let state = send(GuardState::default(), 3, 6);
+        let state = send(state, 70, 6);
+        assert_eq!((state.stage, state.until), (GuardStage::Warned, second(130)));
+    }
+
+    #[test]
+    fn a_key_is_clean_when_its_block_ends() {
+        let state = send(send(GuardState::default(), 3, 6), 12, 6);
+        let clean = GUARD.at(state, second(132));
+        assert_eq!((clean.stage, clean.count), (GuardStage::Clean, 0));
+        assert_eq!(send(clean, 132, 5).stage, GuardStage::Clean);
+        assert_eq!(send(clean, 132, 6).stage, GuardStage::Warned);
+    }
+
+    #[test]
+    fn a_block_that_ends_within_its_window_leaves_nothing_counted() {
+        let short = GuardNumbers { penalty_us: 1_000_000, ..GUARD };
+        let mut state = short.count(GuardState::default(), second(9), 6);
+        state = short.count(state, Micros(9_500_000), 0);
+        state = short.merge(state, short.count(state, second(10), 0), second(10));
+        let state = GuardState { stage: GuardStage::Warned, until: second(12), ..state };
+        let blocked = short.count(state, second(11), 6);
+        assert_eq!((blocked.stage, blocked.until), (GuardStage::Blocked, second(13)));
+        let after = short.count(blocked, second(13), 5);
+        assert_eq!((after.stage, after.count), (GuardStage::Clean, 5));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_neither_forgets_nor_adds_a_window() {
+        let state = send(GuardState::default(), 13, 5);
+        let back = send(state, 3, 1);
+        assert_eq!((back.stage, back.window_end), (GuardStage::Warned, second(20)));
+    }
+
+    #[test]
+    fn two_gateways_that_notice_the_same_offence_notice_one() {
+        let (a, b) = (send(GuardState::default(), 3, 6), send(GuardState::default(), 4, 6));
+        let merged = GUARD.merge(a, b, second(5));
+        assert_eq!((merged.stage, merged.until), (GuardStage::Warned, second(64)));
+    }
+
+    #[test]
+    fn offences_that_two_gateways_notice_in_two_windows_are_two() {
+        let (a, b) = (send(GuardState::default(), 3, 6), send(GuardState::default(), 14, 6));
+        assert_eq!(GUARD.merge(a, b, second(15)).stage, GuardStage::Blocked);
+        assert_eq!(GUARD.merge(b, a, second(15)).stage, GuardStage::Warned, "an older one is none");
+    }
+
+    #[test]
+    fn nothing_heard_makes_a_block_weaker() {
+        let blocked = send(send(GuardState::default(), 3, 6), 12, 6);
+        for heard in [GuardState::default(), send(GuardState::default(), 14, 6)] {
+            assert_eq!(GUARD.merge(blocked, heard, second(15)), GUARD.at(blocked, second(15)));
+        }
+        assert_eq!(GUARD.merge(GuardState::default(), blocked, second(15)).stage, blocked.stage);
+    }
+}

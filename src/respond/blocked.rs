@@ -1,0 +1,73 @@
+//! The answer to a caller that a guard has blocked.
+
+use http::{HeaderMap, Response, StatusCode};
+
+use super::rate_headers::seconds_until;
+use super::{Answer, FieldName, Fields, Scratch};
+use crate::body::Body;
+use crate::clock::Micros;
+
+/// The word for it in answers and logs.
+pub(crate) const ERROR: &str = "burst_blocked";
+
+/// The texts of one guard's answers, made when the configuration is compiled.
+#[derive(Debug, Clone)]
+pub struct BlockedText {
+    fields: Fields,
+    /// The body up to the delay.
+    opening: String,
+    /// The member that names the guard.
+    closing: String,
+}
+
+impl BlockedText {
+    pub fn new(guard: &str) -> Self {
+        // A guard's name has no character that would need escaping.
+        let proxy_status =
+            format!("weir; error=http_request_error; status-code=429; details=\"{guard} blocked\"");
+        let mut fields = Fields::default();
+        fields.add(FieldName::CacheControl, b"no-store");
+        fields.add(FieldName::ContentType, b"application/problem+json");
+        fields.add(FieldName::ProxyStatus, proxy_status.as_bytes());
+        let opening = format!(
+            "{{\"type\":\"https://iana.org/assignments/http-problem-types#abnormal-usage-detected\",\
+             \"title\":\"Too Many Requests\",\"status\":429,\"error\":\"{ERROR}\",\
+             \"error_description\":\"Abnormal usage was detected. Please retry after "
+        );
+        BlockedText { fields, opening, closing: format!(",\"guard\":\"{guard}\"}}") }
+    }
+
+    /// The answer, with the map that held the request's headers for the next one.
+    pub(crate) fn answer(
+        &self,
+        until: Micros,
+        now: Micros,
+        is_grpc: bool,
+        mut headers: HeaderMap,
+    ) -> Answer {
+        headers.clear();
+        let mut digits = itoa::Buffer::new();
+        let seconds = digits.format(seconds_until(until, now).max(1));
+        let mut fields = Fields::default();
+        fields.add(FieldName::RetryAfter, seconds.as_bytes());
+        fields.append(&self.fields);
+        if is_grpc {
+            fields.add(FieldName::GrpcStatus, b"8");
+        }
+        let mut text = Scratch::new();
+        text.extend_from_slice(self.opening.as_bytes());
+        text.extend_from_slice(seconds.as_bytes());
+        let plural: &[u8] = if seconds == "1" { b" second.\"" } else { b" seconds.\"" };
+        text.extend_from_slice(plural);
+        text.extend_from_slice(b",\"retry_after\":");
+        text.extend_from_slice(seconds.as_bytes());
+        text.extend_from_slice(b",\"retry_after_ms\":");
+        let millis = until.0.saturating_sub(now.0).div_ceil(1000);
+        text.extend_from_slice(itoa::Buffer::new().format(millis).as_bytes());
+        text.extend_from_slice(self.closing.as_bytes());
+        let mut response = Response::new(Body::text(text).into());
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        *response.headers_mut() = headers;
+        Answer { response, fields }
+    }
+}

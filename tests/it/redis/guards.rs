@@ -1,0 +1,131 @@
+//! Guards of gateways that share Redis: counts add up, and blocks are known to all.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::limits::guards::{FLOOD, flood_until, is_blocked, tables, user};
+use crate::support::{Cluster, Config, Redis, TestStore, Upstream, Weir, wait_at_most};
+
+/// In which a block at one gateway is known to the others.
+const SOON: Duration = Duration::from_secs(1);
+
+/// More than 20 requests in two seconds; penalties that outlast the test.
+fn slow_guard() -> String {
+    FLOOD
+        .replace("\"1s\"", "\"2s\"")
+        .replace("threshold = 3", "threshold = 20")
+        .replace("\"3s\"", "\"10m\"")
+}
+
+fn config(upstream: &Upstream, guard: &str) -> Config {
+    Config::to(upstream).open().operated().routes(&tables(guard, ""))
+}
+
+#[test]
+fn counts_of_two_gateways_add_up_to_one_offence() {
+    let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
+    let config = test_store.configure(config(&upstream, &slow_guard()));
+    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let (mut at_a, mut at_b) = (a.connect(), b.connect());
+    let penalty = |weir: &Weir, name: &str| {
+        let listed = weir.admin("/v1/penalties").json();
+        let mut listed = listed.as_array().cloned().unwrap_or_default().into_iter();
+        listed.find(|it| it["key"] == name)
+    };
+    // A window may end in the middle of an attempt: that one proves nothing.
+    let proven = (0..6).any(|attempt| {
+        let eve = format!("eve-{attempt}");
+        for _ in 0..15 {
+            // Neither gateway sees more than 20 in a window by itself.
+            assert!(!is_blocked(&user(&mut at_a, &eve)) && !is_blocked(&user(&mut at_b, &eve)));
+        }
+        let deadline = Instant::now() + SOON;
+        loop {
+            if let (Some(one), Some(other)) = (penalty(&a, &eve), penalty(&b, &eve)) {
+                assert_eq!((&one["stage"], &other["stage"]), (&"warned".into(), &"warned".into()));
+                return true;
+            }
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    assert!(proven, "thirty in two seconds are too many, whoever counts them");
+}
+
+/// Has one gateway block somebody, and waits until another one knows.
+#[track_caller]
+fn block_is_known(a: &Weir, b: &Weir) {
+    flood_until(&mut a.connect(), "eve", "blocked", is_blocked);
+    let mut at_b = b.connect();
+    wait_at_most(SOON + Duration::from_secs(2), "the other one knows", || {
+        b.admin("/v1/penalties").json()[0]["stage"] == "blocked"
+    });
+    assert!(is_blocked(&user(&mut at_b, "eve")));
+    assert_eq!(user(&mut at_b, "ann").status, 200);
+}
+
+#[test]
+fn block_is_known_to_other_gateways_and_survives_the_one_that_made_it() {
+    let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
+    let config = test_store.configure(config(&upstream, &slow_guard()));
+    let (mut a, b) = (Weir::start(&config), Weir::start(&config));
+    block_is_known(&a, &b);
+    a.signal(Signal::KILL);
+    a.exit();
+    let again = Weir::start(&config);
+    assert!(is_blocked(&user(&mut again.connect(), "eve")), "from the first request on");
+    assert_eq!(again.operate("DELETE", "/v1/penalties/flood/eve", "").status, 200);
+    for weir in [&again, &b] {
+        let mut client = weir.connect();
+        wait_at_most(SOON + Duration::from_secs(2), "it is lifted for all", || {
+            user(&mut client, "eve").status == 200
+        });
+    }
+}
+
+#[test]
+fn gateways_of_a_cluster_share_their_guards() {
+    let (cluster, upstream) = (Cluster::start(), Upstream::ok());
+    let config = config(&upstream, &slow_guard()).store(&cluster.store());
+    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    block_is_known(&a, &b);
+}
+
+#[test]
+fn without_redis_each_gateway_counts_for_itself_and_blocks_stay() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::ok());
+    let config = config(&upstream, &slow_guard()).store(&redis.store());
+    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    block_is_known(&a, &b);
+    redis.kill();
+    for weir in [&a, &b] {
+        let mut client = weir.connect();
+        assert!(is_blocked(&user(&mut client, "eve")));
+        flood_until(&mut client, "mallory", "blocked", is_blocked);
+    }
+    redis.restart();
+    // Redis is back and empty: what the gateways know is told again.
+    let mut last = None;
+    wait_at_most(Duration::from_secs(10), "a third one hears of both", || {
+        let weir = Weir::start(&config);
+        let known = weir.admin("/v1/penalties").json();
+        let many = known.as_array().map_or(0, Vec::len);
+        last = Some(known);
+        many == 2
+    });
+}
+
+#[test]
+fn every_key_of_guards_expires() {
+    let (redis, upstream) = (Redis::start(), Upstream::ok());
+    let weir = Weir::start(&config(&upstream, &slow_guard()).store(&redis.store()));
+    flood_until(&mut weir.connect(), "eve", "blocked", is_blocked);
+    let has = |name: &str| redis.keys().iter().any(|key| key.name.contains(name));
+    wait_at_most(SOON, "it is announced", || has("@penalties") && has("@guard:flood"));
+    for key in redis.keys() {
+        assert!(key.ttl > 0, "{key:?}");
+    }
+}
