@@ -21,6 +21,7 @@ CONDITIONAL = {
     "weir_upstream_seconds_count": {"upstream"},
     "weir_upstream_seconds_sum": {"upstream"},
     "weir_queue_depth": {"limit"},
+    "weir_guard_detections_total": {"guard", "action"},
 }
 VALUES = {
     ("weir_decisions_total", "outcome"): {"allowed", "refused", "queued", "degraded", "shadow_allowed",
@@ -30,6 +31,7 @@ VALUES = {
     ("weir_config_reloads_total", "result"): {"ok", "failed"},
     ("weir_upstream_errors_total", "error"): {"unreachable", "timeout", "broken", "cut_off", "status_5xx"},
     ("weir_access_total", "action"): {"allowed", "denied"},
+    ("weir_guard_detections_total", "action"): {"warned", "blocked", "refused"},
     **{(f"weir_decision_seconds_{part}", "store"): {"memory", "redis", "local"} for part in ("bucket", "count", "sum")},
 }
 

@@ -164,7 +164,7 @@ class Misspelt(unittest.TestCase):
 class Broken(unittest.TestCase):
     def test_places_are_caught(self):
         self.assertIn("overlaps", spoilt(lambda files: panel(files, "Outcomes")["gridPos"].update(w=13)))
-        self.assertIn("does not fit", spoilt(lambda files: panel(files, "Access lists")["gridPos"].update(w=9)))
+        self.assertIn("does not fit", spoilt(lambda files: panel(files, "Guards")["gridPos"].update(w=9)))
         self.assertIn("panel id 3 is there twice", spoilt(lambda files: panel(files, "Store").update(id=3)))
 
     def test_what_a_panel_lacks_is_caught(self):

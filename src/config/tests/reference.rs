@@ -193,6 +193,7 @@ fn shipped_files_are_good() {
         include_str!("../../../config/examples/algorithms.toml"),
         include_str!("../../../config/examples/strategies.toml"),
         include_str!("../../../config/examples/oauth.toml"),
+        include_str!("../../../config/examples/abuse.toml"),
     ] {
         let loaded = good(text);
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
