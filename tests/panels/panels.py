@@ -133,6 +133,8 @@ def catalogue_of(page, files):
     labels = set().union(*(promql.read(rule["expr"], catalogue)[0] or () for rule in files.rules()))
     severities = {rule["labels"]["severity"] for rule in files.rules()}
     known = {"alertname": [rule["alert"] for rule in files.rules()], "severity": severities}
+    # What operators say in config/prometheus/expected.yml.
+    catalogue.add("weir:refusals_expected", {"limit", "route"})
     catalogue.add("ALERTS_FOR_STATE", labels | {"alertname", "severity"}, **known)
     catalogue.add("ALERTS", labels | {"alertname", "severity", "alertstate"}, alertstate=["firing", "pending"], **known)
     return catalogue
