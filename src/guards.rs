@@ -22,6 +22,7 @@ use shard::GuardShard;
 pub use sharing::GuardSharing;
 
 use crate::clock::Micros;
+use crate::limit::Mode;
 use crate::limit::guard::{Guard, GuardNumbers, GuardStage, GuardState};
 use crate::store::{BucketHasher, BucketId};
 use crate::telemetry::CallerNames;
@@ -33,13 +34,20 @@ const SHARDS: usize = 64;
 pub struct GuardTable {
     shards: Box<[Mutex<GuardShard>]>,
     /// The guards of the configuration in force, by name.
-    guards: RwLock<HashMap<Arc<str>, GuardNumbers>>,
+    guards: RwLock<HashMap<Arc<str>, KnownGuard>>,
     /// How logs name callers.
     names: RwLock<CallerNames>,
     /// Whether the store that gateways share does not answer.
     alone: AtomicBool,
     /// Whether what is counted has to be told to a store.
     reports: bool,
+}
+
+/// What the table has to know of a guard.
+#[derive(Debug, Clone, Copy)]
+struct KnownGuard {
+    numbers: GuardNumbers,
+    mode: Mode,
 }
 
 /// Whose requests are counted, and by which guard.
@@ -86,9 +94,15 @@ impl GuardTable {
 
     /// Takes over the guards of a configuration.
     pub fn configure(&self, guards: &[Guard], names: CallerNames) {
-        let guards = guards.iter().map(|it| (Arc::from(it.name.as_str()), it.numbers())).collect();
-        *self.guards.write() = guards;
+        let known = |it: &Guard| KnownGuard { numbers: it.numbers(), mode: it.mode };
+        let guards = guards.iter().map(|it| (Arc::from(it.name.as_str()), known(it)));
+        *self.guards.write() = guards.collect();
         *self.names.write() = names;
+    }
+
+    /// Whether a guard only watches.
+    pub fn is_shadow(&self, guard: &str) -> bool {
+        self.guards.read().get(guard).is_some_and(|it| it.mode == Mode::Shadow)
     }
 
     pub fn has_guards(&self) -> bool {
@@ -152,10 +166,10 @@ impl GuardTable {
 
     /// Another gateway has warned or blocked a key, or lifted its penalty.
     pub fn learn(&self, id: BucketId, notice: &PenaltyNotice, now: Micros) {
-        let Some(numbers) = self.guards.read().get(notice.guard.as_str()).copied() else {
+        let Some(guard) = self.guards.read().get(notice.guard.as_str()).copied() else {
             return;
         };
-        self.shard(id).lock().learn(id, notice, &numbers, now);
+        self.shard(id).lock().learn(id, notice, &guard.numbers, now);
     }
 
     /// Has all penalties told again: the store may have lost them.

@@ -21,6 +21,9 @@ struct PenaltyView<'a> {
     seconds_left: u64,
     /// How many requests came in the window that is counted.
     count: u64,
+    /// The guard only watches: nobody is warned or blocked.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    shadow: bool,
 }
 
 impl AdminApi {
@@ -36,6 +39,7 @@ impl AdminApi {
                 until: it.until.0.div_ceil(1_000_000),
                 seconds_left: it.until.since(now).as_micros().div_ceil(1_000_000) as u64,
                 count: it.count,
+                shadow: self.guards.is_shadow(&it.guard),
             })
             .collect();
         (StatusCode::OK, json(&views))

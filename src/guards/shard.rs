@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use super::{GuardCount, GuardReport, GuardSubject, Penalty, PenaltyNotice};
+use super::{GuardCount, GuardReport, GuardSubject, KnownGuard, Penalty, PenaltyNotice};
 use crate::clock::Micros;
 use crate::limit::guard::{GuardNumbers, GuardStage, GuardState};
 use crate::store::BucketId;
@@ -111,7 +111,7 @@ impl GuardShard {
     pub(super) fn take_reports(
         &mut self,
         most: usize,
-        guards: &HashMap<Arc<str>, GuardNumbers>,
+        guards: &HashMap<Arc<str>, KnownGuard>,
         reports: &mut Vec<GuardReport>,
     ) {
         let from = self.dirty.len().saturating_sub(most);
@@ -123,8 +123,8 @@ impl GuardShard {
             let before = u64::from(std::mem::take(&mut entry.untold_before));
             let Some(subject) = entry.subject.as_deref() else { continue };
             // A guard that a reload has removed counts nothing any more.
-            let Some(numbers) = guards.get(&subject.guard) else { continue };
-            let (subject, numbers, state) = (subject.clone(), *numbers, entry.state);
+            let Some(guard) = guards.get(&subject.guard) else { continue };
+            let (subject, numbers, state) = (subject.clone(), guard.numbers, entry.state);
             if before > 0 {
                 let window_end = Micros(state.window_end.0.saturating_sub(numbers.window_us));
                 let (subject, state) = (subject.clone(), GuardState { window_end, ..state });

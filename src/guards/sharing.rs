@@ -26,7 +26,7 @@ impl GuardSharing {
             blocked,
             identifier: &self.table.caller_names().of(&penalty.key),
             guard: &penalty.guard,
-            shadow: false,
+            shadow: self.table.is_shadow(&penalty.guard),
             request: None,
             request_count: penalty.count,
             retry_after: penalty.until.since(now).as_secs_f64(),

@@ -13,7 +13,8 @@ fn id(number: u64) -> BucketId {
 
 fn table(max_keys: usize, reports: bool) -> GuardTable {
     let table = GuardTable::new(max_keys, reports);
-    table.guards.write().insert("flood".into(), GUARD);
+    let known = KnownGuard { numbers: GUARD, mode: Mode::Enforce };
+    table.guards.write().insert("flood".into(), known);
     table
 }
 

@@ -33,6 +33,8 @@ mod calendar;
 mod fence;
 /// A table that is full.
 mod full_table;
+/// Guards of several gateways.
+mod guards;
 /// Random histories, step by step against the models.
 mod histories;
 /// When requests leave a leaky bucket.

@@ -203,6 +203,7 @@ fn guard_in_shadow_mode_counts_and_stops_nobody(test_store: &TestStore) {
     }
     assert!(upstream.requests().iter().all(|it| !it.has(MARK)));
     assert_eq!(detections(&weir, "refused"), 0.0);
+    assert_eq!(weir.admin("/v1/penalties").json()[0]["shadow"], true);
     wait_until("it is recorded", || !audited(&weir, "burst_detected_blocked").is_empty());
     assert_eq!(audited(&weir, "burst_detected_blocked")[0]["shadow"], true);
 }

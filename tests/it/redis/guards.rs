@@ -119,6 +119,30 @@ fn without_redis_each_gateway_counts_for_itself_and_blocks_stay() {
 }
 
 #[test]
+fn guards_do_what_on_error_says_while_redis_is_away() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::ok());
+    let start = |on_error: &str| {
+        let guard = format!("{}on_error = \"{on_error}\"\n", slow_guard());
+        Weir::start(&config(&upstream, &guard).store(&redis.store()))
+    };
+    let (allow, deny) = (start("allow"), start("deny"));
+    flood_until(&mut allow.connect(), "eve", "blocked", is_blocked);
+    redis.kill();
+    for weir in [&allow, &deny] {
+        wait_at_most(Duration::from_secs(5), "it is noticed", || weir.degraded());
+    }
+    let mut client = deny.connect();
+    wait_at_most(SOON, "nobody passes", || user(&mut client, "ann").status == 503);
+    assert_eq!(user(&mut client, "ann").json()["error"], "store_unavailable");
+    let mut client = allow.connect();
+    assert!(is_blocked(&user(&mut client, "eve")), "what is known stays");
+    std::thread::sleep(Duration::from_millis(200));
+    for _ in 0..100 {
+        assert_eq!(user(&mut client, "ann").status, 200, "and nothing is counted");
+    }
+}
+
+#[test]
 fn every_key_of_guards_expires() {
     let (redis, upstream) = (Redis::start(), Upstream::ok());
     let weir = Weir::start(&config(&upstream, &slow_guard()).store(&redis.store()));
