@@ -80,19 +80,17 @@ function refill_bucket.charge_after(args, state)
   return state_missing(args, math.min(units + args.cost, args.deepest), next_refill)
 end
 
--- All of it if no refill has come since the charge; else, what has been refilled since would have
--- been without the charge. What stays missing counts as missing since now: see the Rust.
+-- All but what has been refilled since the charge, and would have been without it. The refills stay
+-- when they are: see the Rust.
 function refill_bucket.refund(args, state, charged_at)
   local units, next_refill = missing(args, state, now)
-  local refund = args.cost
-  if next_refill - args.every_us > charged_at then
-    refund = refund - math.ceil((now - charged_at) / args.every_us) * args.amount
-  end
+  local refills = math.ceil((next_refill - args.every_us - charged_at) / args.every_us)
+  local refund = args.cost - math.max(refills, 0) * args.amount
   if refund <= 0 then
     return state
   end
   units = units - refund
-  return units > 0 and state_missing(args, units, now + args.every_us) or refill_bucket.absent
+  return units > 0 and state_missing(args, units, next_refill) or refill_bucket.absent
 end
 
 -- What a charge adds, and a state once it was made at an instant: see journal.lua.

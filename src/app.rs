@@ -7,6 +7,7 @@ mod control;
 mod external;
 mod logs;
 mod open;
+mod recent;
 mod reload;
 mod serve;
 

@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout};
 
 use super::external::ExternalState;
 use super::logs::Logs;
+use super::recent::RecentlyServed;
 use crate::admin::AdminApi;
 use crate::config::settings::{Settings, StoreKind};
 use crate::config::{self, ConfigSource, LoadedConfig, regular_file};
@@ -37,7 +38,9 @@ pub(crate) struct Reloader {
     /// is dropped here, where that holds up no request.
     retired: Vec<Arc<Compiled>>,
     external: ExternalSnapshot,
-    transition: Option<Transition>,
+    /// The numbers that held before changes of overrides: other gateways may not have heard of a
+    /// change yet.
+    recent: RecentlyServed<Compiled>,
 }
 
 /// What a reloader is made of.
@@ -54,20 +57,6 @@ pub(crate) struct ReloaderParts {
     pub(crate) api: Arc<AdminApi>,
 }
 
-/// While it lasts, workers still know the numbers that held before a change: other gateways may not
-/// have heard of the change yet.
-#[derive(Debug)]
-struct Transition {
-    compiled: Arc<Compiled>,
-    began: Instant,
-    until: Instant,
-}
-
-/// For how long gateways that share a store may count by different numbers: longer than an override
-/// takes to reach all of them.
-const TRANSITION: Duration = Duration::from_secs(5);
-/// The longest transition, if one change follows another: numbers that ended long ago must go.
-const MAX_TRANSITION: Duration = Duration::from_secs(30);
 /// How long workers may take to apply a configuration.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -92,7 +81,7 @@ impl Reloader {
             compiled: parts.compiled,
             retired: Vec::new(),
             external,
-            transition: None,
+            recent: RecentlyServed::new(),
         }
     }
 
@@ -199,28 +188,25 @@ impl Reloader {
         let next = self.external_state.snapshot();
         let last = std::mem::replace(&mut self.external, next.clone());
         let (last, next) = (self.compile_with(&last), self.compile_with(&next));
-        let last = self.coexisting_with_transition(last);
-        let last = self.send_to_workers(last.coexisting_with(&next));
+        let both = self.coexisting_with_recent(last.clone()).coexisting_with(&next);
+        let both = self.send_to_workers(both);
         self.workers_applied().await;
-        let compiled = self.send_to_workers(next.coexisting_with(&last));
+        self.send_to_workers(next.coexisting_with(&both));
         self.workers_applied().await;
         self.external_state.overrides().note_served(version);
-        let now = Instant::now();
-        let began = self.transition.as_ref().map_or(now, |it| it.began);
-        let until = (now + TRANSITION).min(began + MAX_TRANSITION);
-        self.transition = Some(Transition { compiled, began, until });
+        self.recent.note(last, Instant::now(), |last, before| last.coexisting_with(before));
     }
 
-    /// When no gateway serves the numbers from before any more.
+    /// When no gateway serves the oldest of the numbers from before any more.
     pub(crate) fn transition_until(&self) -> Option<Instant> {
-        self.transition.as_ref().map(|it| it.until)
+        self.recent.until()
     }
 
-    /// Forgets what was served before.
+    /// Forgets what was served before and no gateway serves any more.
     pub(crate) fn end_transition(&mut self) {
-        self.transition = None;
+        self.recent.forget(Instant::now());
         let compiled = self.compile_with(&self.external);
-        self.send_to_workers(compiled);
+        self.send_to_workers(self.coexisting_with_recent(compiled));
     }
 
     /// Forgets configurations that no request uses any more, and the series of what only they had.
@@ -241,16 +227,13 @@ impl Reloader {
         let version = self.external_state.overrides().version();
         self.external = self.external_state.snapshot();
         let compiled = self.compile_with(&self.external);
-        let compiled = self.send_to_workers(self.coexisting_with_transition(compiled));
+        let compiled = self.send_to_workers(self.coexisting_with_recent(compiled));
         self.external_state.overrides().note_served(version);
         compiled
     }
 
-    fn coexisting_with_transition(&self, compiled: Compiled) -> Compiled {
-        match &self.transition {
-            Some(transition) => compiled.coexisting_with(&transition.compiled),
-            None => compiled,
-        }
+    fn coexisting_with_recent(&self, compiled: Compiled) -> Compiled {
+        self.recent.iter().fold(compiled, Compiled::coexisting_with)
     }
 
     /// The settings compiled with the files and overrides that belong to them. Only what has changed

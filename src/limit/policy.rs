@@ -155,8 +155,26 @@ impl Policy {
             | Policy::FixedWindow(_) => {
                 let quota = self.quota();
                 let dearer = if cost > quota { cost } else { (cost * nodes).min(quota) };
-                (*self, dearer)
+                // What is charged after the fact is dearer too, and so are debts.
+                let debt = self.deepest() - quota;
+                (self.with_debt(debt.saturating_mul(nodes)).beside(self), dearer)
             }
+        }
+    }
+
+    /// What one of `nodes` that cannot agree charges after the fact, by which policy: as much of its
+    /// share as the cost is of the whole, also if that is more than a share has.
+    #[must_use]
+    pub fn share_after(&self, nodes: u64, cost: u64) -> (Policy, u64) {
+        let (share, _) = self.share(nodes, cost);
+        match share {
+            Policy::TokenBucket(_) | Policy::LeakyBucket(_) | Policy::Concurrency(_) => {
+                (share, cost)
+            }
+            Policy::RefillBucket(_)
+            | Policy::SlidingWindow(_)
+            | Policy::SlidingLog(_)
+            | Policy::FixedWindow(_) => (share, cost.saturating_mul(nodes)),
         }
     }
 

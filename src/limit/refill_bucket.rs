@@ -212,26 +212,18 @@ impl Algorithm for RefillBucket {
         self.state_missing((missing + u128::from(cost)).min(deepest), next)
     }
 
-    /// What has been refilled since would have been without the charge too. The charge may have been
-    /// the first, by which the refills are timed: what stays missing is refilled as if it were
-    /// missing since now, which is no earlier than without it.
+    /// What has been refilled since would have been without the charge too, if the bucket was full or
+    /// became so. The refills stay when they are, also if the charge was the first, by which they are
+    /// timed: what is still missing is so since then, as far as the state tells.
     fn refund(&self, state: State, now: Micros, cost: u64, charged_at: Micros) -> State {
         let (missing, next) = self.missing(state, now);
-        let refills = (now.0 - charged_at.0).div_ceil(self.every_us);
-        // If the last refill was before the charge, or the refills have been timed by it, none has
-        // come since, and the bucket was never full.
-        let refilled = if next.saturating_sub(self.every_us) <= charged_at.0 {
-            0
-        } else {
-            refills.saturating_mul(self.amount)
-        };
-        let refund = cost.saturating_sub(refilled);
-        if refund == 0 {
-            return state;
-        }
+        let last = next.saturating_sub(self.every_us);
+        let refills = last.saturating_sub(charged_at.0).div_ceil(self.every_us);
+        let refund = cost.saturating_sub(refills.saturating_mul(self.amount));
         match missing.saturating_sub(u128::from(refund)) {
             0 => State::default(),
-            missing => self.state_missing(missing, now.0 + self.every_us),
+            _ if refund == 0 => state,
+            missing => self.state_missing(missing, next),
         }
     }
 

@@ -104,15 +104,16 @@ impl TokenBucket {
     /// One node's part of this bucket while `nodes` of them cannot agree: it refills that many
     /// times more slowly and holds as much less, but a `cost` that fits into the whole fits into
     /// the part. A deficit is counted in time, so it means the same share of both. Parts for
-    /// different costs share a bucket, and the largest cost takes all tokens at the slow pace.
+    /// different costs share a bucket, and the largest cost takes all tokens at the slow pace. So
+    /// are debts paid off.
     #[must_use]
     pub fn share(&self, nodes: u64, cost: u64) -> Self {
         let whole = if cost <= self.burst { cost } else { 0 };
         let burst = (self.burst / nodes).max(whole).max(1);
         let token = self.token * u128::from(nodes);
         let empty = token * u128::from(burst);
-        let (deepest, reach) = (self.deepest.max(empty), token * u128::from(self.burst));
-        Self { rate: self.rate, burst, token, empty, deepest, reach: self.reach.max(reach) }
+        let deepest = self.deepest * u128::from(nodes);
+        Self { rate: self.rate, burst, token, empty, deepest, reach: self.reach.max(deepest) }
     }
 
     /// In which time so many tokens refill, rounded up.

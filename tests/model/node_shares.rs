@@ -7,10 +7,13 @@
 //! rate, and in a window to one request a node. Of requests that cost more than a share and less,
 //! mixed on one such limit, nothing is claimed.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use weir::clock::Micros;
+use weir::limit::adjust::Numbers;
 use weir::limit::token_bucket::TokenBucket;
-use weir::limit::{Policy, Retry, State, Verdict};
+use weir::limit::{Policy, Rate, Retry, State, Verdict};
 
 use crate::reference_model::{Model, rate_of, window_of};
 use crate::strategies::{LATEST, bucket, policy, share, span, start, steady, window};
@@ -68,6 +71,41 @@ impl Alone {
         let (policy, cost) = policy.share(nodes as u64, cost);
         take(&policy, &mut self.states[node % nodes], now, cost)
     }
+
+    /// Passes while one unit is left, and charges its cost after the fact.
+    fn admits_and_charges_after(
+        &mut self,
+        policy: &Policy,
+        node: usize,
+        now: Micros,
+        cost: u64,
+    ) -> bool {
+        let nodes = self.states.len();
+        let state = &mut self.states[node % nodes];
+        let (ours, one) = policy.share(nodes as u64, 1);
+        *state = ours.clamp(*state, now);
+        if let Verdict::Refuse(_) = ours.evaluate(*state, now, one) {
+            return false;
+        }
+        let (ours, dearer) = policy.share_after(nodes as u64, cost);
+        *state = ours.charge_after(*state, now, dearer);
+        true
+    }
+}
+
+/// The same limit with room for more.
+fn with_room(policy: &Policy, more: u64) -> Option<Policy> {
+    let quota = policy.quota() + more;
+    let numbers = match policy {
+        Policy::TokenBucket(_) | Policy::LeakyBucket(_) => {
+            Numbers { burst: Some(quota), ..Numbers::default() }
+        }
+        _ => {
+            let period = Duration::from_micros(rate_of(policy).period_us());
+            Numbers { rate: Some(Rate::new(quota, period).ok()?), ..Numbers::default() }
+        }
+    };
+    policy.adjusted(&numbers).ok().filter(|it| it.quota() == quota)
 }
 
 proptest! {
@@ -97,6 +135,44 @@ proptest! {
             }
             let cost = share(step.cost, most).max(1);
             if alone.admits(&policy, step.node, now, cost) {
+                prop_assert_eq!(model.refusal(now, cost), None);
+                model.charge(now, cost);
+            }
+        }
+    }
+
+    /// A node learns the cost of a request that it has admitted, and may have one unit left when it
+    /// admits it. Beyond that last cost of each node, all together spend no more than the limit.
+    #[test]
+    fn shares_charged_after_the_fact_spend_no_more_than_the_whole_and_a_last_cost_a_node(
+        policy in steady(),
+        nodes in nodes(),
+        start in start(),
+        spent in 0..=1_u64 << 16,
+        most in prop_oneof![2 => Just(1), 1 => 1..=1_u64 << 10, 1 => 1..=1_u64 << 17],
+        steps in steps(),
+    ) {
+        prop_assume!(policy.quota() >= nodes);
+        let most = if most == 1 { 1 } else { share(most, policy.quota()).max(1) };
+        let policy = policy.with_debt(most);
+        // Debts that can be counted, also at a share's price.
+        let (ours, _) = policy.share(nodes, 1);
+        prop_assume!(policy.deepest() == policy.quota() + most);
+        prop_assume!(ours.refills() || ours.deepest() == policy.quota() + nodes * most);
+        let whole = with_room(&policy, nodes * (most - 1));
+        prop_assume!(whole.is_some());
+        let mut model = Model::new(&whole.expect("a limit"));
+        let known = share(spent, policy.quota());
+        model.charge(start, known);
+        let known = policy.charge_after(State::default(), start, known);
+        let (mut alone, mut now) = (Alone::new(nodes, known), start);
+        for step in steps {
+            now = Micros(now.0 + share(step.gap, span(&policy)));
+            if now > LATEST {
+                break;
+            }
+            let cost = share(step.cost, most).max(1);
+            if alone.admits_and_charges_after(&policy, step.node, now, cost) {
                 prop_assert_eq!(model.refusal(now, cost), None);
                 model.charge(now, cost);
             }

@@ -13,13 +13,23 @@ use crate::strategies::{LATEST, refill_bucket, rounds, share, span, start};
 
 /// `admitted ≤ burst + amount × refills` between every two charges.
 fn holds_everywhere(policy: &Policy, history: &[(Micros, u64)]) -> Result<(), TestCaseError> {
+    holds_but_for(policy, 0, history)
+}
+
+/// The same with so much more.
+fn holds_but_for(
+    policy: &Policy,
+    more: u64,
+    history: &[(Micros, u64)],
+) -> Result<(), TestCaseError> {
     let Policy::RefillBucket(it) = policy else { panic!("no refills") };
+    let burst = u128::from(it.burst() + more);
     for (first, (from, _)) in history.iter().enumerate() {
         let mut admitted = 0;
         for (at, cost) in &history[first..] {
             admitted += u128::from(*cost);
             let refills = u128::from((at.0 - from.0) / it.every_us() + 1);
-            prop_assert!(admitted <= u128::from(it.burst()) + refills * u128::from(it.amount()));
+            prop_assert!(admitted <= burst + refills * u128::from(it.amount()));
         }
     }
     Ok(())
@@ -78,6 +88,34 @@ proptest! {
             }
         }
         holds_everywhere(&policy, &history)?;
+    }
+
+    /// The same where costs are charged after the fact, but for the last cost of each node.
+    #[test]
+    fn shares_charged_after_the_fact_spend_no_more_than_burst_and_refills_together(
+        policy in refill_bucket(), nodes in 1..6_u64, start in start(), steps in steps(),
+        most in 1..=1_u64 << 17, picks in prop::collection::vec(any::<usize>(), 30),
+    ) {
+        prop_assume!(policy.quota() >= nodes);
+        let most = share(most, policy.quota()).max(1);
+        let policy = policy.with_debt(most);
+        let (ours, one) = policy.share(nodes, 1);
+        // Debts that can be counted.
+        prop_assume!(ours.deepest() == policy.quota() + nodes * most);
+        let mut states = vec![State::default(); nodes as usize];
+        let (mut now, mut history) = (start, Vec::new());
+        for (step, node) in steps.iter().zip(picks) {
+            now = Micros(now.0 + share(step.gap, span(&policy)));
+            let state = &mut states[node % nodes as usize];
+            *state = ours.clamp(*state, now);
+            if let Verdict::Admit(_) = ours.evaluate(*state, now, one) {
+                let cost = share(step.cost, most).max(1);
+                let (ours, dearer) = policy.share_after(nodes, cost);
+                *state = ours.charge_after(*state, now, dearer);
+                history.push((now, cost));
+            }
+        }
+        holds_but_for(&policy, nodes * (most - 1), &history)?;
     }
 
     /// Keys that move between buckets of their own and shared ones.

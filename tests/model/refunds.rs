@@ -7,7 +7,7 @@ use weir::limit::{Policy, Report, State};
 use crate::decider::{Ask, CheckMode, Decider, Engine, on_every_engine};
 use crate::lua::Redis;
 use crate::map_store::MapStore;
-use crate::strategies::{LATEST, policy, share, span, start, steady};
+use crate::strategies::{LATEST, policy, refill_bucket, share, span, start, steady};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
@@ -88,12 +88,79 @@ fn a_charge_that_is_given_back_at_once_was_never_made<E: Engine>(engine: &E) {
         if decider.decide(start, &[ask(cost)]).admitted {
             decider.refund(start, &ask(cost), start);
             let after = decider.ask(start, &policy, 0);
-            if let Policy::RefillBucket(_) = policy {
-                // It may have been the first, by which refills are timed.
-                prop_assert!(no_more(&after.report, &before.report));
-                prop_assert_eq!(after.report.remaining, before.report.remaining);
-            } else {
-                prop_assert_eq!(after, before);
+            prop_assert_eq!(after, before);
+        }
+    });
+}
+
+/// Between two refills of a bucket that is in use: charges that are refunded, in whatever order,
+/// among others that are not, were never made, and the refills come when they would have come.
+fn refunds_between_two_refills_leave_what_no_charges_would<E: Engine>(engine: &E) {
+    let step = (0..1_u64 << 16, 0..=1_u64 << 14, prop::option::of(0..6_usize));
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
+        policy in refill_bucket(), start in start(), first in 0..1_u64 << 14,
+        steps in prop::collection::vec(step, 1..12),
+    )| {
+        let Policy::RefillBucket(it) = policy else { panic!("no refills") };
+        let mut decider = engine.fresh();
+        let ask = |key, cost| Ask { policy: &policy, key, cost };
+        let first = share(first, policy.quota()).max(1);
+        [0, 1].into_iter().for_each(|key| decider.charge_after(start, &ask(key, first)));
+        let mut instants: Vec<u64> = steps.iter().map(|(part, ..)| *part).collect();
+        instants.sort_unstable();
+        let (mut due, mut now) = (Vec::new(), start);
+        for (number, (part, (_, cost, given_back))) in instants.iter().zip(&steps).enumerate() {
+            now = Micros(start.0 + share(*part, it.every_us()));
+            let cost = share(*cost, policy.quota()).max(1);
+            if decider.decide(now, &[ask(0, cost)]).admitted {
+                match given_back {
+                    Some(later) => due.push((number + later, cost, now)),
+                    None => decider.charge_after(now, &ask(1, cost)),
+                }
+            }
+            for (_, cost, charged_at) in due.extract_if(.., |(at, ..)| *at == number) {
+                decider.refund(now, &ask(0, cost), charged_at);
+            }
+        }
+        for (_, cost, charged_at) in due {
+            decider.refund(now, &ask(0, cost), charged_at);
+        }
+        let seen = decider.decide_as(now, &[ask(0, 0), ask(1, 0)].map(peek));
+        prop_assert_eq!(seen.answers[0].state, seen.answers[1].state);
+    });
+}
+
+/// However late, a refund withholds no more than what may have been refilled since the charge, and
+/// it puts off no refill.
+fn a_refund_withholds_only_what_was_refilled_since<E: Engine>(engine: &E) {
+    proptest!(ProptestConfig::with_cases(E::CASES), |(
+        policy in refill_bucket(), start in start(), steps in steps(),
+    )| {
+        let Policy::RefillBucket(it) = policy else { panic!("no refills") };
+        let (mut decider, mut now) = (engine.fresh(), start);
+        let ask = |cost| Ask { policy: &policy, key: 0, cost };
+        let mut due: Vec<(usize, u64, Micros)> = Vec::new();
+        for (number, step) in steps.iter().enumerate() {
+            now = Micros(now.0 + share(step.gap, span(&policy)));
+            if now > LATEST {
+                break;
+            }
+            let cost = share(step.cost, policy.quota()).max(1);
+            if decider.decide(now, &[ask(cost)]).admitted {
+                due.extend(step.given_back.map(|later| (number + later, cost, now)));
+            }
+            for (_, cost, charged_at) in due.extract_if(.., |(at, ..)| *at == number) {
+                let before = decider.ask(now, &policy, 0).report;
+                decider.refund(now, &ask(cost), charged_at);
+                let after = decider.ask(now, &policy, 0).report;
+                let refills = (now.0 - charged_at.0).div_ceil(it.every_us());
+                let least = cost.saturating_sub(refills.saturating_mul(it.amount()));
+                let least = (before.remaining + least).min(policy.quota());
+                prop_assert!(after.remaining >= least, "{after:?} {least}");
+                prop_assert!(after.full_at <= before.full_at);
+                prop_assert!(after.remaining > before.remaining || after == before);
+                let full = after.remaining == policy.quota();
+                prop_assert!(full || after.grows_at == before.grows_at, "{after:?} {before:?}");
             }
         }
     });
@@ -186,4 +253,6 @@ fn a_tentative_charge_that_is_given_back_late_leaves_no_more_than_no_charge() {
 on_every_engine! {
     a_charge_and_its_return_never_leave_more_than_no_charge
     a_charge_that_is_given_back_at_once_was_never_made
+    refunds_between_two_refills_leave_what_no_charges_would
+    a_refund_withholds_only_what_was_refilled_since
 }

@@ -60,6 +60,25 @@ fn a_debt_is_paid_off_before_anything_passes() {
 }
 
 #[test]
+fn refunds_put_off_no_refill_and_give_back_all_that_was_not_refilled() {
+    let bucket = bucket(10, 100);
+    let mut state = spend(&bucket, State::default(), NOW, 50);
+    for _ in 0..3 {
+        state = spend(&bucket, state, at(300_000), 12);
+    }
+    for later in [400_000, 500_000, 600_000] {
+        state = bucket.refund(state, at(later), 12, at(300_000));
+    }
+    assert_eq!(state, spend(&bucket, State::default(), NOW, 50), "as if they had not been made");
+    // A refill has come since: it would have come without the charge as well.
+    state = spend(&bucket, state, at(600_000), 12);
+    let late = bucket.refund(state, at(1_000_000), 12, at(600_000));
+    assert_eq!(bucket.report(late, at(1_000_000)).remaining, 100 - 50 + 10 - 12 + 2);
+    assert_eq!(bucket.report(late, at(1_000_000)).grows_at, at(2_000_000));
+    assert_eq!(bucket.refund(state, at(2_000_000), 12, at(600_000)), state);
+}
+
+#[test]
 fn other_numbers_leave_it_neither_fresh_nor_emptier_than_empty() {
     let spent = spend(&bucket(10, 30), State::default(), NOW, 30);
     for (amount, burst) in [(1, 5), (3, 30), (100, 40), (1_000_000, 1)] {

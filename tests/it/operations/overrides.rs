@@ -1,13 +1,13 @@
 //! Overrides: other numbers or other access for single callers, set while the gateway runs.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Config, Response, Scratch, TestStore, Weir, get_with, on_each_store, wait_until,
+    Config, Response, Scratch, TestStore, Weir, check_for, get_with, on_each_store, wait_until,
 };
 
 on_each_store!(
@@ -212,6 +212,24 @@ fn override_key_is_normalised(test_store: &TestStore) {
         refused(&response, 400, "bad_request", "no key of this limit");
     }
     assert_eq!(weir.admin("/v1/overrides").json(), json!([]));
+}
+
+#[test]
+fn what_was_spent_under_an_override_is_remembered_however_long_others_change() {
+    let weir = Weir::start(&limited());
+    let more = json!({"burst": 50});
+    put(&weir, ANN, &more);
+    assert_eq!(passed(&weir, "ann", 60), 50);
+    // Longer than whatever bounds what is remembered.
+    let (begin, mut round) = (Instant::now(), 0);
+    while begin.elapsed() < Duration::from_secs(33) {
+        round += 1;
+        put(&weir, &format!("/v1/overrides/per-ip/other-{}", round % 3), &more);
+        assert_eq!(weir.operate("DELETE", ANN, "").status, 200);
+        check_for(Duration::from_millis(300), || assert_eq!(user(&weir, "ann").status, 429));
+        put(&weir, ANN, &more);
+        assert_eq!(passed(&weir, "ann", 3), 0, "after {:?}", begin.elapsed());
+    }
 }
 
 #[test]

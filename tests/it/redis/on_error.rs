@@ -74,6 +74,54 @@ fn local_holds_a_flood_to_each_nodes_share() {
     assert_eq!((one.nodes(), two.nodes()), (2.0, 2.0), "as last heard");
 }
 
+/// Costs that are known only with the answer are charged to each gateway's share as well, and to
+/// Redis, once it is back, as they are.
+#[test]
+fn local_holds_charges_after_the_answer_to_each_nodes_share() {
+    let mut redis = Redis::start();
+    let limits = [
+        ("bucket", "rate = \"1/day\"\nburst = 30"),
+        ("refills", "refill = { every = \"1d\", amount = 1 }\nburst = 30"),
+        ("window", "algorithm = \"fixed_window\"\nrate = \"30/366d\""),
+        ("sliding", "algorithm = \"sliding_window\"\nrate = \"30/366d\""),
+        ("log", "algorithm = \"sliding_log\"\nrate = \"30/day\""),
+    ];
+    let charges = [
+        ("count", "count = \"2xx\"", 1),
+        ("cost", "cost = { from = \"response:x-none\", default = 3, max = 5 }", 3),
+    ];
+    let (mut tables, mut routes) = (String::new(), Vec::new());
+    for (algorithm, numbers) in limits {
+        for (charge, lines, cost) in charges {
+            let name = format!("{algorithm}-{charge}");
+            tables += &format!(
+                "[limits.{name}]\nkey = \"header:x-user\"\n{numbers}\n{lines}\n\n[[routes]]\n\
+                 name = \"{name}\"\npath = \"/{name}\"\nupstream = \"echo\"\n\
+                 limits = [\"{name}\"]\n\n"
+            );
+            routes.push((format!("/{name}"), cost));
+        }
+    }
+    let store = format!("{}timeout = \"1s\"", redis.store());
+    let config = Config::echo().store(&store).routes(&tables);
+    let (one, two) = (Weir::start(&config), Weir::start(&config));
+    wait_until("they know each other", || one.nodes() == 2.0 && two.nodes() == 2.0);
+    kill(&mut redis, &[&one, &two]);
+    let passed = |weir: &Weir, target: &str| {
+        let (mut client, request) = (weir.connect(), get_with(target, "X-User: a\r\n"));
+        (0..40).take_while(|_| client.ask(&request).status == 200).count()
+    };
+    for (target, cost) in &routes {
+        let both = [&one, &two].map(|weir| passed(weir, target));
+        assert_eq!(both, [15 / cost; 2], "{target}");
+    }
+    redis.restart();
+    wait_at_most(RECOVERY, "Redis is in use again", || !one.degraded() && !two.degraded());
+    for (target, _) in &routes {
+        assert_eq!([&one, &two].map(|weir| passed(weir, target)), [0, 0], "{target} is spent");
+    }
+}
+
 #[test]
 fn a_gateway_that_leaves_or_dies_is_no_longer_counted() {
     let redis = Redis::start();

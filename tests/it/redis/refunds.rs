@@ -93,6 +93,20 @@ fn charge_of_a_503_whose_reply_is_late_is_refunded() {
     nothing_was_charged(&weir);
 }
 
+/// Each of several refunds counts, and none puts off the refill that what is used waits for.
+#[test]
+fn charges_of_503s_in_a_row_are_all_refunded_to_a_bucket_with_refills() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::to(redis.address());
+    let limit = "key = \"header:x-user\"\nrefill = { every = \"1h\", amount = 1 }\nburst = 4";
+    let weir = Weir::start(&three(&proxy.store()).limit(limit));
+    wait_until("one passes", || weir.ask(as_user("a")).status == 200);
+    proxy.set(Link::Slow(Duration::from_millis(200)));
+    three_denied(&weir);
+    proxy.set(Link::Good);
+    nothing_was_charged(&weir);
+}
+
 #[test]
 fn charge_of_a_503_whose_reply_is_lost_is_refunded_by_the_fence() {
     let redis = Redis::start();

@@ -273,6 +273,13 @@ fn slot_is_counted_for_a_request_queued_during_an_outage() {
     wait_at_most(LEASE / 2, "the slot is free", || free_slots(&weir) == Some(1));
 }
 
+/// How many slots the one worker of a bucket holds, by a line that writes it:
+/// `… "SET" "KEY" "ENDS WORKER:COUNT:LEASE" …`.
+fn held_in(line: &str) -> Option<u64> {
+    let value = line.split("\" \"").nth(2).filter(|_| !line.contains(":@"))?;
+    value.split(' ').nth(1)?.split(':').nth(1)?.parse().ok()
+}
+
 #[test]
 fn slot_whose_reply_was_lost_is_counted() {
     let redis = Redis::start();
@@ -282,14 +289,19 @@ fn slot_whose_reply_was_lost_is_counted() {
     let config = config.store("timeout = \"5s\"\non_error = \"deny\"").server("workers = 1");
     let weir = Weir::start(&config);
     let other = Weir::start(&config);
+    let monitor = redis.monitor();
     for round in 1..=3 {
         let mut clients = vec![hold(&weir, &held, "/held")];
+        monitor.take();
         proxy.lose_next_reply(Loss::Cut);
         clients.push(hold(&weir, &held, "/held"));
         assert_eq!(proxy.lost(), round);
         for _ in 0..10 {
             assert_eq!([weir.get("/").status, other.get("/").status], [429, 429]);
         }
+        // Not even for a moment, in which the other could take it, too.
+        let counts: Vec<u64> = monitor.take_writes().iter().filter_map(|it| held_in(it)).collect();
+        assert!(counts.is_sorted() && counts.contains(&2), "{counts:?}");
         held.release("/held");
         clients.iter_mut().for_each(|client| assert_eq!(client.response().status, 200));
         wait_until("both slots are free", || free_slots(&other) == Some(2));

@@ -133,13 +133,14 @@ impl CallPipeline {
             if asked >= call.deadline {
                 return fill(groups, &Failure::not_asked());
             }
-            if let Err(failure) = self.resync_before(&session, groups, call.deadline).await {
-                return fill(groups, &failure);
-            }
+            // Before any report of slots: it would not count those that this call has got.
             if let [CallGroup { status: CallStatus::Unknown(number), .. }] = groups
                 && link.call_outcomes.borrow().was_run(*number)
             {
                 return fill(groups, &Failure::new(Reason::Reply, "the reply was lost"));
+            }
+            if let Err(failure) = self.resync_before(&session, groups, call.deadline).await {
+                return fill(groups, &failure);
             }
             link.shared.calls.inc_by(groups.len() as u64);
             let connection = match session {

@@ -125,10 +125,8 @@ pub(crate) fn charge_after(shared: &RedisShared, charge: &DeferredCheck, owed: b
         return;
     }
     let before = shared.local.state(check.bucket).unwrap_or_default().ends_at;
-    // A share may be deeper in debt than the whole ever is.
-    let (share, _) = check.policy.share(shared.nodes(), check.cost);
-    let policy = check.policy.beside(&share);
-    let charged = shared.local.charge_one_after(&Check { policy: &policy, ..check });
+    let (share, dearer) = check.policy.share_after(shared.nodes(), check.cost);
+    let charged = shared.local.charge_one_after(&Check { policy: &share, cost: dearer, ..check });
     if !owed {
         return;
     }
