@@ -40,6 +40,8 @@ pub enum KeyError {
     /// Likewise: they might read another value in it.
     #[error("the request's {0} can be read in more than one way")]
     Misspelled(Source),
+    #[error("the request's cost, {0}, is not in plain digits")]
+    Cost(Source),
     #[error("the request's body is too long to find all of {0} in it")]
     Unseen(Source),
     /// An upstream might.
