@@ -282,18 +282,33 @@ pub(crate) fn clean_response(headers: &mut HeaderMap, flags: HeadFlags, upgrade:
 }
 
 /// Whether the request asks to switch to a protocol that a gateway may carry. HTTP itself is not
-/// one: requests inside such a tunnel would pass every limit unseen.
+/// one: requests inside such a tunnel would pass every limit unseen. Neither is what is not spelled as
+/// RFC 9110 section 7.8 says, in which an upstream might find HTTP.
 pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
-    let Some(protocol) = headers.get(header::UPGRADE) else { return false };
+    let Some(protocols) = headers.get(header::UPGRADE) else { return false };
     let asked = listed(headers).iter().any(|option| option.eq_ignore_ascii_case(b"upgrade"));
-    let mut protocols = protocol.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-    let is_http = |name: &[u8]| {
+    let mut protocols = protocols.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    asked && protocols.all(may_be_carried)
+}
+
+/// Whether a protocol, `name` or `name/version`, is none that carries HTTP.
+fn may_be_carried(protocol: &[u8]) -> bool {
+    let is_token = |part: &[u8]| !part.is_empty() && part.iter().all(|byte| is_tchar(*byte));
+    let mut parts = protocol.split(|byte| *byte == b'/');
+    let is_http = |word: &[u8]| {
         let starts = |prefix: &[u8]| {
-            name.len() >= prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix)
+            word.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
         };
-        starts(b"h2c") || starts(b"http") || starts(b"tls")
+        starts(b"http") || starts(b"tls") || starts(b"h2") || starts(b"h3")
     };
-    asked && !protocols.any(is_http)
+    // Also behind a sign that a reader may skip, such as `'`.
+    let mut words = protocol.split(|byte| !byte.is_ascii_alphanumeric());
+    parts.clone().count() <= 2 && parts.all(is_token) && !words.any(is_http)
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_tchar(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Whether the request has passed through this process before.

@@ -156,6 +156,16 @@ fn an_upgrade_is_passed_on_unless_it_would_hide_requests() {
         ("HTTP/2.0", false),
         ("TLS/1.0", false),
         ("foo, h2c", false),
+        ("foo/1.0", true),
+        ("foo, bar/2", true),
+        ("h2", false),
+        ("\"h2c\"", false),
+        ("'h2c'", false),
+        (";h2c", false),
+        ("foo/h2c", false),
+        ("foo/1/2", false),
+        ("foo/", false),
+        ("", false),
     ] {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
