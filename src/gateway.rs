@@ -176,7 +176,19 @@ impl Gateway {
 
         let own = max_forwards::answer(&parts.method, &parts.uri, &mut content.headers);
         let mut answer = match own {
-            Some(answer) => answer,
+            Some(answer) => {
+                let context =
+                    RequestContext { config: &config, peer, parts: &parts, protocol, started };
+                // No route is asked, but a denied address gets no answer here either.
+                let access = self.planner(&config).address(peer, &content.headers).access;
+                match context.check_access(access) {
+                    Ok(()) => answer,
+                    Err(fault) => {
+                        meter.failed(fault.error());
+                        fault.into()
+                    }
+                }
+            }
             None => loop {
                 let planner = self.planner(&config);
                 let route = match planner.route(RequestHead::of(&parts, &content.headers)) {

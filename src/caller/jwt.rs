@@ -1,9 +1,10 @@
 //! Signed tokens, RFC 7519: who the caller is, on the word of an issuer whose keys are known.
 //!
-//! A token that does not verify is no identity, whatever is wrong with it. Each key is used with
-//! the algorithms that fit its type, that it says itself, and that the configuration lists: what a
-//! token says of its algorithm chooses among these and never adds to them. So a token without a
-//! signature, or one whose HMAC was made with a public key, verifies with nothing.
+//! A token that does not verify is no identity, whatever is wrong with it, unless an upstream might
+//! read it all the same: one that is [misspelled](is_misspelled) or too long is refused. Each key is
+//! used with the algorithms that fit its type, that it says itself, and that the configuration lists:
+//! what a token says of its algorithm chooses among these and never adds to them. So a token without
+//! a signature, or one whose HMAC was made with a public key, verifies with nothing.
 //!
 //! A [`Verifier`] is shared by all workers. Each has a [`TokenCache`] in front of it, so that the
 //! second request with a token costs a hash and a look-up in place of a signature, and so that tokens
@@ -44,7 +45,7 @@ use claims::ClaimRules;
 use key_set::KeySet;
 use refresh::RefreshTiming;
 
-/// Longer ones are refused unseen. Header, claims and signature of a real one take a quarter.
+/// Longer ones are refused unchecked. Header, claims and signature of a real one take a quarter.
 pub const LONGEST: usize = 8 << 10;
 /// A token that does not name its key is tried with so many at most: each costs a signature.
 const MOST_TRIES: usize = 8;
@@ -231,29 +232,24 @@ impl Verifier {
     }
 }
 
-/// Whether a word of a header would be read as a token, signed or not.
+/// Whether a word of a header would be read as a token, signed or not: it begins with the three parts
+/// of one, and some readers pass over what follows.
 pub fn is_token(word: &[u8]) -> bool {
-    let dots = word.iter().filter(|byte| **byte == b'.').count();
-    dots == 2 && word.len() <= LONGEST && decode_header(word).is_ok()
+    let mut dots = memchr::memchr_iter(b'.', word).skip(1);
+    let Some(_second) = dots.next() else { return false };
+    let end = dots.next().unwrap_or(word.len());
+    decode_header(&word[..end]).is_ok()
 }
 
-/// Whether it has the three parts of a token, and one of them is not in the one spelling of RFC 7515,
-/// section 2: base64url without padding, unused bits zero. Some decoders take others for the same:
-/// they know both alphabets, and pass over what is in neither.
+/// Whether it looks like a token, and is not in the one spelling of RFC 7515, section 2: three parts
+/// in base64url without padding, unused bits zero. Decoders differ in what else they read: some know
+/// both alphabets, pass over what is in neither, or drop a letter that makes no byte.
 pub fn is_misspelled(token: &[u8]) -> bool {
-    let letter = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
-    let letters = |part: &[u8]| part.iter().filter(letter).count();
-    let parts = || token.split(|byte| *byte == b'.');
-    // One that is cut off is no signature to anybody: those of RSA, HMAC and most curves have a
-    // multiple of 16 bytes, those of P-521 have 132.
-    let is_signature = |part: &[u8]| {
-        let bytes = letters(part) * 6 / 8;
-        bytes > 0 && (bytes.is_multiple_of(16) || bytes == 132)
-    };
-    parts().count() == 3
-        && parts().all(|part| letters(part) % 4 != 1)
-        && parts().nth(2).is_some_and(is_signature)
-        && parts().any(|part| URL_SAFE_NO_PAD.decode(part).is_err())
+    let mut parts = token.split(|byte| *byte == b'.');
+    match parts.clone().count() {
+        3 => parts.any(|part| URL_SAFE_NO_PAD.decode(part).is_err()),
+        _ => is_token(token),
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, KeyError> {

@@ -105,7 +105,7 @@ impl OutboundHeaders<'_> {
             "x-forwarded-proto" | "x-forwarded-host" => true,
             // CGI would make HTTP_PROXY of it, which the program's own requests would obey.
             "proxy" => true,
-            "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
+            _ if overrides_method(name.as_str()) => self.by_method,
             // Limits may be keyed by these, so `Connection` cannot strip them.
             "authorization" | "cookie" | "content-type" | "content-encoding" => false,
             "x-weir-degraded" if self.degrades => false,
@@ -130,9 +130,10 @@ impl OutboundHeaders<'_> {
         match meant.as_str() {
             "content-length" | "transfer-encoding" | "host" | "connection" => true,
             "via" | "forwarded" => true,
-            "x-http-method-override" | "x-http-method" | "x-method-override" => self.by_method,
-            "x-weir-degraded" => self.degrades,
-            "x-weir-warning" => self.warns,
+            // They say whether there is a form in the body that a limit counts by.
+            "content-type" | "content-encoding" => true,
+            "x-weir-degraded" | "x-weir-warning" => true,
+            _ if overrides_method(&meant) => self.by_method,
             _ if is_claim(&meant) => true,
             // What the route sets or removes.
             _ if self.edits.remove.iter().any(|name| name.as_str() == meant) => true,
@@ -201,8 +202,13 @@ impl OutboundHeaders<'_> {
     }
 }
 
-/// Whether a header is one by which proxies tell upstreams of their client: address, scheme, host, or
-/// the path it asked for, which would bypass its route. Only trusted proxies may send these.
+/// Whether a header is one by which some frameworks replace the method.
+fn overrides_method(name: &str) -> bool {
+    matches!(name, "x-http-method-override" | "x-http-method" | "x-method-override" | "x-method")
+}
+
+/// Whether a header is one by which proxies tell upstreams of their client: address, scheme, host, who
+/// it is, or the path it asked for, which would bypass its route. Only trusted proxies may send these.
 fn is_claim(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("x-") else {
         return matches!(
@@ -215,17 +221,28 @@ fn is_claim(name: &str) -> bool {
                 | "cf-connecting-ipv6"
                 | "true-client-ip"
                 | "cf-connecting-ip"
+                | "cf-visitor"
                 | "fastly-client-ip"
+                | "incap-client-ip"
+                | "ali-cdn-real-ip"
+                | "cdn-src-ip"
+                | "cloudfront-viewer-address"
                 | "front-end-https"
+                | "remote-addr"
+                | "remote-user"
         );
     };
     match rest {
-        "real-ip" | "client-ip" | "cluster-client-ip" => true,
-        "original-url" | "original-uri" | "original-method" | "original-host" => true,
-        "original-forwarded-for" | "rewrite-url" | "envoy-external-address" => true,
-        "forwarded" | "http-host-override" => true,
+        "real-ip" | "client-ip" | "cluster-client-ip" | "proxyuser-ip" | "originating-ip" => true,
+        "remote-ip" | "remote-addr" | "remote-user" => true,
+        "original-url" | "original-uri" | "original-path" | "original-method" => true,
+        "original-host" | "original-remote-addr" | "original-forwarded-for" => true,
+        "envoy-original-path" | "envoy-internal" | "envoy-external-address" => true,
+        "azure-clientip" | "azure-socketip" => true,
+        "appengine-user-ip" | "appengine-remote-addr" => true,
+        "forwarded" | "host" | "http-host-override" | "rewrite-url" => true,
         "scheme" | "url-scheme" => true,
-        _ => rest.starts_with("forwarded-"),
+        _ => rest.starts_with("forwarded-") || rest.starts_with("ssl-client-"),
     }
 }
 
@@ -265,18 +282,33 @@ pub(crate) fn clean_response(headers: &mut HeaderMap, flags: HeadFlags, upgrade:
 }
 
 /// Whether the request asks to switch to a protocol that a gateway may carry. HTTP itself is not
-/// one: requests inside such a tunnel would pass every limit unseen.
+/// one: requests inside such a tunnel would pass every limit unseen. Neither is what is not spelled as
+/// RFC 9110 section 7.8 says, in which an upstream might find HTTP.
 pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
-    let Some(protocol) = headers.get(header::UPGRADE) else { return false };
+    let Some(protocols) = headers.get(header::UPGRADE) else { return false };
     let asked = listed(headers).iter().any(|option| option.eq_ignore_ascii_case(b"upgrade"));
-    let mut protocols = protocol.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-    let is_http = |name: &[u8]| {
+    let mut protocols = protocols.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    asked && protocols.all(may_be_carried)
+}
+
+/// Whether a protocol, `name` or `name/version`, is none that carries HTTP.
+fn may_be_carried(protocol: &[u8]) -> bool {
+    let is_token = |part: &[u8]| !part.is_empty() && part.iter().all(|byte| is_tchar(*byte));
+    let mut parts = protocol.split(|byte| *byte == b'/');
+    let is_http = |word: &[u8]| {
         let starts = |prefix: &[u8]| {
-            name.len() >= prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix)
+            word.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
         };
-        starts(b"h2c") || starts(b"http") || starts(b"tls")
+        starts(b"http") || starts(b"tls") || starts(b"h2") || starts(b"h3")
     };
-    asked && !protocols.any(is_http)
+    // Also behind a sign that a reader may skip, such as `'`.
+    let mut words = protocol.split(|byte| !byte.is_ascii_alphanumeric());
+    parts.clone().count() <= 2 && parts.all(is_token) && !words.any(is_http)
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_tchar(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Whether the request has passed through this process before.

@@ -1,8 +1,8 @@
 //! What a request costs, and which outcomes are charged at all.
 //!
-//! A cost that a caller writes is never trusted: what is no plain whole number, or is zero, counts
-//! as the default, what is above the maximum counts as the maximum, and one that is given twice is
-//! refused, as a key is. No cost gives tokens back.
+//! A cost that a caller writes is never trusted: zero counts as the default, what is above the maximum
+//! counts as the maximum, and what is given twice or not in plain digits is refused, as a key is, since
+//! the upstream might read a number there. No cost gives tokens back.
 
 use http::{HeaderMap, HeaderName, StatusCode};
 
@@ -15,7 +15,7 @@ pub enum Cost {
     Fixed(u64),
     Dynamic {
         from: CostSource,
-        /// When the cost is absent or not sensible.
+        /// When the cost is absent. Also where a caller says zero, or an upstream says no number.
         default: u64,
         /// What counts for anything above it.
         max: u64,
@@ -48,29 +48,33 @@ impl Cost {
     /// What a request says that it costs, before anything is known of its response.
     ///
     /// # Errors
-    /// If it is given twice: gateway and upstream might each take another one.
+    /// If it is given twice, or not in plain digits: gateway and upstream might each take another one.
     pub fn of_request(&self, headers: &HeaderMap, query: Option<&str>) -> Result<u64, KeyError> {
-        Ok(match self {
-            Cost::Fixed(cost) => *cost,
+        match self {
+            Cost::Fixed(cost) => Ok(*cost),
             Cost::Dynamic { from: CostSource::Header(name), default, max } => {
+                let source = || Source::Header(name.clone());
                 let mut values = headers.get_all(name).iter().map(|value| value.as_bytes());
                 match (values.next(), values.next()) {
-                    (None, _) => *default,
-                    (Some(value), None) if !is_list(value) => parse_cost(value, 1, *default, *max),
-                    _ => return Err(KeyError::Ambiguous(Source::Header(name.clone()))),
+                    (None, _) => Ok(*default),
+                    (Some(value), None) => {
+                        caller_cost(value, *default, *max).ok_or_else(|| KeyError::Cost(source()))
+                    }
+                    _ => Err(KeyError::Ambiguous(source())),
                 }
             }
             Cost::Dynamic { from: CostSource::Query(name), default, max } => {
+                let source = || Source::Query(name.clone());
                 match parameter(query, name) {
-                    Parameter::Absent => *default,
-                    Parameter::Value(value) => parse_cost(&value, 1, *default, *max),
-                    Parameter::Ambiguous => {
-                        return Err(KeyError::Ambiguous(Source::Query(name.clone())));
+                    Parameter::Absent => Ok(*default),
+                    Parameter::Value(value) => {
+                        caller_cost(&value, *default, *max).ok_or_else(|| KeyError::Cost(source()))
                     }
+                    Parameter::Ambiguous => Err(KeyError::Ambiguous(source())),
                 }
             }
-            Cost::Dynamic { from: CostSource::Response(_), default, .. } => *default,
-        })
+            Cost::Dynamic { from: CostSource::Response(_), default, .. } => Ok(*default),
+        }
     }
 
     /// What a response says that its request has cost, if that is where the cost comes from. The upstream
@@ -81,7 +85,7 @@ impl Cost {
         };
         let mut values = headers.get_all(name).iter();
         Some(match (values.next(), values.next()) {
-            (Some(value), None) => parse_cost(value.as_bytes(), 0, *default, *max),
+            (Some(value), None) => number(value.as_bytes()).map_or(*default, |it| it.min(*max)),
             _ => *default,
         })
     }
@@ -95,24 +99,25 @@ impl Cost {
     }
 }
 
-/// Whether a field has several values on one line, which is the same as on several: RFC 9110
-/// section 5.3.
-fn is_list(value: &[u8]) -> bool {
-    let members = value.split(|byte| *byte == b',');
-    members.filter(|member| !member.trim_ascii().is_empty()).nth(1).is_some()
+/// What counts for a cost that a caller writes. `None` if it is not in plain digits.
+fn caller_cost(text: &[u8], default: u64, max: u64) -> Option<u64> {
+    if text.trim_ascii().is_empty() {
+        return Some(default);
+    }
+    match number(text)? {
+        0 => Some(default),
+        cost => Some(cost.min(max)),
+    }
 }
 
-/// The number that some digits spell, if it is at least `least`.
-fn parse_cost(text: &[u8], least: u64, default: u64, max: u64) -> u64 {
-    let text = text.trim_ascii();
-    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
-        return default;
+/// The number that some digits spell, or the largest there is.
+fn number(text: &[u8]) -> Option<u64> {
+    let digits = text.trim_ascii();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
     }
     let add = |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-    match text.iter().fold(0, add) {
-        small if small < least => default,
-        cost => cost.min(max),
-    }
+    Some(digits.iter().fold(0, add))
 }
 
 /// Statuses, as ranges with both ends.
@@ -144,20 +149,25 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_no_cost_counts_as_the_default() {
+    fn whatever_is_no_cost_is_refused_from_callers_and_the_default_from_upstreams() {
         let name = HeaderName::from_static("x-cost");
         let (asked, answered) =
-            (by(CostSource::Header(name.clone())), by(CostSource::Response(name)));
-        for bad in
-            ["-5", "NaN", "inf", "1e309", "1e3", "0x10", "", "+5", "5.0", "5;6", "1_0", "\u{665}"]
-        {
+            (by(CostSource::Header(name.clone())), by(CostSource::Response(name.clone())));
+        let refused = Err(KeyError::Cost(Source::Header(name)));
+        for bad in [
+            "-5", "NaN", "inf", "1e309", "1e3", "0x10", "5,", "+5", "5.0", "5;6", "1_0", "5,6",
+            "\u{665}",
+        ] {
             let Ok(value) = HeaderValue::from_bytes(bad.as_bytes()) else { panic!("{bad}") };
             let mut map = HeaderMap::new();
             map.insert("x-cost", value);
-            assert_eq!(asked.of_request(&map, None), Ok(2), "{bad}");
+            assert_eq!(asked.of_request(&map, None), refused, "{bad}");
             assert_eq!(answered.of_response(&map), Some(2), "{bad}");
         }
-        assert_eq!(asked.of_request(&headers(&[]), None), Ok(2));
+        for absent in [&[][..], &[""], &[" "]] {
+            assert_eq!(asked.of_request(&headers(absent), None), Ok(2));
+            assert_eq!(answered.of_response(&headers(absent)), Some(2));
+        }
     }
 
     #[test]
@@ -182,17 +192,19 @@ mod tests {
     #[test]
     fn a_query_tells_a_cost_as_a_header_does() {
         let cost = by(CostSource::Query("n".into()));
-        for (query, counts) in [("n=7", 7), ("a=1&%6e=%37", 7), ("n=-1", 2), ("m=7", 2), ("n", 2)] {
+        for (query, counts) in [("n=7", 7), ("a=1&%6e=%37", 7), ("n=0", 2), ("m=7", 2), ("n", 2)] {
             assert_eq!(cost.of_request(&HeaderMap::new(), Some(query)), Ok(counts), "{query}");
         }
         assert_eq!(cost.of_request(&HeaderMap::new(), None), Ok(2));
+        let refused = Err(KeyError::Cost(Source::Query("n".into())));
+        assert_eq!(cost.of_request(&HeaderMap::new(), Some("n=-1")), refused);
     }
 
     #[test]
     fn a_cost_that_is_given_twice_is_refused() {
         let name = HeaderName::from_static("x-cost");
         let header = by(CostSource::Header(name.clone()));
-        for values in [&["3", "4"][..], &["3", "3"], &["3", ""], &["3, 3"], &["5,6"]] {
+        for values in [&["3", "4"][..], &["3", "3"], &["3", ""]] {
             let refused = header.of_request(&headers(values), None);
             assert_eq!(refused, Err(KeyError::Ambiguous(Source::Header(name.clone()))));
         }

@@ -16,6 +16,8 @@ pub enum CredentialsError {
     Doubled,
     #[error("the request's Authorization is not `Bearer`, one space and a token")]
     Bearer,
+    #[error("the request's token is longer than 8KiB")]
+    LongToken,
     #[error(
         "the request's Authorization is not `Basic`, one space, and `user:password` in padded base64"
     )]

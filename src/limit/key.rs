@@ -37,6 +37,11 @@ pub enum KeyError {
     /// Gateway and upstream might each believe another one.
     #[error("the request carries more than one {0}")]
     Ambiguous(Source),
+    /// Likewise: they might read another value in it.
+    #[error("the request's {0} can be read in more than one way")]
+    Misspelled(Source),
+    #[error("the request's cost, {0}, is not in plain digits")]
+    Cost(Source),
     #[error("the request's body is too long to find all of {0} in it")]
     Unseen(Source),
     /// An upstream might.
@@ -244,15 +249,30 @@ mod tests {
     #[test]
     fn a_cookie_is_found_among_others() {
         let source = Source::Cookie("sid".into());
-        for line in
-            ["sid=x", "a=b; sid=x; c=d", "a=b;sid=x", "xsid=y; sid=x", "sid = x", "sid=\"x\""]
-        {
+        for line in [
+            "sid=x",
+            "a=b; sid=x; c=d",
+            "a=b;sid=x",
+            "xsid=y; sid=x",
+            "sid = x",
+            "sid=\"x\"",
+            "sid=%78",
+            "sid=\"%78\"",
+        ] {
             let got = parts(source.clone(), Missing::Skip, "", &[("cookie", line)]);
             assert_eq!(got, Ok(vec![(Part::Cookie as u8, b"x".to_vec())]), "{line}");
         }
         for line in ["sid=x; sid=y", "sid=x; a=b; sid=x"] {
             let twice = parts(source.clone(), Missing::Skip, "", &[("cookie", line)]);
             assert_eq!(twice, Err(KeyError::Ambiguous(source.clone())), "{line}");
+        }
+        for line in [r#"sid="\170""#, r"sid=\x", "sid=\"x", "sid=x\"", "sid=x y", "sid=x,y"] {
+            let misspelled = parts(source.clone(), Missing::Skip, "", &[("cookie", line)]);
+            assert_eq!(misspelled, Err(KeyError::Misspelled(source.clone())), "{line}");
+        }
+        for line in ["sid=", "sid=\"\"", "sid", "a=\"\\1\""] {
+            let none = parts(source.clone(), Missing::Skip, "", &[("cookie", line)]);
+            assert_eq!(none, Err(KeyError::Skipped), "{line}");
         }
     }
 }

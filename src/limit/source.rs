@@ -29,6 +29,7 @@ pub enum Source {
     Header(HeaderName),
     /// A parameter of the query, percent-decoded.
     Query(String),
+    /// A cookie, percent-decoded.
     Cookie(String),
     /// A claim of a token that was verified.
     Jwt(String),
@@ -107,7 +108,7 @@ impl Source {
     /// What the subject has here, if it is a text. Nothing is copied unless it has to be decoded.
     ///
     /// # Errors
-    /// If it has several.
+    /// If it has several, or one that can be read in two ways.
     pub fn value<'a>(&'a self, subject: &KeyInput<'a>) -> Result<SourceValue<'a>, KeyError> {
         let borrowed = |value: &'a SourceValue<'a>| value.as_deref().map(Cow::Borrowed);
         Ok(match self {
@@ -124,7 +125,8 @@ impl Source {
     /// The value that the request itself has here. An empty value is none.
     ///
     /// # Errors
-    /// If it has several: gateway and upstream might each believe another one.
+    /// If it has several, or one that can be read in two ways: gateway and upstream might each believe
+    /// another one.
     pub fn value_in<'a>(&'a self, facts: &RequestFacts<'a>) -> Result<SourceValue<'a>, KeyError> {
         match self {
             // One host has many spellings, and a route takes them all.
@@ -133,7 +135,7 @@ impl Source {
             }
             Source::Header(name) => self.header(facts.headers, name),
             Source::Query(name) => self.parameter(facts.query, name),
-            Source::Cookie(name) => self.only(cookies(facts.headers, name)),
+            Source::Cookie(name) => self.cookie(facts.headers, name),
             Source::Jwt(name) => {
                 let claim = facts.claims.and_then(|claims| claims.claim(name));
                 let claim = claim.filter(|claim| !claim.is_empty());
@@ -180,16 +182,24 @@ impl Source {
         }
     }
 
-    /// The one value there is.
-    fn only<'a>(
-        &self,
-        mut values: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<SourceValue<'a>, KeyError> {
-        let first = values.next();
-        if values.next().is_some() {
-            return Err(KeyError::Ambiguous(self.clone()));
+    /// The one value of a cookie.
+    fn cookie<'a>(&self, headers: &'a HeaderMap, name: &str) -> Result<SourceValue<'a>, KeyError> {
+        let mut found = None;
+        for crumb in crumbs(headers) {
+            let (key, value) = split_pair(crumb);
+            // Some readers trim more than blanks.
+            if trim_to_graphic(key) != name.as_bytes() {
+                continue;
+            }
+            if found.replace(value).is_some() {
+                return Err(KeyError::Ambiguous(self.clone()));
+            }
+            if key.trim_ascii() != name.as_bytes() {
+                return Err(KeyError::Misspelled(self.clone()));
+            }
         }
-        Ok(first.filter(|value| !value.is_empty()).map(Cow::Borrowed))
+        let Some(written) = found else { return Ok(None) };
+        cookie_value(written).ok_or_else(|| KeyError::Misspelled(self.clone()))
     }
 }
 
@@ -197,16 +207,38 @@ fn borrow_text(text: &str) -> Cow<'_, [u8]> {
     Cow::Borrowed(text.as_bytes())
 }
 
-fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+/// The pairs of all `Cookie` lines.
+fn crumbs(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let lines = headers.get_all(header::COOKIE).iter();
-    let crumbs = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b';'));
-    crumbs.filter_map(|crumb| {
-        let rest = crumb.trim_ascii().strip_prefix(name.as_bytes())?;
-        let value = rest.trim_ascii_start().strip_prefix(b"=")?.trim_ascii();
-        // RFC 6265 section 4.1.1: quotes around a value are no part of it.
-        let quoted = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\""));
-        Some(quoted.unwrap_or(value))
+    lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b';'))
+}
+
+/// The value of a cookie, so that every spelling of it is one key, or `None` if readers differ in what
+/// it is.
+///
+/// Quotes around a value are no part of it, and between them are the letters of RFC 6265 section
+/// 4.1.1. Of others some readers make something else: they undo backslashes, drop a quote without its
+/// partner, end the value at a blank or a comma, or trim what is no ASCII. Percent-escapes are undone,
+/// as Express, PHP and Rack do. They cannot be refused, because Express writes its own session cookie
+/// with them, and to an upstream that leaves them alone it does no harm that two values count as one.
+fn cookie_value(written: &[u8]) -> Option<SourceValue<'_>> {
+    let written = written.trim_ascii();
+    let quoted = written.strip_prefix(b"\"").and_then(|it| it.strip_suffix(b"\""));
+    let value = quoted.unwrap_or(written);
+    if !value.iter().all(|byte| byte.is_ascii_graphic() && !b"\",\\".contains(byte)) {
+        return None;
+    }
+    Some(match value {
+        b"" => None,
+        value if value.contains(&b'%') => Some(Cow::Owned(decoded(value, false).to_vec())),
+        value => Some(Cow::Borrowed(value)),
     })
+}
+
+fn trim_to_graphic(text: &[u8]) -> &[u8] {
+    let Some(first) = text.iter().position(u8::is_ascii_graphic) else { return &[] };
+    let last = text.iter().rposition(u8::is_ascii_graphic).unwrap_or(first);
+    &text[first..=last]
 }
 
 /// The part of an address that counts: of IPv6 so many leading bits, of IPv4 all, since an IPv4

@@ -156,6 +156,16 @@ fn an_upgrade_is_passed_on_unless_it_would_hide_requests() {
         ("HTTP/2.0", false),
         ("TLS/1.0", false),
         ("foo, h2c", false),
+        ("foo/1.0", true),
+        ("foo, bar/2", true),
+        ("h2", false),
+        ("\"h2c\"", false),
+        ("'h2c'", false),
+        (";h2c", false),
+        ("foo/h2c", false),
+        ("foo/1/2", false),
+        ("foo/", false),
+        ("", false),
     ] {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -180,6 +190,10 @@ fn a_header_in_disguise_is_withheld() {
         ("content_length", "5"),
         ("transfer_encoding", "chunked"),
         ("x_api_key", "stolen"),
+        ("content_type", "application/x-www-form-urlencoded"),
+        ("content_encoding", "gzip"),
+        ("x_weir_degraded", "limit"),
+        ("x_weir_warning", "guard"),
         ("x-original-url", "/admin"),
         ("x-tenant-id", "double of a counted x_tenant_id"),
         ("x_custom", "kept"),

@@ -99,7 +99,8 @@ pub(super) fn token_step<'a, 'h>(
 }
 
 /// The claims to go by. A token that does not verify is no identity. One that could not be checked
-/// is refused: it may be anybody's, and counting it as nobody's would be a way around a limit.
+/// is refused: it may be anybody's, and counting it as nobody's would be a way around a limit. Any
+/// token can be made too long by letters that some decoders pass over.
 ///
 /// # Errors
 /// If the request cannot be served with such a token, or without one.
@@ -114,6 +115,7 @@ pub(super) fn accept_token<C>(
         Err(Rejection::Malformed) if jwt::is_misspelled(token) => {
             Err(KeyError::from(CredentialsError::Bearer).into())
         }
+        Err(Rejection::TooLong) => Err(KeyError::from(CredentialsError::LongToken).into()),
         Err(Rejection::OverBudget) => Err(Fault::Unchecked),
         Err(_) if compiled.token_required => Err(Fault::Unauthorized),
         Err(_) => Ok(None),

@@ -26,8 +26,14 @@ fn head_counts_as_get_where_a_limit_matches_methods() {
 
 #[test]
 fn method_override_header_does_not_evade_a_limit() {
-    const OVERRIDES: [&str; 4] =
-        ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X_HTTP_Method_Override"];
+    const OVERRIDES: [&str; 6] = [
+        "X-HTTP-Method-Override",
+        "X-HTTP-Method",
+        "X-Method-Override",
+        "X-Method",
+        "X_HTTP_Method_Override",
+        "X_Method",
+    ];
     let upstream = Upstream::ok();
     let sent = |config: &Config, name: &str| {
         let weir = Weir::start(config);

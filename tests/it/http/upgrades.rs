@@ -134,6 +134,16 @@ fn an_upgrade_to_another_http_is_not_passed_on() {
         "foo/1\r\nUpgrade: h2c",
         "h2c, websocket",
         "TLS/1.2, HTTP/1.1",
+        "h2",
+        "h3",
+        "\"h2c\"",
+        ";h2c",
+        "h2c;q=1",
+        "foo/h2c",
+        "foo/ h2c",
+        "foo h2c",
+        "'h2c'",
+        "\tfoo;h2c",
     ] {
         let lines = format!(
             "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {protocol}\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"

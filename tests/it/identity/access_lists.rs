@@ -215,6 +215,22 @@ fn a_gateway_does_not_start_with_a_broken_list() {
     assert!(said.contains("deny.txt:2: `user:` has no name behind it"), "{said}");
 }
 
+/// The gateway answers these itself, and asks no route.
+#[test]
+fn denied_address_gets_no_answer_to_options() {
+    let weir = Weir::start(&limited("deny = { ip = [\"192.0.2.0/24\"] }"));
+    let ask = |target: &str, ip: &str| {
+        let lines = format!("Max-Forwards: 0\r\nX-Forwarded-For: {ip}\r\n");
+        weir.ask(get_with(target, &lines).replace("GET", "OPTIONS"))
+    };
+    for target in ["*", "/"] {
+        let response = ask(target, "192.0.2.7");
+        assert_eq!((response.status, response.error()), (403, "denied".into()), "{target}");
+        assert_eq!(ask(target, "203.0.113.1").status, 200, "{target}");
+    }
+    wait_until("they are counted", || counted(&weir, "denied") == 2.0);
+}
+
 #[test]
 fn list_of_two_hundred_thousand_entries_works() {
     use std::fmt::Write as _;

@@ -12,6 +12,11 @@ const SECRET: &str = "0123456789abcdef0123456789abcdef";
 /// One request a day for each user or client that is known, and no limit for others, so that it
 /// shows if somebody is not known. `mallory` is kept out.
 fn gateway(upstream: &Upstream, identity: &str) -> Weir {
+    gateway_with_keys(upstream, "secret_file", SECRET, identity)
+}
+
+/// The same with the keys of tokens in a file, which `setting` names.
+fn gateway_with_keys(upstream: &Upstream, setting: &str, keys: &str, identity: &str) -> Weir {
     let tables = r#"
         [limits.user]
         key = "user"
@@ -43,10 +48,10 @@ fn gateway(upstream: &Upstream, identity: &str) -> Weir {
         upstream = "api"
     "#;
     let scratch = Scratch::new();
-    let secret = scratch.file("jwt-secret", SECRET);
+    let keys = scratch.file("jwt-keys", keys);
     let identity = format!(
         "[identity]\nuser = \"jwt:sub\"\nclient = [\"header:x-api-key\", \"basic:user\"]\n\
-         [identity.jwt]\nsecret_file = {secret:?}\n{identity}"
+         [identity.jwt]\n{setting} = {keys:?}\n{identity}"
     );
     let text = Config::to(upstream).open().routes(tables).also(&identity).text();
     let file = scratch.file("weir.toml", &text);
@@ -251,4 +256,57 @@ fn token_with_respelled_parts_does_not_hide_a_denied_caller() {
     let next = char::from(LETTERS[index + 1]);
     is_malformed(&weir, "/user", format!("Authorization: Bearer {rest}{next}\r\n"));
     assert_eq!(upstream.heads(), 0);
+}
+
+/// What cannot be checked may be anybody's: junk that decoders pass over makes any token so long.
+#[test]
+fn token_too_long_to_check_does_not_hide_a_denied_caller() {
+    let upstream = Upstream::ok();
+    let mallory = token("mallory");
+    let long = [
+        format!("{mallory}{}", "=".repeat(8400)),
+        format!("{mallory}{}", "~".repeat(8400)),
+        format!("{mallory}.{}", "A".repeat(8400)),
+        token(&"m".repeat(8400)),
+        "opaque".repeat(1400),
+    ];
+    let weir = gateway(&upstream, "[access]\ndeny = { user = [\"mallory\"] }");
+    for token in &long {
+        is_malformed(&weir, "/user", bearer(token));
+    }
+    for token in &long[..4] {
+        is_malformed(&weir, "/user", format!("Authorization: Token {token}\r\n"));
+    }
+    let required = gateway(&upstream, "required = true");
+    is_malformed(&required, "/open", bearer(&long[0]));
+    assert_eq!(upstream.heads(), 0);
+    // Where no claim is asked for, its length does not matter.
+    let weir = gateway(&upstream, "");
+    assert_eq!(ask(&weir, "/client", bearer(&long[0])).status, 200);
+}
+
+/// The 96 bytes of a P-384 signature fill their 128 letters. One letter more is no byte, and decoders
+/// such as Node's drop it. Readers that split at dots may take the first three parts.
+#[test]
+fn token_with_something_behind_its_signature_does_not_hide_a_denied_caller() {
+    let (upstream, issuer) = (Upstream::ok(), Issuer::p384("k"));
+    let deny = "[access]\ndeny = { user = [\"mallory\"] }";
+    let weir = gateway_with_keys(&upstream, "pem_file", &issuer.pem(), deny);
+    let mallory = issuer.token(&claims("mallory"));
+    assert_eq!(ask(&weir, "/user", bearer(&mallory)).status, 403);
+    for added in ["A", "z", "=", "A=", "A===", "~A", ".", ".A", "=.A", "..", ".A.A"] {
+        is_malformed(&weir, "/user", bearer(&format!("{mallory}{added}")));
+        let elsewhere = format!("Authorization: Token {mallory}{added}\r\n");
+        is_malformed(&weir, "/user", elsewhere);
+    }
+    // Three parts are a token to some readers, whatever they hold.
+    for spelling in ["a.b.c", "SG.x.y"] {
+        is_malformed(&weir, "/user", bearer(spelling));
+    }
+    assert_eq!(upstream.heads(), 0);
+    // An encrypted token (RFC 7516) has five parts, and is nobody's as others that do not verify.
+    let encrypted = "eyJhbGciOiJkaXIiLCJlbmMiOiJBMTI4R0NNIn0..AAAA.AAAA.AAAA";
+    for nobody in [encrypted, "opaque", "one.dot", "..", "a.b.c.d"] {
+        assert_eq!(ask(&weir, "/user", bearer(nobody)).status, 200, "{nobody}");
+    }
 }

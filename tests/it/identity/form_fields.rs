@@ -259,3 +259,18 @@ fn unfinished_form_does_not_reach_upstream() {
     assert!(upstream.requests().iter().all(|it| it.method == "GET"), "it was never sent on");
     assert_eq!(weir.ask(&request).status, 200, "and charged nobody");
 }
+
+/// To CGI `_` and `-` are the same, so a second type could make a form of what is none to Weir.
+#[test]
+fn look_alike_of_a_content_header_does_not_arrive() {
+    let upstream = Upstream::ok();
+    let weir = gateway(&upstream);
+    let json = "Content-Type: application/json\r\n";
+    let form = "application/x-www-form-urlencoded";
+    for (name, value) in [("Content_Type", form), ("Content_Encoding", "gzip")] {
+        let request = whole(&format!("{json}{name}: {value}\r\n"), b"client_id=a");
+        assert_eq!(weir.ask(request).status, 200, "{name}");
+        assert!(!upstream.last().has(name), "{name} went through");
+        assert_eq!(upstream.last().one("content-type"), "application/json");
+    }
+}

@@ -228,11 +228,9 @@ fn forgeries(issuer: &Issuer) -> Vec<(&'static str, String)> {
         }),
         ("other claims", [parts[0], root.split_once('.').unwrap().1, parts[2]].join(".")),
         ("no signature", format!("{}.{}.", parts[0], parts[1])),
-        ("a part too many", format!("{token}.{}", parts[2])),
-        ("a cut signature", token[..token.len() - 4].to_owned()),
+        ("a cut signature", format!("{}.{}.{}", parts[0], parts[1], &parts[2][..40])),
         ("garbage", "garbage".to_owned()),
         ("dots", "..".to_owned()),
-        ("endless", "a.".repeat(8 * 1024)),
     ]
 }
 

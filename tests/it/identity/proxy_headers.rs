@@ -2,8 +2,8 @@
 
 use crate::support::{Config, Upstream, Weir, get_with};
 
-/// Headers by which proxies describe a client's address, scheme, host or path.
-const CLAIMS: [&str; 16] = [
+/// Headers by which proxies describe a client's address, scheme, host or path, or who it is.
+const CLAIMS: [&str; 43] = [
     "X-Forwarded-Ssl",
     "X-Forwarded-Scheme",
     "X-Forwarded-Server",
@@ -20,6 +20,33 @@ const CLAIMS: [&str; 16] = [
     "X-Original-URL",
     "X-Original-Host",
     "X-URL-Scheme",
+    "X-Rewrite-URL",
+    "CF-Visitor",
+    "CF-Connecting-IPv6",
+    "Fastly-Client-IP",
+    "X-Azure-ClientIP",
+    "X-Azure-SocketIP",
+    "X-AppEngine-User-IP",
+    "X-AppEngine-Remote-Addr",
+    "CloudFront-Viewer-Address",
+    "Incap-Client-IP",
+    "Ali-CDN-Real-IP",
+    "CDN-Src-IP",
+    "X-ProxyUser-IP",
+    "X-Remote-IP",
+    "X-Remote-Addr",
+    "Remote-Addr",
+    "X-Originating-IP",
+    "X-Host",
+    "X-Envoy-Original-Path",
+    "X-Envoy-Internal",
+    "X-Envoy-External-Address",
+    "X-Original-Path",
+    "X-Original-Remote-Addr",
+    "Remote-User",
+    "X-Remote-User",
+    "X-SSL-Client-Cert",
+    "X-SSL-Client-Verify",
 ];
 
 const TRUSTING: &str = "[identity]\ntrusted_proxies = [\"127.0.0.1\"]";
@@ -62,6 +89,17 @@ fn proxy_header_never_reaches_upstream() {
     for more in ["", TRUSTING] {
         let weir = Weir::start(&Config::to(&upstream).open().also(more));
         assert!(!arrives(&upstream, &weir, "Proxy"), "with {more:?}");
+    }
+}
+
+#[test]
+fn marks_of_the_gateway_come_from_no_client() {
+    let upstream = Upstream::ok();
+    for more in ["", TRUSTING] {
+        let weir = Weir::start(&Config::to(&upstream).open().also(more));
+        for name in ["X-Weir-Warning", "X_Weir_Warning", "X-Weir-Degraded", "X-Weir_Degraded"] {
+            assert!(!arrives(&upstream, &weir, name), "{name} with {more:?}");
+        }
     }
 }
 

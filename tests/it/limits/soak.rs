@@ -147,7 +147,7 @@ fn come_and_go(weir: &Weir, number: u64, crowd: &Crowd, allowed: &[u16]) {
         let mut client = weir.connect();
         let target = ["/mix/", "/mix/slow", "/mix/broken", "/mix/begun", "/mix/cut"]
             [[0, 1, 1, 2, 3, 4][dice.below(6) as usize]];
-        let weight = ["1", "3", "-5", "1e309", "11"][dice.below(5) as usize];
+        let weight = ["1", "3", "0", "", "11"][dice.below(5) as usize];
         let user = dice.below(4);
         let lines = format!("X-User: {user}\r\nX-Weight: {weight}\r\n");
         let request = get_with(target, &lines);
