@@ -284,3 +284,17 @@ fn requests_after_an_acknowledged_change_obey_it() {
         assert!(told().contains("q=20;"), "{}", told());
     }
 }
+
+#[test]
+fn list_that_is_far_too_large_is_refused_unread() {
+    let scratch = Scratch::new();
+    let list = scratch.file("deny.txt", "192.0.2.1\n");
+    let config = Config::echo().open();
+    let weir = Weir::start(&config.also(&format!("[access]\ndeny = {{ files = [{list:?}] }}")));
+    let before = weir.peak_memory();
+    let sparse = std::fs::OpenOptions::new().write(true).open(&list).unwrap();
+    sparse.set_len(300 << 20).unwrap();
+    wait_until("the list is complained about", || weir.output().contains("larger than"));
+    let grown = weir.peak_memory() - before;
+    assert!(grown < 32 * 1024, "{grown} KiB");
+}
