@@ -14,7 +14,7 @@ mod stored_keys;
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,12 +23,13 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::sync::oneshot;
+use hyper::server::conn::http1;
+use hyper::service::HttpService;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::util::BoxCloneSyncService;
-use tower::{ServiceBuilder, ServiceExt};
+use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 pub(crate) use api::AdminApi;
 
@@ -39,7 +40,14 @@ use crate::telemetry::Metrics;
 type AdminResponse = Response<Full<Bytes>>;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests under way at a time, for `/v1` and for the rest each: a change whose body does not come
+/// holds up no health check.
 const MAX_CONCURRENT: usize = 32;
+/// More connections than this wait to be accepted.
+const MAX_CONNECTIONS: usize = 256;
+/// A connection takes no further request after this time, and is dropped if its last answer is not
+/// out soon: a client that pipelines and does not read would stay for ever.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30);
 /// The largest body of a question.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 /// How long a scrape waits for a worker to add up its counts.
@@ -81,14 +89,13 @@ impl AdminService {
             if let Err(refused) = self.api.authorize(method, &parts.headers) {
                 return *refused;
             }
-            let Ok(body) = Limited::new(body, MAX_BODY_BYTES).collect().await else {
+            let Ok(body) = read_body(method, body).await else {
                 return api_error::too_large();
             };
             // There may be thousands of overrides to go through, and this thread accepts connections.
             let (api, method, path_below) =
                 (self.api.clone(), method.clone(), path_below.to_owned());
             let runtime = tokio::runtime::Handle::current();
-            let body = body.to_bytes();
             let answered = move || runtime.block_on(api.answer(&method, &path_below, body));
             return tokio::task::spawn_blocking(answered).await.unwrap_or_else(|error| {
                 tracing::error!(%error, "a question to /v1 was not answered");
@@ -145,6 +152,14 @@ impl AdminService {
     }
 }
 
+/// The body of a change. Questions and removals have none that would matter, so it is not waited for.
+async fn read_body(method: &Method, body: Incoming) -> Result<Bytes, BoxError> {
+    if matches!(*method, Method::GET | Method::HEAD | Method::DELETE) {
+        return Ok(Bytes::new());
+    }
+    Ok(Limited::new(body, MAX_BODY_BYTES).collect().await?.to_bytes())
+}
+
 fn render_failed(error: &(dyn std::error::Error + 'static)) -> AdminResponse {
     tracing::error!(error, "metrics cannot be rendered");
     json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)
@@ -169,25 +184,23 @@ fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> AdminResponse 
 /// The running listener.
 #[derive(Debug)]
 pub(crate) struct AdminServer {
-    stop: oneshot::Sender<()>,
+    stop: watch::Sender<bool>,
     ended: tokio::task::JoinHandle<()>,
 }
 
 impl AdminServer {
     /// Ends it once the answers under way are out, or after a moment without.
     pub(crate) async fn stop(self) {
-        let _ = self.stop.send(());
+        let _ = self.stop.send(true);
         let _ = tokio::time::timeout(Duration::from_secs(1), self.ended).await;
     }
 }
 
-/// Serves on the current runtime.
-///
-/// # Errors
-/// If the listener cannot be watched.
-pub(crate) fn start(listener: TcpListener, status: Arc<AdminService>) -> io::Result<AdminServer> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let (stop, mut stopped) = oneshot::channel();
+type GuardedService =
+    BoxCloneSyncService<(Request<Incoming>, Option<SocketAddr>), AdminResponse, BoxError>;
+
+/// The service with bounds on time and number.
+fn guarded(status: Arc<AdminService>) -> GuardedService {
     let respond = tower::service_fn(move |(request, local): (Request<Incoming>, _)| {
         let status = status.clone();
         async move { Ok::<_, Infallible>(status.answer(request, local).await) }
@@ -197,8 +210,19 @@ pub(crate) fn start(listener: TcpListener, status: Arc<AdminService>) -> io::Res
         .concurrency_limit(MAX_CONCURRENT)
         .timeout(TIMEOUT)
         .service(respond);
-    let guarded = BoxCloneSyncService::new(guarded);
-    let answered = move |request, local| {
+    BoxCloneSyncService::new(guarded)
+}
+
+/// Serves on the current runtime.
+///
+/// # Errors
+/// If the listener cannot be watched.
+pub(crate) fn start(listener: TcpListener, status: Arc<AdminService>) -> io::Result<AdminServer> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let (stop, stopping) = watch::channel(false);
+    let (api, probes) = (guarded(status.clone()), guarded(status));
+    let answered = move |request: Request<Incoming>, local| {
+        let guarded = if request.uri().path().starts_with("/v1/") { &api } else { &probes };
         let answer = guarded.clone().oneshot((request, local));
         let busy = |_| json(StatusCode::SERVICE_UNAVAILABLE, r#"{"error":"overloaded"}"#);
         let answer = async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(busy)) };
@@ -206,25 +230,25 @@ pub(crate) fn start(listener: TcpListener, status: Arc<AdminService>) -> io::Res
     };
     let ended = tokio::spawn(async move {
         // Telling HTTP/1 from HTTP/2 would read a first byte that no timer covers.
-        let mut server = auto::Builder::new(TokioExecutor::new()).http1_only();
-        server.http1().timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
-        let connections = GracefulShutdown::new();
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut stopped = stopping.clone();
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = &mut stopped => break,
+                accepted = accept(&listener, &permits) => accepted,
+                _ = stopped.changed() => break,
             };
             match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, permit)) => {
                     let (answered, local) = (answered.clone(), stream.local_addr().ok());
                     let service =
                         hyper::service::service_fn(move |request| answered(request, local));
                     let served = server.serve_connection(TokioIo::new(stream), service);
-                    let served = connections.watch(served.into_owned());
+                    let stopping = stopping.clone();
                     tokio::spawn(async move {
-                        if let Err(error) = served.await {
-                            tracing::debug!(error, "an admin connection failed");
-                        }
+                        serve(served, stopping).await;
+                        drop(permit);
                     });
                 }
                 Err(error) => {
@@ -234,7 +258,43 @@ pub(crate) fn start(listener: TcpListener, status: Arc<AdminService>) -> io::Res
             }
         }
         drop(listener);
-        connections.shutdown().await;
+        // All of them are free when the last connection has ended.
+        let _ = permits.acquire_many(MAX_CONNECTIONS as u32).await;
     });
     Ok(AdminServer { stop, ended })
+}
+
+/// The next connection, once there is a permit for it.
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    permits: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
+    Ok((listener.accept().await?.0, permit))
+}
+
+/// Serves one connection to its end.
+async fn serve<S>(
+    connection: http1::Connection<TokioIo<TcpStream>, S>,
+    mut stopping: watch::Receiver<bool>,
+) where
+    S: HttpService<Incoming, ResBody = Full<Bytes>>,
+    S::Error: Into<BoxError>,
+{
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        () = tokio::time::sleep(MAX_CONNECTION_AGE) => None,
+        _ = stopping.changed() => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            connection.as_mut().graceful_shutdown();
+            tokio::time::timeout(TIMEOUT, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an admin connection failed");
+    }
 }

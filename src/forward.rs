@@ -54,7 +54,8 @@ impl UpstreamRequest<'_> {
     ) -> Result<Response<Content>, Fault> {
         let upgrade = self.outbound.upgrade;
         self.upstream.earn_retries();
-        let repeatable = body.is_empty() && is_idempotent(self.method);
+        let bodiless = body.is_empty();
+        let repeatable = bodiless && is_idempotent(self.method);
         let mut body = Some(body);
         let mut failed: Option<Rc<Server>> = None;
         let (mut attempts, mut fresh) = (0, false);
@@ -93,16 +94,23 @@ impl UpstreamRequest<'_> {
             let mut exchange = Exchange::new(io, active, body, sent, self.response_timeout);
             match poll_fn(|cx| exchange.poll_head(cx, &mut headers, upgrade)).await {
                 Ok(line) => return self.response(exchange, line, headers, started),
-                // The server closed an idle connection just now: try once on a new one.
-                Err(ExchangeError::Closed(_)) if repeatable && reused => fresh = true,
+                // The idle connection was closed before anything was written: no server has seen
+                // the request, so this was no attempt.
+                Err(ExchangeError::Closed(_)) if reused && bodiless && exchange.is_unsent() => {
+                    fresh = true;
+                }
                 // Not a response to this request, but a body that belongs to the one before it.
                 Err(error) if announced && error.is_malformed() => {
                     server.note_forbidden_body();
+                    let kept = kept.filter(|_| self.may_retry(&mut attempts, repeatable));
                     let Some(kept) = kept else { return Err(self.failed(error)) };
                     (headers, fresh) = (kept, true);
                 }
+                // The server may have closed an idle connection just when it was used again, or have
+                // died over the request; that cannot be told. Other idle connections are likely
+                // closed as well, so the next attempt is made on a new one.
                 Err(ExchangeError::Closed(_)) if self.may_retry(&mut attempts, repeatable) => {
-                    failed = Some(server);
+                    (failed, fresh) = (Some(server), true);
                 }
                 Err(error) => return Err(self.failed(error)),
             }

@@ -114,8 +114,8 @@ impl Stream {
     }
 }
 
-/// Has the kernel find out about peers that vanished: a tunnel may be silent for hours and has no
-/// deadline.
+/// Has the kernel find out about peers that vanished: a tunnel may be silent for an hour, and holds
+/// slots meanwhile.
 pub(crate) fn enable_keepalive(socket: &impl std::os::fd::AsFd) {
     let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
     // A socket that refuses works just as well while its peer does.

@@ -16,8 +16,9 @@ use super::reload::Reloader;
 use crate::config::watch::FileWatcher;
 use crate::overrides::OverrideTable;
 
-/// How often lists in files of their own are looked at.
-const LIST_POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// How often lists in files of their own are polled. A change is read at the second poll that finds
+/// it.
+const LIST_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The main thread's handle on it.
 #[derive(Debug)]

@@ -13,6 +13,9 @@ use crate::config::settings::{self, Settings};
 use crate::gateway::ExternalSnapshot;
 use crate::overrides::OverrideTable;
 
+/// A list that never rests, because somebody adds to it all the time, is read after so many polls.
+const MAX_POLLS_WAITED: u32 = 5;
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExternalError {
     #[error("tokens cannot be verified: {0}")]
@@ -26,9 +29,13 @@ pub(crate) enum ExternalError {
 pub(crate) struct ExternalState {
     tokens: Option<TokenVerification>,
     access: Option<Arc<AccessLists>>,
-    /// The state of all files when they were read, and when they were last looked at.
+    /// The state of all files when they were read, when they were last accepted or given up on, and
+    /// when they were last polled.
     read: Vec<Option<FileStamp>>,
     lists: Vec<Option<FileStamp>>,
+    polled: Vec<Option<FileStamp>>,
+    /// For how many polls a change has waited to be read.
+    polls_waited: u32,
     settings: settings::Access,
     overrides: Arc<OverrideTable>,
     /// These have become part of the settings; they are only watched here.
@@ -65,8 +72,17 @@ impl ExternalState {
         let tokens = settings.identity.jwt.as_ref().map(TokenVerification::new).transpose()?;
         let settings = settings.access.clone();
         let access = access.map(Arc::new);
-        let read = lists.clone();
-        Ok(ExternalState { tokens, access, read, lists, settings, overrides, clients })
+        Ok(ExternalState {
+            tokens,
+            access,
+            read: lists.clone(),
+            polled: lists.clone(),
+            lists,
+            polls_waited: 0,
+            settings,
+            overrides,
+            clients,
+        })
     }
 
     /// The same for another configuration, to [take over](ExternalState::replace_with).
@@ -107,6 +123,16 @@ impl ExternalState {
         stamps(&self.settings, &self.clients) != self.lists
     }
 
+    /// Whether a list has changed since it was read, and has come to rest: a file that is rewritten in
+    /// place is empty first and incomplete then, and a `deny` list must not be in force like that.
+    pub(crate) fn poll_lists(&mut self) -> bool {
+        let now = stamps(&self.settings, &self.clients);
+        let rests = now == self.polled;
+        self.polls_waited = if now == self.lists { 0 } else { self.polls_waited + 1 };
+        self.polled = now;
+        self.polls_waited > 0 && (rests || self.polls_waited > MAX_POLLS_WAITED)
+    }
+
     /// Whether the lists are those that were read, and not given up on.
     pub(crate) fn lists_are_as_read(&self) -> bool {
         stamps(&self.settings, &self.clients) == self.read
@@ -115,6 +141,7 @@ impl ExternalState {
     /// Takes the lists for read as they are now: what is wrong with them has been logged.
     pub(crate) fn accept_lists_as_seen(&mut self) {
         self.lists = stamps(&self.settings, &self.clients);
+        self.polls_waited = 0;
     }
 
     pub(crate) fn overrides(&self) -> &OverrideTable {

@@ -101,9 +101,9 @@ impl Reloader {
         self.attempt(false);
     }
 
-    /// Loads the file again if a list or a file of clients that it names has changed.
+    /// Loads the file again if a list or a file of clients that it names has changed and come to rest.
     pub(crate) fn reload_if_lists_changed(&mut self) {
-        if self.external_state.lists_changed() {
+        if self.external_state.poll_lists() {
             self.attempt(true);
         }
     }

@@ -27,12 +27,14 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     if !found.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    let mut bytes = Vec::with_capacity(found.len().min(most) as usize);
-    file.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        return Err(io::Error::other(format!("it is larger than {}", show_size(most))));
+    let too_large = || io::Error::other(format!("it is larger than {}", show_size(most)));
+    if found.len() > most {
+        return Err(too_large());
     }
-    Ok(bytes)
+    let mut bytes = Vec::with_capacity(found.len() as usize);
+    // It may grow while it is read.
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { Err(too_large()) } else { Ok(bytes) }
 }
 
 #[cfg(test)]

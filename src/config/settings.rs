@@ -47,6 +47,8 @@ pub struct Server {
     pub idle_timeout: Duration,
     /// How long a body may stand still in either direction.
     pub request_timeout: Duration,
+    /// How long a tunnel may be silent in both directions.
+    pub tunnel_timeout: Duration,
     pub max_header_bytes: usize,
     /// `None`: as large as the upstream will take.
     pub max_body: Option<u64>,

@@ -172,6 +172,11 @@ impl BufferedStream {
         !self.tail.is_empty() || self.write_buf.len() >= HIGH_WATER
     }
 
+    /// Whether something is queued and nothing of it was sent.
+    pub fn is_unsent(&self) -> bool {
+        self.sent == 0 && !self.write_buf.is_empty()
+    }
+
     pub fn is_flushed(&self) -> bool {
         self.write_buf.is_empty() && self.tail.is_empty()
     }

@@ -170,7 +170,10 @@ fn fill(
     fields: &[httparse::Header<'_>],
     headers: &mut HeaderMap,
 ) -> Result<HeadFlags, HeadError> {
-    headers.clear();
+    // Clearing costs as much as the map is large, and most are empty already.
+    if !headers.is_empty() {
+        headers.clear();
+    }
     let mut flags = HeadFlags::default();
     for field in fields {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::Field)?;

@@ -119,6 +119,8 @@ impl Connection<'_> {
             // The rest is dropped here: its meter is recorded now, and its buffers serve the next
             // request.
             headers = answer.into_headers();
+            // Its values hold on to the buffer they were read into, and the client may stay idle.
+            headers.clear();
             if let Some(end) = self.end_after(written, &meta) {
                 return end;
             }

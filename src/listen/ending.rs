@@ -109,16 +109,21 @@ impl Connection<'_> {
     pub(super) async fn tunnel(&self, mut answer: Answer, meta: &RequestMeta) -> ConnectionEnd {
         let timeout = self.stall_timeout();
         let written = response::write(&self.inbound, &mut answer, meta, true, timeout).await;
-        if let (Ok(_), Content::Tunnel(mut tunnel)) = (written, answer.response.into_body()) {
-            self.inbound.borrow_mut().io.clear_deadline();
-            poll_fn(|cx| {
-                let over = self.control.closing.get();
-                let carried = tunnel.poll(&mut self.inbound.borrow_mut().io, cx);
-                if over || carried.is_ready() { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
-        }
-        ConnectionEnd::Drop
+        let (Ok(_), Content::Tunnel(mut tunnel)) = (written, answer.response.into_body()) else {
+            return ConnectionEnd::Drop;
+        };
+        tunnel.set_timeout(&mut self.inbound.borrow_mut().io, self.settings.tunnel_timeout);
+        poll_fn(|cx| {
+            let carried = tunnel.poll(&mut self.inbound.borrow_mut().io, cx);
+            match carried {
+                // A client that still sends must be able to read the upstream's last bytes.
+                Poll::Ready(Ok(())) => Poll::Ready(ConnectionEnd::Linger),
+                Poll::Ready(Err(_)) => Poll::Ready(ConnectionEnd::Drop),
+                Poll::Pending if self.control.closing.get() => Poll::Ready(ConnectionEnd::Drop),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
     }
 }
 

@@ -138,6 +138,11 @@ impl Exchange {
         }
     }
 
+    /// Whether nothing of the request was written.
+    pub(crate) fn is_unsent(&self) -> bool {
+        self.io.is_unsent()
+    }
+
     /// The connection itself, once the upstream has switched protocols on it.
     pub(crate) fn into_upgraded(self, headers: &mut HeaderMap) -> Upgraded {
         headers.remove(CONTENT_LENGTH);

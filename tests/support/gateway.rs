@@ -239,6 +239,11 @@ impl Weir {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
+    /// How many files and sockets it has open.
+    pub(crate) fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
     /// The processor time it has used, in ticks of a hundredth of a second.
     fn processor_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();

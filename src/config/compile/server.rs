@@ -49,6 +49,9 @@ pub(super) fn listeners(
         request_timeout: read(&mut server, "request_timeout", secs(60), |it| {
             it.duration(SOME_TIME)
         }),
+        tunnel_timeout: read(&mut server, "tunnel_timeout", secs(3600), |it| {
+            it.duration(SOME_TIME)
+        }),
         max_header_bytes: read(&mut server, "max_header_bytes", 32 << 10, |it| {
             it.size(HEADER_BYTES)
         }) as usize,

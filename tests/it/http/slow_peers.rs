@@ -326,3 +326,18 @@ fn connections_turned_away_are_counted() {
     assert_eq!(value("weir_connections_turned_away_total"), 4.0);
     assert_eq!(held[0].ask(get("/")).status, 200);
 }
+
+#[test]
+fn idle_connections_keep_nothing_of_the_last_response() {
+    const CONNECTIONS: u64 = 400;
+    let large: String = (0..13).map(|n| format!("X-Large-{n}: {}\r\n", "x".repeat(4000))).collect();
+    let large = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{large}\r\n");
+    let upstream = Upstream::replying(move |_| large.clone().into_bytes());
+    let weir = Weir::start(&Config::to(&upstream).open().server("workers = 1"));
+    assert_eq!(weir.get("/").status, 200);
+    let before = weir.peak_memory();
+    let mut idle: Vec<Client> = (0..CONNECTIONS).map(|_| weir.connect()).collect();
+    idle.iter_mut().for_each(|client| assert_eq!(client.ask(get("/")).status, 200));
+    let each = (weir.peak_memory() - before) / CONNECTIONS;
+    assert!(each < 24, "{each} KiB for each connection");
+}

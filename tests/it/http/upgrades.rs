@@ -1,9 +1,16 @@
 //! Upgrades: a tunnel when both sides agree, an ordinary answer when they do not.
 
+use std::net::Shutdown;
+use std::sync::mpsc;
+use std::time::Duration;
+
 use rustix::process::Signal;
 
+use crate::support::slots::concurrency_limit;
 use crate::support::upstream::ok;
-use crate::support::{After, Client, Config, Exchange, Upstream, Weir, get, get_with};
+use crate::support::{
+    After, Client, Config, Exchange, PATIENCE, Upstream, Weir, get, get_with, wait_until,
+};
 
 const UPGRADE: &str = "GET /ws HTTP/1.1\r\nHost: weir.test\r\nConnection: keep-alive, Upgrade\r\n\
                        Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -215,4 +222,103 @@ fn switching_protocols_has_no_length() {
         }
         assert_eq!(client.wire.take(5).unwrap(), b"first", "{line}");
     }
+}
+
+/// Whether the one slot of [`concurrency_limit`] is free.
+fn has_free_slot(weir: &Weir) -> bool {
+    weir.ask(UPGRADE).status == 101
+}
+
+#[test]
+fn upstream_that_closes_frees_the_slot_of_a_silent_client() {
+    let upstream = Upstream::scripted(|exchange| {
+        exchange.reply(format!("{SWITCH}first"));
+        After::Close
+    });
+    let weir = Weir::start(&Config::to(&upstream).limit(&concurrency_limit(1)));
+    let mut silent = tunnel(&weir);
+    wait_until("the slot is free", || has_free_slot(&weir));
+    assert!(silent.closes());
+}
+
+#[test]
+fn silent_upstream_frees_the_slot_of_a_client_that_has_half_closed() {
+    let upstream = Upstream::scripted(|exchange| {
+        exchange.reply(format!("{SWITCH}first"));
+        loop {
+            std::thread::park();
+        }
+    });
+    let weir = Weir::start(&Config::to(&upstream).limit(&concurrency_limit(1)));
+    let mut client = tunnel(&weir);
+    client.wire.finish_writing();
+    assert!(client.closes());
+    wait_until("the slot is free", || has_free_slot(&weir));
+}
+
+#[test]
+fn half_closed_client_gets_all_of_a_long_reply() {
+    let upstream = Upstream::scripted(|exchange| {
+        exchange.reply(format!("{SWITCH}first"));
+        while exchange.wire.fill().is_ok() {}
+        for _ in 0..9 {
+            // The pauses are what is tested: none is silence, all together are long.
+            std::thread::sleep(Duration::from_millis(800));
+            exchange.wire.write(b"more.");
+        }
+        After::Close
+    });
+    let weir = Weir::start(&Config::to(&upstream).open());
+    let mut client = tunnel(&weir);
+    client.wire.finish_writing();
+    assert_eq!(client.wire.take(45).unwrap(), b"more.".repeat(9));
+    assert!(client.closes());
+}
+
+#[test]
+fn silent_tunnel_times_out_and_a_busy_one_does_not() {
+    let (gone, notice) = mpsc::channel();
+    let upstream = Upstream::scripted(move |exchange| {
+        let after = mirror(exchange);
+        let _ = gone.send(());
+        after
+    });
+    let config = Config::to(&upstream).limit(&concurrency_limit(1));
+    let weir = Weir::start(&config.server("tunnel_timeout = \"600ms\""));
+    let mut client = tunnel(&weir);
+    for _ in 0..10 {
+        // The pace is what is tested: never silent for as long, and longer altogether.
+        std::thread::sleep(Duration::from_millis(150));
+        client.send("ping");
+        assert_eq!(client.wire.take(4).unwrap(), b"ping");
+    }
+    assert!(client.closes());
+    notice.recv_timeout(PATIENCE).expect("the upstream connection is let go");
+    assert!(has_free_slot(&weir));
+}
+
+#[test]
+fn last_bytes_of_an_upstream_reach_a_client_that_reads_late() {
+    const SIZE: usize = 100_000;
+    let (closed, closing) = mpsc::channel();
+    let upstream = Upstream::scripted(move |exchange| {
+        exchange.reply(format!("{SWITCH}first"));
+        exchange.wire.write(&[b'x'; SIZE]);
+        let _ = exchange.wire.stream().shutdown(Shutdown::Both);
+        let _ = closed.send(());
+        After::Close
+    });
+    let weir = Weir::start(&Config::to(&upstream).open());
+    let mut client = weir.connect();
+    socket2::SockRef::from(client.wire.stream()).set_recv_buffer_size(4096).unwrap();
+    client.send(UPGRADE);
+    closing.recv_timeout(PATIENCE).unwrap();
+    for _ in 0..3 {
+        // Time for the upstream to refuse what it no longer reads.
+        std::thread::sleep(Duration::from_millis(50));
+        client.send("nobody reads this");
+    }
+    assert_eq!(client.response().status, 101);
+    assert_eq!(client.wire.take(5 + SIZE).map(|it| it.len()), Ok(5 + SIZE));
+    assert!(client.closes());
 }

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, mpsc};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::client::Client;
+use crate::support::gateway::TOKEN;
 use crate::support::upstream::ok;
-use crate::support::{After, Config, PATIENCE, Upstream, Weir, get, get_with, post, wait_until};
+use crate::support::{
+    After, Config, PATIENCE, Upstream, Weir, get, get_with, post, wait_at_most, wait_until,
+    wait_until_steady,
+};
 
 #[test]
 fn health_and_metrics_are_on_the_admin_port() {
@@ -295,4 +299,62 @@ fn access_log_is_reopened_after_rename_and_signal() {
         wait_until("what was in flight is in it", || last().as_deref() == Some("/held"));
         assert!(!std::fs::read_to_string(away).unwrap().contains(&new));
     }
+}
+
+#[test]
+fn questions_with_a_missing_body_are_answered_and_hold_up_no_health_check() {
+    const REMOVAL: &str = "DELETE /v1/access/deny/ip/192.0.2.1";
+    let weir = Weir::start(&Config::echo().operated());
+    let ask = |line: &str, token: &str| {
+        let mut client = Client::connect(weir.admin_address());
+        let head = format!("{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n");
+        client.send(format!("{head}{token}\r\n"));
+        client
+    };
+    let token = format!("Authorization: Bearer {TOKEN}\r\n");
+    let mut open = Vec::new();
+    for _ in 0..40 {
+        for (line, status) in [("GET /v1/overrides", 200), (REMOVAL, 404)] {
+            let mut client = ask(line, &token);
+            assert_eq!(client.response().status, status, "{line}");
+            open.push(client);
+        }
+    }
+    // A change cannot be made before it is known.
+    open.extend((0..40).map(|_| ask("PUT /v1/access/deny/ip/192.0.2.1", &token)));
+    for target in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(weir.admin(target).status, 200, "{target}");
+    }
+}
+
+#[test]
+fn scrapers_that_do_not_read_are_let_go() {
+    // What a scraper that does not read is allowed, and time to notice that it is over.
+    const ALLOWED: Duration = Duration::from_secs(45);
+    let weir = Weir::start(&Config::echo());
+    let before = weir.open_files();
+    let pipelined = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(2000);
+    let scrapers: Vec<_> = (0..20)
+        .map(|_| {
+            let mut client = Client::connect(weir.admin_address());
+            socket2::SockRef::from(client.wire.stream()).set_recv_buffer_size(4096).unwrap();
+            client.send(&pipelined);
+            client
+        })
+        .collect();
+    wait_until("they are connected", || weir.open_files() >= before + scrapers.len());
+    wait_at_most(ALLOWED, "they are let go", || weir.open_files() < before + 5);
+    drop(scrapers);
+    assert_eq!(weir.admin("/healthz").status, 200);
+}
+
+#[test]
+fn admin_connections_are_bounded() {
+    let weir = Weir::start(&Config::echo());
+    let before = weir.open_files();
+    let held: Vec<_> = (0..600).map(|_| Client::connect(weir.admin_address())).collect();
+    let most = wait_until_steady("it takes no more", || weir.open_files());
+    assert!(most - before <= 300, "{most} open files for {} connections", held.len());
+    drop(held);
+    wait_until("it serves again", || weir.admin("/healthz").status == 200);
 }

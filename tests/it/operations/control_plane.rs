@@ -1,5 +1,6 @@
 //! Reloads, file changes and overrides beside requests: neither requests nor health checks wait.
 
+use std::io::Write as _;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -283,4 +284,41 @@ fn requests_after_an_acknowledged_change_obey_it() {
         assert_eq!(weir.operate("DELETE", "/v1/overrides/per-ip/127.0.0.1", "").status, 200);
         assert!(told().contains("q=20;"), "{}", told());
     }
+}
+
+#[test]
+fn list_that_is_far_too_large_is_refused_unread() {
+    let scratch = Scratch::new();
+    let list = scratch.file("deny.txt", "192.0.2.1\n");
+    let config = Config::echo().open();
+    let weir = Weir::start(&config.also(&format!("[access]\ndeny = {{ files = [{list:?}] }}")));
+    let before = weir.peak_memory();
+    let sparse = std::fs::OpenOptions::new().write(true).open(&list).unwrap();
+    sparse.set_len(300 << 20).unwrap();
+    wait_until("the list is complained about", || weir.output().contains("larger than"));
+    let grown = weir.peak_memory() - before;
+    assert!(grown < 32 * 1024, "{grown} KiB");
+}
+
+#[test]
+fn list_rewritten_in_place_is_in_force_only_when_it_is_whole() {
+    let scratch = Scratch::new();
+    let list = scratch.file("deny.txt", "127.0.0.1\n192.0.2.1\n");
+    let config = Config::echo().open();
+    let weir = Weir::start(&config.also(&format!("[access]\ndeny = {{ files = [{list:?}] }}")));
+    let reloads = weir.reloads("ok");
+    let mut file = std::fs::File::create(&list).unwrap();
+    for number in 0..35_u8 {
+        // As slow as over a network.
+        std::thread::sleep(Duration::from_millis(100));
+        writeln!(file, "192.0.2.{number}").unwrap();
+        assert_eq!(weir.get("/").status, 403, "after {number} lines");
+    }
+    writeln!(file, "127.0.0.1").unwrap();
+    drop(file);
+    wait_until("it is read", || weir.reloads("ok") > reloads);
+    assert_eq!(weir.get("/").status, 403);
+    // One that is empty for good is what somebody wants.
+    std::fs::write(&list, "").unwrap();
+    wait_until("the empty list is in force", || weir.get("/").status == 200);
 }
