@@ -26,6 +26,9 @@ const COPY_MAX: usize = 8 * 1024;
 pub struct BufferedStream {
     stream: Stream,
     pub read_buf: BytesMut,
+    /// The largest that the buffer behind `read_buf` has been: what was split off it does not show in
+    /// its capacity.
+    read_capacity: usize,
     write_buf: Vec<u8>,
     /// How much of the write buffer is already gone.
     sent: usize,
@@ -49,6 +52,7 @@ impl BufferedStream {
         BufferedStream {
             stream,
             read_buf: BytesMut::new(),
+            read_capacity: 0,
             write_buf: Vec::new(),
             sent: 0,
             tail: Bytes::new(),
@@ -102,6 +106,7 @@ impl BufferedStream {
         let room = if large { READ_LARGE } else { READ_SMALL };
         if self.read_buf.capacity() - self.read_buf.len() < room / 4 {
             self.read_buf.reserve(room);
+            self.read_capacity = self.read_capacity.max(self.read_buf.capacity());
         }
         match self.stream.poll_read(cx, &mut self.read_buf) {
             Poll::Ready(Ok(0)) => {
@@ -143,8 +148,9 @@ impl BufferedStream {
 
     /// Gives back memory that a large message has left behind.
     pub fn shrink(&mut self) {
-        if self.read_buf.is_empty() && self.read_buf.capacity() > READ_LARGE / 4 {
+        if self.read_buf.is_empty() && self.read_capacity > READ_LARGE / 4 {
             self.read_buf = BytesMut::new();
+            self.read_capacity = 0;
         }
         if self.write_buf.is_empty() && self.write_buf.capacity() > HIGH_WATER / 4 {
             self.write_buf = Vec::new();
@@ -205,6 +211,10 @@ impl BufferedStream {
                     let head = sent.min(self.write_buf.len() - self.sent);
                     self.sent += head;
                     self.tail.advance(sent - head);
+                    if self.tail.is_empty() {
+                        // Even empty it would hold on to the buffer that it was read into.
+                        self.tail = Bytes::new();
+                    }
                     if self.sent == self.write_buf.len() {
                         self.write_buf.clear();
                         self.sent = 0;

@@ -8,8 +8,8 @@ use crate::support::gateway::program_with_files;
 use crate::support::upstream::ok;
 use crate::support::wire::ReadError;
 use crate::support::{
-    After, Client, Config, PATIENCE, Response, Scratch, Upstream, Weir, get, post, wait_until,
-    wait_until_steady,
+    After, Client, Config, PATIENCE, Response, Scratch, Upstream, Weir, get, get_with, post,
+    wait_until, wait_until_steady,
 };
 
 /// A slow client gets a 408 or is disconnected.
@@ -328,16 +328,29 @@ fn connections_turned_away_are_counted() {
 }
 
 #[test]
-fn idle_connections_keep_nothing_of_the_last_response() {
-    const CONNECTIONS: u64 = 400;
-    let large: String = (0..13).map(|n| format!("X-Large-{n}: {}\r\n", "x".repeat(4000))).collect();
-    let large = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{large}\r\n");
-    let upstream = Upstream::replying(move |_| large.clone().into_bytes());
-    let weir = Weir::start(&Config::to(&upstream).open().server("workers = 1"));
-    assert_eq!(weir.get("/").status, 200);
-    let before = weir.peak_memory();
-    let mut idle: Vec<Client> = (0..CONNECTIONS).map(|_| weir.connect()).collect();
-    idle.iter_mut().for_each(|client| assert_eq!(client.ask(get("/")).status, 200));
-    let each = (weir.peak_memory() - before) / CONNECTIONS;
-    assert!(each < 24, "{each} KiB for each connection");
+fn idle_connections_keep_nothing_of_the_last_message() {
+    const CONNECTIONS: u64 = 300;
+    let fields: String = (0..7).map(|n| format!("X-{n}: {}\r\n", "x".repeat(4000))).collect();
+    let request = get_with("/", &fields);
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{fields}{fields}\r\n");
+    let upstream = Upstream::replying(move |request| match request.target.as_str() {
+        "/head" => head.clone().into_bytes(),
+        "/body" => ok(&"x".repeat(1 << 20)),
+        _ => ok("ok"),
+    });
+    let config = Config::to(&upstream).open().server("workers = 1\nidle_timeout = \"10m\"");
+    for request in [get("/head"), get("/body"), request] {
+        let weir = Weir::start(&config);
+        assert_eq!(weir.ask(&request).status, 200);
+        let before = weir.peak_memory();
+        let idle = (0..CONNECTIONS).map(|_| {
+            let mut client = weir.connect();
+            assert_eq!(client.ask(&request).status, 200);
+            client
+        });
+        let _idle: Vec<Client> = idle.collect();
+        let each = (weir.peak_memory() - before) / CONNECTIONS;
+        let line = request.lines().next().unwrap_or_default();
+        assert!(each < 32, "{each} KiB for each connection after {line}");
+    }
 }
