@@ -148,7 +148,7 @@ fn percent_encoded(text: &str) -> String {
 }
 
 const COLUMNS: [&str; 9] =
-    ["TIME (UTC)", "EVENT", "LIMIT", "KEY", "IP", "USER", "CLIENT", "ROUTE", "TIMES"];
+    ["TIME", "EVENT", "LIMIT", "KEY", "IP", "USER", "CLIENT", "ROUTE", "TIMES"];
 
 /// Columns as wide as what is in them.
 fn table(answer: &Answer) -> String {
@@ -175,9 +175,9 @@ fn table(answer: &Answer) -> String {
 
 fn row(it: &Violation) -> [String; 9] {
     let name = |name: &Option<String>| name.as_deref().map_or("-".to_owned(), printable);
-    let time = DateTime::from_timestamp(it.time as i64, 0).map(|time| time.naive_utc().to_string());
+    let time = DateTime::from_timestamp(it.time as i64, 0).map(|time| time.naive_utc());
     [
-        time.unwrap_or_default(),
+        time.map_or("-".to_owned(), |time| format!("{}T{}Z", time.date(), time.time())),
         it.event.name().to_owned(),
         name(if it.limit.is_some() { &it.limit } else { &it.guard }),
         printable(&it.identifier),
@@ -219,9 +219,9 @@ mod tests {
         let answer = Answer { violations: vec![second, first], before: Some("5-0".to_owned()) };
         let text = table(&answer);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("TIME (UTC)           EVENT                LIMIT  KEY"));
+        assert!(lines[0].starts_with("TIME                  EVENT                LIMIT  KEY"));
         assert!(
-            lines[1].starts_with("2026-11-16 04:19:43  rate_limit_exceeded  calls  a\u{fffd}[2Jb")
+            lines[1].starts_with("2026-11-16T04:19:43Z  rate_limit_exceeded  calls  a\u{fffd}[2Jb")
         );
         assert!(lines[1].ends_with("97") && lines[2].ends_with('1'), "{text}");
         assert_eq!(*lines.last().unwrap(), "there are more: --before 5-0");
