@@ -10,6 +10,7 @@ mod hosts;
 mod override_request;
 mod penalties;
 mod stored_keys;
+mod violations;
 
 use std::convert::Infallible;
 use std::io;
@@ -32,6 +33,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 pub(crate) use api::AdminApi;
+use api::ApiTarget;
 
 use crate::listen::worker::Worker;
 use crate::store::StoreControl;
@@ -96,7 +98,11 @@ impl AdminService {
             let (api, method, path_below) =
                 (self.api.clone(), method.clone(), path_below.to_owned());
             let runtime = tokio::runtime::Handle::current();
-            let answered = move || runtime.block_on(api.answer(&method, &path_below, body));
+            let query = parts.uri.query().unwrap_or("").to_owned();
+            let answered = move || {
+                let target = ApiTarget { path: &path_below, query: &query };
+                runtime.block_on(api.answer(&method, target, body))
+            };
             return tokio::task::spawn_blocking(answered).await.unwrap_or_else(|error| {
                 tracing::error!(%error, "a question to /v1 was not answered");
                 json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)

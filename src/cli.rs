@@ -1,9 +1,11 @@
 //! The command line.
 
+mod admin_client;
 mod check;
 mod hash_key;
 mod health;
 mod run;
+mod violations;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +35,7 @@ Examples:
   weir run --config /etc/weir.toml   serve another file
   weir check config/config.toml      say what is wrong with a file, or what it means
   weir health                        ask a running gateway whether it takes traffic
+  weir violations --user ann         who was refused, when and by which limit
   weir hash-key --new                make an API key and its hash
 
 Environment:
@@ -56,6 +59,7 @@ enum Command {
         config: Option<PathBuf>,
     },
     Health(health::HealthCommand),
+    Violations(Box<violations::ViolationsCommand>),
     HashKey(hash_key::HashKeyCommand),
 }
 
@@ -69,6 +73,7 @@ impl Cli {
             Some(Command::Run(run)) => run.main(),
             Some(Command::Check { file, config }) => check::main(file.or(config)),
             Some(Command::Health(command)) => command.main(),
+            Some(Command::Violations(command)) => command.main(),
             Some(Command::HashKey(command)) => command.main(),
         };
         ExitCode::from(code)

@@ -6,6 +6,7 @@
 //! its guard's ([`guard`]).
 
 mod admission;
+mod auditing;
 mod compiled;
 mod forwarding;
 mod guard;
@@ -48,11 +49,12 @@ use crate::respond::{Answer, Fault, Fields, RateHeaders, blocked};
 use crate::store::{AnyStore, BucketHasher, Store, StoreControl};
 use crate::telemetry::{AccessLogEntry, AuditLog, RequestMeter};
 use crate::upstream::Servers;
+use crate::violations::RecentViolations;
 use admission::{Admission, AdmitError};
 use forwarding::Outgoing;
 use guarding::GuardVerdict;
 use outcomes::LimitOutcomes;
-use plan::{Planner, RequestHead, RequestPlan};
+use plan::{PlanSource, Planner, RequestHead, RequestPlan};
 use request::{RequestContent, RequestContext};
 use worker_config::WorkerConfig;
 
@@ -72,7 +74,8 @@ pub struct Gateway {
     config_changed: Notify,
     /// What guards know of callers.
     guards: Arc<GuardTable>,
-    audit: AuditLog,
+    /// Who was refused lately.
+    violations: RecentViolations,
     clock: Clock,
     wall: Cell<WallStep>,
 }
@@ -118,7 +121,7 @@ impl Gateway {
             tokens: TokenCache::new(&token_secret),
             config_changed: Notify::new(),
             guards,
-            audit,
+            violations: RecentViolations::new(audit),
             clock,
             wall: Cell::default(),
         }
@@ -149,9 +152,10 @@ impl Gateway {
         self.servers.tidy();
     }
 
-    /// Adds what this worker has counted to the shared metrics.
+    /// Adds what this worker has counted to the shared metrics, and to the audit log.
     pub fn flush_meters(&self) {
         self.config.borrow().flush_meters();
+        self.violations.flush(clock::now());
     }
 
     /// Answers a request, and measures it.
@@ -273,17 +277,22 @@ impl Gateway {
         let RequestContent { headers, body } = content;
         body.refuse_too_large().map_err(Fault::from)?;
         planner.reject_duplicates(headers)?;
+        let inputs = match self.input_steps(planner, plan, headers, body)?.known() {
+            Ok(inputs) => inputs,
+            Err(steps) => self.await_inputs(planner, plan, steps, body).await?,
+        };
         let guards = {
-            let inputs = match self.input_steps(planner, plan, headers, body)?.known() {
-                Ok(inputs) => inputs,
-                Err(steps) => self.await_inputs(planner, plan, steps, body).await?,
-            };
             let head = RequestHead::of(request.parts, headers);
             let planned = plan.complete(planner, head, inputs.accepted());
             // Guards also count what a limit refuses for want of its key.
             let guards = match plan.guards.is_empty() {
                 true => GuardVerdict::default(),
-                false => self.count_guards(request, planner, plan, head, inputs.accepted())?,
+                false => {
+                    let (route, address) = (&plan.route, &plan.caller.address);
+                    let inputs = inputs.accepted();
+                    let source = PlanSource { planner, route, address, head, inputs };
+                    self.count_guards(request, &plan.guards, &plan.limits.keys, source)?
+                }
             };
             if !guards.is_blocked() {
                 planned?;
@@ -296,12 +305,20 @@ impl Gateway {
             return Ok(answer);
         }
 
-        let mut limits = LimitOutcomes::new(&mut plan.limits);
+        let RequestPlan { route, caller, limits, .. } = plan;
+        let mut limits = LimitOutcomes::new(limits);
         let Admission { decision, decided_at } = match self.admit_immediately(request, &mut limits)
         {
             Some(admission) => admission?,
             None => self.admit(request, guard, &mut limits).await?,
         };
+        if limits.has_refused() {
+            let head = RequestHead::of(request.parts, headers);
+            let (address, inputs) = (&caller.address, inputs.accepted());
+            let source = PlanSource { planner, route, address, head, inputs };
+            self.note_refusals(&limits, source, decided_at);
+        }
+        drop(inputs);
         let (mut headers, body) = (mem::take(headers), mem::replace(body, Body::empty()));
         let respond = planner.compiled.settings.respond;
         let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided_at));
@@ -318,14 +335,14 @@ impl Gateway {
             guard.keep(self, request.config, open);
         }
         let admitted_at = self.pace(guard, &limits, decided_at).await.unwrap_or(decided_at);
-        let target = forwarding::target(request.config, &plan.route, &limits, &mut headers);
+        let target = forwarding::target(request.config, route, &limits, &mut headers);
         if !planner.compiled.guards.is_empty() {
             guards.mark_request(&mut headers);
         }
         let outgoing = Outgoing {
             request,
-            route: &plan.route,
-            caller: &plan.caller.address.caller,
+            route,
+            caller: &caller.address.caller,
             via: &self.via,
             signals: guard.signals(),
         };

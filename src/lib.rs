@@ -19,6 +19,7 @@
 //! | [`forward`] | headers, retries, tunnels, the echo |
 //! | [`upstream`] | servers, connections, balance |
 //! | [`telemetry`] | metrics, access log, audit log, log |
+//! | [`violations`] | who was refused or flooded, for logs and operators |
 //! | [`overrides`] | what operators set for single callers at run time |
 //! | [`admin`] | `/metrics`, `/healthz`, `/readyz`, `/v1` |
 //! | [`app`] | assembly, reload, drain |
@@ -48,3 +49,4 @@ pub mod store;
 mod stream;
 pub mod telemetry;
 mod upstream;
+pub mod violations;

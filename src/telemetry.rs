@@ -6,12 +6,13 @@ mod audit;
 mod caller_names;
 mod line_writer;
 pub mod log;
+mod log_file;
 pub mod meter;
 pub mod metrics;
 mod series;
 
-pub use access_log::AccessLogEntry;
-pub use audit::{AuditEvent, AuditLog, AuditedRequest};
+pub use access_log::{AccessLogEntry, request_id};
+pub use audit::{AuditEvent, AuditLog, OpenedTargets};
 pub use caller_names::CallerNames;
 pub use line_writer::LineWriter;
 pub use meter::{

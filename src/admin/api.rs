@@ -50,6 +50,13 @@ pub(crate) struct AdminApi {
     settings: Mutex<Arc<Settings>>,
 }
 
+/// What is asked for below `/v1/`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ApiTarget<'a> {
+    pub(super) path: &'a str,
+    pub(super) query: &'a str,
+}
+
 impl AdminApi {
     pub(crate) fn new(
         overrides: Arc<OverrideTable>,
@@ -75,8 +82,13 @@ impl AdminApi {
     }
 
     /// Answers what is asked below `/v1/`.
-    pub(super) async fn answer(&self, method: &Method, path: &str, body: Bytes) -> AdminResponse {
-        match self.route(method, path, &body).await {
+    pub(super) async fn answer(
+        &self,
+        method: &Method,
+        target: ApiTarget<'_>,
+        body: Bytes,
+    ) -> AdminResponse {
+        match self.route(method, target, &body).await {
             Ok((status, text)) => answer(status, "application/json", text.into()),
             Err(error) => error_response(&error),
         }
@@ -122,14 +134,15 @@ impl AdminApi {
     async fn route(
         &self,
         method: &Method,
-        path: &str,
+        target: ApiTarget<'_>,
         body: &[u8],
     ) -> Result<(StatusCode, String), ApiError> {
-        let parts: Vec<&str> = path.split('/').collect();
+        let parts: Vec<&str> = target.path.split('/').collect();
         match (method.as_str(), &parts[..]) {
             ("GET" | "HEAD", ["overrides"]) => Ok(self.list(true)),
             ("GET" | "HEAD", ["access"]) => Ok(self.list(false)),
             ("GET" | "HEAD", ["penalties"]) => Ok(self.list_penalties()),
+            ("GET" | "HEAD", ["violations"]) => self.list_violations(target.query).await,
             ("DELETE", ["penalties", guard, key]) => self.lift_penalty(guard, key).await,
             (_, ["penalties", _, _]) => Err(not_allowed("DELETE")),
             (_, ["overrides", limit, key]) => {
@@ -175,7 +188,9 @@ impl AdminApi {
                     _ => Err(not_allowed(ALL_METHODS)),
                 }
             }
-            (_, ["overrides" | "access" | "penalties"]) => Err(not_allowed(READ_METHODS)),
+            (_, ["overrides" | "access" | "penalties" | "violations"]) => {
+                Err(not_allowed(READ_METHODS))
+            }
             _ => Err(ApiError::not_found()),
         }
     }

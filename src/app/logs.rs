@@ -5,7 +5,7 @@ use std::io;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::config::settings::{LogTarget, Telemetry};
-use crate::telemetry::{AuditLog, LineWriter};
+use crate::telemetry::{AuditLog, LineWriter, Metrics, OpenedTargets};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
@@ -24,8 +24,8 @@ impl LogError {
         |error| LogError::Access(name(&telemetry.access_log), error)
     }
 
-    fn audit(telemetry: &Telemetry) -> impl FnOnce(io::Error) -> LogError + '_ {
-        |error| LogError::Audit(name(&telemetry.audit_log), error)
+    fn audit((target, error): (LogTarget, io::Error)) -> LogError {
+        LogError::Audit(name(&target), error)
     }
 }
 
@@ -49,14 +49,15 @@ pub(crate) struct Logs {
 impl Logs {
     /// # Errors
     /// If one of them cannot be opened.
-    pub(crate) fn open(telemetry: &Telemetry) -> Result<Logs, LogError> {
+    pub(crate) fn open(telemetry: &Telemetry, metrics: &Metrics) -> Result<Logs, LogError> {
         let access =
             LineWriter::open(&telemetry.access_log).map_err(LogError::access(telemetry))?;
-        let audit = AuditLog::open(&telemetry.audit_log);
-        let (audit, audit_guard) = audit.map_err(LogError::audit(telemetry))?;
+        let opened = OpenedTargets::open(&telemetry.audit_log).map_err(LogError::audit)?;
         let (access, access_guard) = access.unzip();
-        let guards = access_guard.into_iter().chain(audit_guard).collect();
-        Ok(Logs { access, audit, guards })
+        let (audit, guards) = (AuditLog::nowhere(metrics), access_guard.into_iter().collect());
+        let mut logs = Logs { access, audit, guards };
+        logs.redirect_audit(opened, telemetry);
+        Ok(logs)
     }
 
     /// Opens what has another target now, and has files opened anew that have the same.
@@ -65,25 +66,29 @@ impl Logs {
     /// If one of them cannot be opened; then all stay as they are.
     pub(crate) fn renew(&mut self, old: &Telemetry, new: &Telemetry) -> Result<(), LogError> {
         let access = changed(&old.access_log, &new.access_log).map_err(LogError::access(new))?;
-        let audit = changed(&old.audit_log, &new.audit_log).map_err(LogError::audit(new))?;
+        let audit = match old.audit_log == new.audit_log {
+            true => None,
+            false => Some(OpenedTargets::open(&new.audit_log).map_err(LogError::audit)?),
+        };
         match access {
-            Some(opened) => self.access = self.keep(opened),
+            Some(opened) => {
+                let (lines, guard) = opened.unzip();
+                self.access = lines;
+                self.guards.extend(guard);
+            }
             None => self.access.iter().for_each(LineWriter::reopen),
         }
         match audit {
-            Some(opened) => {
-                let lines = self.keep(opened);
-                self.audit.redirect(lines);
-            }
+            Some(opened) => self.redirect_audit(opened, new),
             None => self.audit.reopen(),
         }
         Ok(())
     }
 
-    fn keep(&mut self, opened: OpenedLog) -> Option<LineWriter> {
-        let (lines, guard) = opened.unzip();
-        self.guards.extend(guard);
-        lines
+    fn redirect_audit(&mut self, opened: OpenedTargets, telemetry: &Telemetry) {
+        self.audit.redirect(opened.lines);
+        self.audit.set_streamed(telemetry.audit_log.redis);
+        self.guards.extend(opened.guards);
     }
 }
 

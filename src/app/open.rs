@@ -49,7 +49,7 @@ impl OpenedGateway {
             0 => std::thread::available_parallelism()?.get(),
             count => count,
         };
-        let logs = Logs::open(&settings.telemetry)?;
+        let logs = Logs::open(&settings.telemetry, &metrics)?;
         let context =
             StoreContext { workers: count, node: &node, metrics: &metrics, audit: &logs.audit };
         let store = store::open(&settings.store, context).map_err(AppError::Randomness)?;

@@ -158,6 +158,8 @@ impl Reloader {
                 return self.report_failure(&error.to_string());
             }
         };
+        // Another kind of store takes a restart.
+        settings.telemetry.audit_log.redis &= self.store.is_shared();
         let telemetry = &self.current.settings.telemetry;
         if let Err(error) = self.logs.renew(telemetry, &settings.telemetry) {
             return self.report_failure(&error.to_string());

@@ -32,6 +32,7 @@ mod secret;
 mod server;
 mod store;
 mod strategy;
+mod telemetry;
 mod upstreams;
 mod value_error;
 mod when;
@@ -54,7 +55,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
         server::listeners(root.section("server"), root.section("admin"), &identity);
     let (store, home) = store::store(root.section("store"));
     let respond = server::respond(root.section("respond"));
-    let telemetry = server::telemetry(root.section("telemetry"));
+    let telemetry = telemetry::telemetry(root.section("telemetry"), home.in_memory.is_none());
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
     let context = LimitContext { store: home, identities: known };
     let (mut limits, limit_names, mut asked) = limits::limits(&mut root, context);

@@ -4,6 +4,7 @@
 //! by index, a duration is a [`Duration`], and whatever the file left out has its default.
 
 mod credentials;
+mod telemetry;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
 pub use credentials::{Client, JwksUrl, Jwt, JwtAlgorithm, JwtKeys};
+pub use telemetry::{AuditTargets, LogTarget, Rotation, Telemetry};
 
 use crate::limit::guard::Guard;
 use crate::limit::{Cost, Limit, OnError, Source};
@@ -239,26 +241,6 @@ pub struct AccessEntries {
     pub client: Vec<String>,
     /// Files with more of all three, one a line.
     pub files: Vec<PathBuf>,
-}
-
-/// `[telemetry]`: logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Telemetry {
-    /// A line for each request.
-    pub access_log: LogTarget,
-    /// A line for each event that an operator may have to account for.
-    pub audit_log: LogTarget,
-    /// Whether logs name callers by a hash only.
-    pub hash_keys: bool,
-}
-
-/// Where the lines of a log go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LogTarget {
-    Off,
-    Stdout,
-    Stderr,
-    File(PathBuf),
 }
 
 /// `[upstreams.NAME]`.

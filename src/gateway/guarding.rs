@@ -5,15 +5,15 @@ use smallvec::SmallVec;
 
 use super::compiled::CompiledGuard;
 use super::outcomes::is_grpc;
-use super::plan::{AcceptedInputs, GuardTexts, PlannedGuard, Planner, RequestHead, RequestPlan};
+use super::plan::{PlanSource, PlannedGuard, PlannedGuards};
 use super::{Gateway, RequestContext};
 use crate::clock::Micros;
 use crate::guards::{GuardCount, GuardSubject};
 use crate::limit::guard::GuardStage;
 use crate::limit::{Mode, OnError};
 use crate::respond::{Answer, FieldName, Fields};
-use crate::store::StoreError;
-use crate::telemetry::{AuditEvent, AuditedRequest, GuardAction};
+use crate::store::{BucketKeys, StoreError};
+use crate::telemetry::GuardAction;
 
 /// What came of counting a request.
 #[derive(Debug, Default)]
@@ -74,20 +74,20 @@ impl Gateway {
     pub(super) fn count_guards<'a>(
         &self,
         request: &RequestContext<'_>,
-        planner: Planner<'_>,
-        plan: &RequestPlan<'a>,
-        head: RequestHead<'_, '_>,
-        inputs: AcceptedInputs<'_>,
+        guards: &PlannedGuards<'a>,
+        keys: &BucketKeys,
+        source: PlanSource<'_>,
     ) -> Result<GuardVerdict<'a>, StoreError> {
         let mut verdict = GuardVerdict::default();
         let now = self.clock.now();
-        for planned in &plan.guards {
-            let subject = || plan.guard_texts(planner, planned, head, inputs).subject;
-            let counted = self.count_guard(planned, now, subject)?;
+        for planned in guards {
+            let counted = self.count_guard(planned, now, || planned.subject(source, keys))?;
             let guard = planned.guard;
             if counted.detected {
-                let texts = plan.guard_texts(planner, planned, head, inputs);
-                self.note_detection(request, plan, guard, &texts, counted, now);
+                let blocked = counted.stage == GuardStage::Blocked;
+                let action = if blocked { GuardAction::Blocked } else { GuardAction::Warned };
+                request.config.guard_meters[guard.index].count(action);
+                self.note_detection(planned, source, counted, now);
             }
             match (counted.stage, guard.guard.mode) {
                 (GuardStage::Clean, _) | (_, Mode::Shadow) => {}
@@ -118,41 +118,5 @@ impl Gateway {
             }
             _ => Ok(self.guards.count(&guard.numbers, *id, now, subject)),
         }
-    }
-
-    fn note_detection(
-        &self,
-        request: &RequestContext<'_>,
-        plan: &RequestPlan<'_>,
-        guard: &CompiledGuard,
-        texts: &GuardTexts,
-        counted: GuardCount,
-        now: Micros,
-    ) {
-        let blocked = counted.stage == GuardStage::Blocked;
-        let action = if blocked { GuardAction::Blocked } else { GuardAction::Warned };
-        request.config.guard_meters[guard.index].count(action);
-        let names = &request.config.compiled.names;
-        let name = |name: &Option<String>| name.as_deref().map(|it| names.of(it));
-        let (user, client) = (name(&texts.user), name(&texts.client));
-        let (tenant, plan_name) = (name(&texts.tenant), texts.plan.as_deref());
-        let audited = AuditedRequest {
-            endpoint: &plan.route.settings.path.to_string(),
-            route: &plan.route.settings.name,
-            ip: &names.of(&plan.caller.address.caller.ip.to_string()),
-            user: user.as_deref(),
-            client: client.as_deref(),
-            tenant: tenant.as_deref(),
-            plan: plan_name,
-        };
-        self.audit.record(AuditEvent::BurstDetected {
-            blocked,
-            identifier: &names.of(&texts.subject.key),
-            guard: &guard.name,
-            shadow: guard.guard.mode == Mode::Shadow,
-            request: Some(audited),
-            request_count: counted.count,
-            retry_after: counted.until.since(now).as_secs_f64(),
-        });
     }
 }

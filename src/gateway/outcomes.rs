@@ -72,6 +72,11 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
         (CheckSet { checks, keys }, &mut self.outcomes)
     }
 
+    /// Whether one of them did not admit, be it that it only watches.
+    pub(super) fn has_refused(&self) -> bool {
+        self.outcomes.iter().any(|it| it.refused.is_some())
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = LimitOutcome<'a, '_>> + Clone {
         let entries = self.planned.limits.iter().zip(&self.planned.checks).zip(&self.outcomes);
         entries.map(|((limit, check), outcome)| LimitOutcome { limit, check, outcome })

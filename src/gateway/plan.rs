@@ -23,10 +23,10 @@ use http::{HeaderMap, Method, Uri, request};
 
 pub use access::{AccessReason, AccessSubject, AccessVerdict};
 pub use caller::{CallerAddress, FORM_BYTES, FormBody, FormStep, PlannedCaller, TokenStep};
-pub use guards::{GuardTexts, PlannedGuard, PlannedGuards};
+pub use guards::{PlannedGuard, PlannedGuards};
 pub use limits::{PlannedLimits, SkipReason, SkippedLimit};
 pub use route::{RouteMatch, RouteReason};
-pub use texts::PlanTexts;
+pub use texts::{CallerTexts, PlanSource, PlanTexts};
 
 use super::compiled::Compiled;
 use crate::caller::Peer;

@@ -6,7 +6,8 @@ use super::{GuardTable, Penalty};
 use crate::clock::Micros;
 use crate::limit::guard::GuardStage;
 use crate::store::BucketHasher;
-use crate::telemetry::{AuditEvent, AuditLog, GuardAction, GuardCounters, Metrics};
+use crate::telemetry::{AuditLog, GuardAction, GuardCounters, Metrics};
+use crate::violations::{Violation, ViolationEvent, seconds_until};
 
 #[derive(Debug, Clone)]
 pub struct GuardSharing {
@@ -22,14 +23,15 @@ impl GuardSharing {
         let blocked = penalty.stage == GuardStage::Blocked;
         let action = if blocked { GuardAction::Blocked } else { GuardAction::Warned };
         GuardCounters::new(&penalty.guard, &self.metrics).count(action);
-        self.audit.record(AuditEvent::BurstDetected {
-            blocked,
-            identifier: &self.table.caller_names().of(&penalty.key),
-            guard: &penalty.guard,
+        let event = ViolationEvent::detected(penalty.stage);
+        let identifier = self.table.caller_names().of(&penalty.key);
+        // No single request was one too many: several gateways have counted it together.
+        self.audit.note_violation(Violation {
+            guard: Some(penalty.guard.clone()),
             shadow: self.table.is_shadow(&penalty.guard),
-            request: None,
-            request_count: penalty.count,
-            retry_after: penalty.until.since(now).as_secs_f64(),
+            request_count: Some(penalty.count),
+            retry_after: Some(seconds_until(penalty.until, now)),
+            ..Violation::new(event, identifier, "guard")
         });
     }
 }

@@ -76,11 +76,19 @@ impl SlidingWindow {
         self.rate.span(units)
     }
 
+    /// What the window weighs, rounded up: what is left of the previous one, and the current.
+    pub fn estimate(&self, state: State, now: Micros) -> u64 {
+        self.weigh(self.view(state, now), now)
+    }
+
+    fn weigh(&self, view: View, now: Micros) -> u64 {
+        let fading = product(view.previous, view.end - now.0);
+        fading.div_ceil(u128::from(self.rate.period_us())) as u64 + view.current
+    }
+
     pub fn report(&self, state: State, now: Micros) -> Report {
         let view = self.view(state, now);
-        let fading = product(view.previous, view.end - now.0);
-        let fading = fading.div_ceil(u128::from(self.rate.period_us())) as u64;
-        let remaining = self.rate.count().saturating_sub(fading + view.current);
+        let remaining = self.rate.count().saturating_sub(self.weigh(view, now));
         if view.previous == 0 && view.current == 0 {
             return Report { remaining, grows_at: now, full_at: now };
         }

@@ -11,6 +11,7 @@ use crate::config::settings;
 use crate::guards::{GuardSharing, Penalty, PenaltyNotice};
 use crate::overrides::{Override, OverrideTable};
 use crate::telemetry::{AuditLog, Metrics};
+use crate::violations::{ViolationPage, ViolationQuery};
 
 /// What a store is opened with, besides its settings.
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +89,15 @@ pub trait StoreControl: Debug + Send + Sync {
     /// Makes a key clean for all gateways that share the store. `Err` says why that failed.
     fn lift_penalty<'a>(&'a self, _penalty: &'a Penalty) -> BoxFuture<'a, Result<(), String>> {
         ready(Ok(())).boxed()
+    }
+
+    /// The violations of all gateways that share the store; `None` if it keeps none. `Err` says
+    /// why they cannot be had.
+    fn violations<'a>(
+        &'a self,
+        _query: &'a ViolationQuery,
+    ) -> BoxFuture<'a, Result<Option<ViolationPage>, String>> {
+        ready(Ok(None)).boxed()
     }
 
     /// Brings the store into use, or finds that it cannot be reached, and supervises it from then on.

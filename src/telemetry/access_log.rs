@@ -52,8 +52,7 @@ struct AccessLogLine<'a> {
 impl AccessLogEntry {
     /// Starts an entry and gives the request an id: its own, if that is harmless, or a new one.
     pub fn begin(log: &LineWriter, client: String, parts: &mut request::Parts) -> Box<Self> {
-        let offered = parts.headers.get(&X_REQUEST_ID).and_then(|id| id.to_str().ok());
-        let request_id = offered.filter(|id| is_harmless(id)).map_or_else(new_id, str::to_owned);
+        let request_id = request_id(&parts.headers).map_or_else(new_id, str::to_owned);
         set_id(&mut parts.headers, &request_id);
         let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let path = parts.uri.path();
@@ -104,6 +103,11 @@ impl AccessLogEntry {
             error: self.error,
         });
     }
+}
+
+/// The id that a request has, if that is harmless.
+pub fn request_id(headers: &HeaderMap) -> Option<&str> {
+    headers.get(&X_REQUEST_ID).and_then(|id| id.to_str().ok()).filter(|id| is_harmless(id))
 }
 
 fn is_harmless(id: &str) -> bool {

@@ -1,256 +1,200 @@
 //! One JSON line for each event that an operator may have to account for.
 //!
 //! To standard error unless told otherwise. A clone writes where all others do, also after a
-//! reload has named another target.
+//! reload has named other targets. [Violations](crate::violations) are events as well; they come at
+//! the rate of an attack, so they share a [budget](budget), and the last of them are kept for those
+//! who ask.
 
+mod budget;
+mod event;
+
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use prometheus::IntCounter;
 use serde::Serialize;
+use tokio::time::Instant;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use super::line_writer::{self, LineWriter};
-use crate::config::settings::LogTarget;
-use crate::limit::OnError;
+use super::metrics::Metrics;
+use crate::config::settings::{AuditTargets, LogTarget};
+use crate::violations::{KeptViolation, Violation, ViolationRing};
+use budget::AuditBudget;
+pub use event::AuditEvent;
 
-/// What is told of an error: servers may answer with anything.
-const MAX_DETAIL: usize = 1024;
+/// How many violations may wait for the stream that gateways share.
+const MAX_UNSENT: usize = 2_000;
 
 /// Where events are recorded.
 #[derive(Debug, Clone)]
 pub struct AuditLog {
-    /// `None`: nowhere.
-    lines: Arc<Mutex<Option<LineWriter>>>,
+    shared: Arc<AuditShared>,
 }
 
-/// What has happened.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AuditEvent<'a> {
-    /// The store fails, and limits do what their `on_error` says.
-    StoreDegraded {
-        /// One of [`STORE_ERRORS`](super::metrics::STORE_ERRORS).
-        reason: &'static str,
-        detail: &'a str,
-        /// What limits do that say nothing themselves.
-        on_error: OnError,
-    },
-    /// It decides again.
-    StoreRecovered {
-        /// How long it did not.
-        seconds: f64,
-    },
-    /// A reload has put another configuration in force, or the same one again.
-    ConfigUpdated {
-        routes: usize,
-        limits: usize,
-    },
-    /// An operator has decided something about a caller.
-    OverrideSet {
-        limit: &'a str,
-        key: &'a str,
-        seconds: u64,
-        reason: Option<&'a str>,
-    },
-    WhitelistAdded {
-        who: &'a str,
-        seconds: u64,
-        reason: Option<&'a str>,
-    },
-    DenylistAdded {
-        who: &'a str,
-        seconds: u64,
-        reason: Option<&'a str>,
-    },
-    OverrideRemoved {
-        what: &'a str,
-    },
-    /// A guard has warned or blocked a caller.
-    BurstDetected {
-        blocked: bool,
-        identifier: &'a str,
-        guard: &'a str,
-        /// It only watches.
-        shadow: bool,
-        /// The request that was one too many; `None` if several gateways have counted it together.
-        request: Option<AuditedRequest<'a>>,
-        request_count: u64,
-        /// How many seconds the warning or block holds.
-        retry_after: f64,
-    },
-    PenaltyLifted {
-        guard: &'a str,
-        identifier: &'a str,
-    },
+#[derive(Debug)]
+struct AuditShared {
+    targets: Mutex<Vec<LineWriter>>,
+    budget: AuditBudget,
+    /// The last violations.
+    ring: Mutex<ViolationRing>,
+    /// Whether violations go to a stream as well, and those that have yet to be sent.
+    streamed: AtomicBool,
+    unsent: Mutex<VecDeque<Arc<Violation>>>,
+    dropped: IntCounter,
 }
 
-/// The request that an event is about.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct AuditedRequest<'a> {
-    /// The route's path.
-    pub endpoint: &'a str,
-    pub route: &'a str,
-    pub ip: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub client: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub plan: Option<&'a str>,
+/// Targets that have been opened. The guards write out what is left when they are dropped.
+#[derive(Debug, Default)]
+pub struct OpenedTargets {
+    pub lines: Vec<LineWriter>,
+    pub guards: Vec<WorkerGuard>,
 }
 
-/// An event as it is written.
-#[derive(Serialize)]
-struct AuditLine<'a> {
-    time: f64,
-    #[serde(flatten)]
-    event: AuditRecord<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum AuditRecord<'a> {
-    StoreDegraded { reason: &'a str, detail: &'a str, on_error: &'a str },
-    StoreRecovered { seconds: f64 },
-    RateLimitConfigUpdated { routes: usize, limits: usize },
-    OverrideSet { limit: &'a str, key: &'a str, seconds: u64, reason: Option<&'a str> },
-    RateLimitWhitelistAdded { who: &'a str, seconds: u64, reason: Option<&'a str> },
-    RateLimitDenylistAdded { who: &'a str, seconds: u64, reason: Option<&'a str> },
-    OverrideRemoved { what: &'a str },
-    BurstDetectedWarning(BurstRecord<'a>),
-    BurstDetectedBlocked(BurstRecord<'a>),
-    PenaltyLifted { guard: &'a str, identifier: &'a str },
-}
-
-#[derive(Serialize)]
-struct BurstRecord<'a> {
-    severity: &'static str,
-    identifier: &'a str,
-    limit_type: &'static str,
-    guard: &'a str,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    shadow: bool,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    request: Option<AuditedRequest<'a>>,
-    request_count: u64,
-    retry_after: f64,
+impl OpenedTargets {
+    /// # Errors
+    /// If a file cannot be opened for appending; which one it is.
+    pub fn open(targets: &AuditTargets) -> Result<Self, (LogTarget, io::Error)> {
+        let mut opened = OpenedTargets::default();
+        for target in &targets.lines {
+            let line_writer = LineWriter::open_rotating(target, targets.rotation)
+                .map_err(|error| (target.clone(), error))?;
+            if let Some((lines, guard)) = line_writer {
+                opened.lines.push(lines);
+                opened.guards.push(guard);
+            }
+        }
+        Ok(opened)
+    }
 }
 
 impl AuditLog {
-    /// The guard writes out what is left when it is dropped.
-    ///
-    /// # Errors
-    /// If the file cannot be opened for appending.
-    pub fn open(target: &LogTarget) -> io::Result<(AuditLog, Option<WorkerGuard>)> {
-        let (lines, guard) = LineWriter::open(target)?.unzip();
-        Ok((AuditLog { lines: Arc::new(Mutex::new(lines)) }, guard))
+    /// A log with no target yet.
+    pub fn nowhere(metrics: &Metrics) -> AuditLog {
+        let shared = AuditShared {
+            targets: Mutex::default(),
+            budget: AuditBudget::new(),
+            ring: Mutex::default(),
+            streamed: AtomicBool::new(false),
+            unsent: Mutex::default(),
+            dropped: metrics.audit_dropped.clone(),
+        };
+        AuditLog { shared: Arc::new(shared) }
     }
 
-    /// Writes one line, without waiting for it.
-    pub fn record(&self, event: AuditEvent<'_>) {
-        if let Some(lines) = &mut *self.lines.lock() {
-            lines.write(&AuditLine { time: line_writer::now(), event: record_of(&event) });
-        }
+    /// Has all clones write to these from now on.
+    pub fn redirect(&self, lines: Vec<LineWriter>) {
+        *self.shared.targets.lock() = lines;
+    }
+
+    /// Whether violations are sent to the stream that gateways share.
+    pub fn set_streamed(&self, streamed: bool) {
+        self.shared.streamed.store(streamed, Ordering::Relaxed);
+    }
+
+    pub fn is_streamed(&self) -> bool {
+        self.shared.streamed.load(Ordering::Relaxed)
     }
 
     /// As [`LineWriter::reopen`].
     pub fn reopen(&self) {
-        self.lines.lock().iter().for_each(LineWriter::reopen);
+        self.shared.targets.lock().iter().for_each(LineWriter::reopen);
     }
 
-    /// Has all clones write elsewhere from now on.
-    pub fn redirect(&self, lines: Option<LineWriter>) {
-        *self.lines.lock() = lines;
+    /// Writes one line, without waiting for it.
+    pub fn record(&self, event: AuditEvent<'_>) {
+        self.write(&line_of(&event::line(line_writer::now(), &event)));
     }
-}
 
-fn record_of<'a>(event: &AuditEvent<'a>) -> AuditRecord<'a> {
-    match *event {
-        AuditEvent::StoreDegraded { reason, detail, on_error } => AuditRecord::StoreDegraded {
-            reason,
-            detail: &detail[..detail.floor_char_boundary(MAX_DETAIL)],
-            on_error: on_error.name(),
-        },
-        AuditEvent::StoreRecovered { seconds } => {
-            AuditRecord::StoreRecovered { seconds: (seconds * 1e3).round() / 1e3 }
+    /// Whether another violation may be recorded in this second.
+    #[inline]
+    pub fn has_room(&self, now: Instant) -> bool {
+        self.shared.budget.has_room(now)
+    }
+
+    /// Records a violation. Whoever calls has asked whether there is room.
+    pub fn record_violation(&self, violation: &Violation, now: Instant) {
+        let line = line_of(violation);
+        self.shared.budget.spend(line.len(), now);
+        self.write(&line);
+        if !violation.is_listed() {
+            return;
         }
-        AuditEvent::ConfigUpdated { routes, limits } => {
-            AuditRecord::RateLimitConfigUpdated { routes, limits }
+        let violation = Arc::new(violation.clone());
+        if self.is_streamed() {
+            self.queue(violation.clone());
         }
-        AuditEvent::OverrideSet { limit, key, seconds, reason } => {
-            AuditRecord::OverrideSet { limit, key, seconds, reason }
+        self.shared.ring.lock().push(violation);
+    }
+
+    /// Records one that is rare, or counts it as dropped if there is no room for it.
+    pub fn note_violation(&self, violation: Violation) {
+        let now = Instant::now();
+        if self.has_room(now) {
+            self.record_violation(&violation.bounded(), now);
+        } else {
+            self.count_dropped(violation.events());
         }
-        AuditEvent::WhitelistAdded { who, seconds, reason } => {
-            AuditRecord::RateLimitWhitelistAdded { who, seconds, reason }
+    }
+
+    pub fn count_dropped(&self, events: u64) {
+        if events > 0 {
+            self.shared.dropped.inc_by(events);
         }
-        AuditEvent::DenylistAdded { who, seconds, reason } => {
-            AuditRecord::RateLimitDenylistAdded { who, seconds, reason }
-        }
-        AuditEvent::OverrideRemoved { what } => AuditRecord::OverrideRemoved { what },
-        AuditEvent::BurstDetected {
-            blocked,
-            identifier,
-            guard,
-            shadow,
-            request,
-            request_count,
-            retry_after,
-        } => {
-            let record = BurstRecord {
-                severity: if blocked { "error" } else { "warning" },
-                identifier,
-                limit_type: "guard",
-                guard,
-                shadow,
-                request,
-                request_count,
-                retry_after: (retry_after * 1e3).round() / 1e3,
-            };
-            if blocked {
-                AuditRecord::BurstDetectedBlocked(record)
+    }
+
+    /// The last violations of this process, oldest first.
+    pub fn violations(&self) -> Vec<KeptViolation> {
+        self.shared.ring.lock().all()
+    }
+
+    /// Puts back those that an earlier process has kept.
+    pub fn restore_violations(&self, kept: Vec<KeptViolation>) {
+        self.shared.ring.lock().restore(kept);
+    }
+
+    /// Takes violations that have yet to be sent to the stream, the oldest first.
+    pub fn take_unsent(&self, most: usize) -> Vec<Arc<Violation>> {
+        let mut unsent = self.shared.unsent.lock();
+        let count = most.min(unsent.len());
+        unsent.drain(..count).collect()
+    }
+
+    /// They could not be sent.
+    pub fn put_back_unsent(&self, violations: Vec<Arc<Violation>>) {
+        let mut unsent = self.shared.unsent.lock();
+        for violation in violations.into_iter().rev() {
+            if unsent.len() == MAX_UNSENT {
+                self.count_dropped(violation.events());
             } else {
-                AuditRecord::BurstDetectedWarning(record)
+                unsent.push_front(violation);
             }
         }
-        AuditEvent::PenaltyLifted { guard, identifier } => {
-            AuditRecord::PenaltyLifted { guard, identifier }
+    }
+
+    fn queue(&self, violation: Arc<Violation>) {
+        let mut unsent = self.shared.unsent.lock();
+        if unsent.len() == MAX_UNSENT
+            && let Some(oldest) = unsent.pop_front()
+        {
+            self.count_dropped(oldest.events());
+        }
+        unsent.push_back(violation);
+    }
+
+    fn write(&self, line: &[u8]) {
+        for target in self.shared.targets.lock().iter_mut() {
+            let lost = target.write_line(line);
+            self.count_dropped(lost);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(event: AuditEvent<'_>) -> String {
-        serde_json::to_string(&AuditLine { time: 1.5, event: record_of(&event) }).unwrap()
-    }
-
-    #[test]
-    fn events_are_objects_with_a_time_and_a_name() {
-        let detail = "no \"answer\"\n";
-        let on_error = OnError::Local;
-        assert_eq!(
-            line(AuditEvent::StoreDegraded { reason: "timeout", detail, on_error }),
-            r#"{"time":1.5,"event":"store_degraded","reason":"timeout","detail":"no \"answer\"\n","on_error":"local"}"#
-        );
-        assert_eq!(
-            line(AuditEvent::StoreRecovered { seconds: 2.000_4 }),
-            r#"{"time":1.5,"event":"store_recovered","seconds":2.0}"#
-        );
-        assert_eq!(
-            line(AuditEvent::ConfigUpdated { routes: 2, limits: 3 }),
-            r#"{"time":1.5,"event":"rate_limit_config_updated","routes":2,"limits":3}"#
-        );
-    }
-
-    #[test]
-    fn details_are_not_longer_than_a_person_would_read() {
-        let detail = "ü".repeat(MAX_DETAIL);
-        let on_error = OnError::Deny;
-        let line = line(AuditEvent::StoreDegraded { reason: "other", detail: &detail, on_error });
-        assert_eq!(line.matches('ü').count(), MAX_DETAIL / 2);
-    }
+fn line_of(line: &impl Serialize) -> Vec<u8> {
+    let mut text = serde_json::to_vec(line).unwrap_or_default();
+    text.push(b'\n');
+    text
 }

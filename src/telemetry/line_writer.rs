@@ -2,19 +2,16 @@
 //!
 //! No request waits for a line to be written. If the disk cannot keep up, lines are dropped.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::OFlags;
 use serde::Serialize;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
-use crate::config::settings::LogTarget;
+use super::log_file::LogFile;
+use crate::config::settings::{LogTarget, Rotation};
+pub(super) use crate::violations::unix_time as now;
 
 /// Lines that may wait for the disk.
 const WAITING_LINES: usize = 16 * 1024;
@@ -24,6 +21,8 @@ const WAITING_LINES: usize = 16 * 1024;
 pub struct LineWriter {
     writer: NonBlocking,
     reopen: Arc<AtomicBool>,
+    /// How many lost lines have been told of.
+    lost: usize,
 }
 
 impl LineWriter {
@@ -33,20 +32,27 @@ impl LineWriter {
     /// # Errors
     /// If the file cannot be opened for appending.
     pub fn open(target: &LogTarget) -> io::Result<Option<(LineWriter, WorkerGuard)>> {
+        LineWriter::open_rotating(target, Rotation::default())
+    }
+
+    /// The same, with a file that is moved aside when it is full.
+    ///
+    /// # Errors
+    /// If the file cannot be opened for appending.
+    pub fn open_rotating(
+        target: &LogTarget,
+        rotation: Rotation,
+    ) -> io::Result<Option<(LineWriter, WorkerGuard)>> {
         let reopen = Arc::new(AtomicBool::new(false));
         let target: Box<dyn Write + Send> = match target {
             LogTarget::Off => return Ok(None),
             LogTarget::Stdout => Box::new(io::stdout()),
             LogTarget::Stderr => Box::new(io::stderr()),
-            LogTarget::File(path) => Box::new(LogFile {
-                file: append(path)?,
-                path: path.clone(),
-                reopen: reopen.clone(),
-            }),
+            LogTarget::File(path) => Box::new(LogFile::open(path, rotation, reopen.clone())?),
         };
         let builder = NonBlockingBuilder::default().buffered_lines_limit(WAITING_LINES);
         let (writer, guard) = builder.finish(target);
-        Ok(Some((LineWriter { writer, reopen }, guard)))
+        Ok(Some((LineWriter { writer, reopen, lost: 0 }, guard)))
     }
 
     /// Has the file opened anew before the next line: the old one may have been moved away.
@@ -61,44 +67,11 @@ impl LineWriter {
             let _ = self.writer.write(&text);
         }
     }
-}
 
-/// The `time` of a line: seconds since 1970, to the millisecond.
-pub(super) fn now() -> f64 {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (time.as_secs_f64() * 1e3).round() / 1e3
-}
-
-/// A file that can be replaced while it is written to.
-struct LogFile {
-    file: File,
-    path: PathBuf,
-    reopen: Arc<AtomicBool>,
-}
-
-fn append(path: &Path) -> io::Result<File> {
-    // Opening a pipe that nobody reads would wait for a reader: so it fails. From then on writing
-    // may wait, which is this thread's business alone.
-    let mut options = OpenOptions::new();
-    options.create(true).append(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    let file = options.open(path)?;
-    let flags = rustix::fs::fcntl_getfl(&file)?;
-    rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
-    Ok(file)
-}
-
-impl Write for LogFile {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.reopen.swap(false, Ordering::AcqRel) {
-            match append(&self.path) {
-                Ok(file) => self.file = file,
-                Err(error) => tracing::error!(%error, "cannot reopen {}", self.path.display()),
-            }
-        }
-        self.file.write(line)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+    /// Writes a line that ends with a line feed, and says how many have been lost since the last.
+    pub(super) fn write_line(&mut self, line: &[u8]) -> u64 {
+        let _ = self.writer.write(line);
+        let lost = self.writer.error_counter().dropped_lines();
+        lost.saturating_sub(std::mem::replace(&mut self.lost, lost)) as u64
     }
 }

@@ -16,6 +16,7 @@ pub struct Metrics {
     pub decisions: IntCounterVec,
     pub access: IntCounterVec,
     pub guard_detections: IntCounterVec,
+    pub audit_dropped: IntCounter,
     pub decision_seconds: HistogramVec,
     pub request_seconds: HistogramVec,
     pub upstream_seconds: HistogramVec,
@@ -89,6 +90,12 @@ impl Metrics {
                 "weir_guard_detections_total",
                 "Floods that a guard has noticed, and requests of callers that it has blocked.",
                 &["guard", "action"],
+            ),
+            audit_dropped: counter(
+                &registry,
+                "weir_audit_dropped_total",
+                "Events that are in no line of the audit log and in no sum, because there were too \
+                 many at once or a target did not keep up.",
             ),
             decision_seconds: histograms(
                 &registry,

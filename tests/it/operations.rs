@@ -13,3 +13,4 @@ mod lifecycle;
 pub(crate) mod overrides;
 mod reload;
 mod snapshot;
+mod violations;

@@ -1,12 +1,12 @@
-//! The sections that stand for themselves: `[server]`, `[admin]`, `[respond]` and `[telemetry]`.
+//! The sections that stand for themselves: `[server]`, `[admin]` and `[respond]`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{address, output_file, secret};
+use super::{address, secret};
 use crate::config::file::{Section, UniqueValues, Value};
-use crate::config::settings::{Admin, Identity, LogTarget, Respond, Server, Telemetry};
+use crate::config::settings::{Admin, Identity, Respond, Server};
 use crate::config::suggest::quote;
 use crate::config::units::LONGEST;
 
@@ -121,37 +121,6 @@ pub(super) fn respond(mut section: Section<'_>) -> Respond {
     }
     respond
 }
-
-pub(super) fn telemetry(mut section: Section<'_>) -> Telemetry {
-    Telemetry {
-        access_log: read(&mut section, "access_log", LogTarget::Off, log_target),
-        audit_log: read(&mut section, "audit_log", LogTarget::Stderr, log_target),
-        hash_keys: read(&mut section, "hash_keys", false, Value::boolean),
-    }
-}
-
-/// A file is known by a `/` in it or a `.log` behind it, so that a misspelled word is not one.
-fn log_target(value: &Value<'_>) -> Option<LogTarget> {
-    match value.text("stdout")? {
-        "off" => Some(LogTarget::Off),
-        "stdout" => Some(LogTarget::Stdout),
-        "stderr" => Some(LogTarget::Stderr),
-        path if path.contains('\0') || path.ends_with('/') => {
-            value.error(&format!("is not the path of a file: {}", quote(path)), LOG_FORM);
-            None
-        }
-        path if path.contains('/') || path.ends_with(".log") => {
-            output_file::output_path(path, value).map(LogTarget::File)
-        }
-        other => {
-            value.error(&format!("cannot be {}", quote(other)), LOG_FORM);
-            None
-        }
-    }
-}
-
-const LOG_FORM: &str =
-    "write `off`, `stdout`, `stderr`, or a file with a `/` in its path or `.log` at its end";
 
 /// The value of a key, or its default.
 pub(super) fn read<'a, T>(

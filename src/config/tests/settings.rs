@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
 
-use super::{good, limit, route, with_route};
-use crate::config::settings::{Balance, HostPattern, LogTarget, Origin, Segment, Snapshot, Target};
+use super::{good, limit, redis, refused, route, with_route};
+use crate::config::settings::{
+    Balance, HostPattern, LogTarget, Origin, Rotation, Segment, Snapshot, Target,
+};
 use crate::limit::{Cost, Key, Missing, Policy, Source};
 
 #[test]
@@ -47,11 +49,49 @@ fn logs_are_a_stream_or_a_file() {
     assert_eq!(log("stderr"), LogTarget::Stderr);
     assert_eq!(log("access.log"), LogTarget::File(PathBuf::from("access.log")));
     assert_eq!(log("./stdout"), LogTarget::File(PathBuf::from("./stdout")));
-    let audit = |text: &str| good(&with_route(text)).settings.telemetry.audit_log;
-    assert_eq!(audit(""), LogTarget::Stderr);
-    assert_eq!(audit("[telemetry]\naudit_log = \"off\""), LogTarget::Off);
-    let file = LogTarget::File(PathBuf::from("audit.log"));
-    assert_eq!(audit("[telemetry]\naudit_log = \"audit.log\""), file);
+}
+
+#[test]
+fn audit_events_go_to_one_target_or_to_several() {
+    let audit = |keys: &str| {
+        good(&with_route(&format!("[telemetry]\n{keys}"))).settings.telemetry.audit_log
+    };
+    let file = || LogTarget::File(PathBuf::from("audit.log"));
+    assert_eq!(audit("").lines, [LogTarget::Stderr]);
+    assert!(!audit("").redis, "the store is in memory");
+    assert_eq!(audit("").rotation, Rotation { max_size: 100 << 20, keep: 5 });
+    assert!(audit("audit_log = \"off\"").lines.is_empty());
+    assert_eq!(audit("audit_log = \"audit.log\"").lines, [file()]);
+    let both = audit("audit_log = [\"stdout\", \"audit.log\"]");
+    assert_eq!(both.lines, [LogTarget::Stdout, file()]);
+    let rotation = audit("audit_max_size = \"1MiB\"\naudit_keep = 0").rotation;
+    assert_eq!(rotation, Rotation { max_size: 1 << 20, keep: 0 });
+    assert_eq!(audit("audit_max_size = 0").rotation.max_size, 0);
+    let shared = |keys: &str| {
+        let text = format!("url = \"redis://127.0.0.1\"\n[telemetry]\n{keys}");
+        good(&redis(&text)).settings.telemetry.audit_log
+    };
+    let usual = shared("");
+    assert!(usual.redis && usual.lines == [LogTarget::Stderr], "gateways share what can be asked");
+    assert!(!shared("audit_log = \"stderr\"").redis);
+    let only = shared("audit_log = [\"redis\"]");
+    assert!(only.redis && only.lines.is_empty());
+}
+
+#[test]
+fn audit_targets_that_cannot_be_meant_are_refused() {
+    for (keys, why) in [
+        ("audit_log = []", "is empty"),
+        ("audit_log = \"redis\"", "cannot be `redis`: the store is in memory"),
+        ("audit_log = [\"off\", \"stdout\"]", "cannot be `off` beside others"),
+        ("audit_log = [\"stdout\", \"stdout\"]", "repeats an earlier one"),
+        ("audit_log = \"reddis\"", "cannot be `reddis`"),
+        ("audit_max_size = \"1KiB\"", "is too small for a log"),
+        ("audit_keep = -1", "audit_keep"),
+    ] {
+        let lines = refused(&with_route(&format!("[telemetry]\n{keys}")));
+        assert!(lines.iter().any(|line| line.contains(why)), "{keys}: {lines:?}");
+    }
 }
 
 #[test]

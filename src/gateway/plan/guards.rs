@@ -3,7 +3,7 @@
 use http::Method;
 use smallvec::SmallVec;
 
-use super::{AcceptedInputs, Planner, RequestHead, RequestPlan, facts, texts};
+use super::{CallerTexts, PlanSource, Planner};
 use crate::gateway::compiled::CompiledGuard;
 use crate::guards::{GuardSubject, shared_id};
 use crate::limit::Missing;
@@ -24,16 +24,6 @@ pub struct PlannedGuard<'a> {
     pub id: BucketId,
     /// The name of the counter, where several gateways share it.
     pub key: KeyRange,
-}
-
-/// Whose requests a guard counts, in words.
-#[derive(Debug)]
-pub struct GuardTexts {
-    pub subject: GuardSubject,
-    pub user: Option<String>,
-    pub client: Option<String>,
-    pub tenant: Option<String>,
-    pub plan: Option<String>,
 }
 
 /// The guards of the route whose conditions hold. One whose key is ambiguous counts nothing: the
@@ -75,30 +65,18 @@ fn name(
     Ok((shared_id(planner.hasher, keys.get(range)), range))
 }
 
-impl RequestPlan<'_> {
-    /// Made on demand, from the same inputs as the plan.
-    pub fn guard_texts(
-        &self,
-        planner: Planner<'_>,
-        guard: &PlannedGuard<'_>,
-        head: RequestHead<'_, '_>,
-        inputs: AcceptedInputs<'_>,
-    ) -> GuardTexts {
-        let host = planner.counted_host(&self.route);
-        let facts = facts(head, &host, inputs);
-        let found = planner.names(&self.route, &facts).unwrap_or_default();
-        let input = planner.key_input(&self.route, &self.caller.address, facts, &found.names);
-        let subject = GuardSubject {
-            guard: guard.guard.name.clone(),
-            key: texts::key_text(&guard.guard.guard.key, MISSING, &input),
-            shared_key: self.limits.keys.get(guard.key).into(),
-        };
-        GuardTexts {
-            subject,
-            user: texts::text(&found.names.user),
-            client: texts::text(&found.names.client),
-            tenant: texts::text(&found.names.tenant),
-            plan: texts::text(&found.names.plan),
+impl PlannedGuard<'_> {
+    /// Whose requests it counts, in words. Made on demand, from the same inputs as the plan.
+    pub fn subject(&self, source: PlanSource<'_>, keys: &BucketKeys) -> GuardSubject {
+        GuardSubject {
+            guard: self.guard.name.clone(),
+            key: source.key_text(&self.guard.guard.key, MISSING),
+            shared_key: keys.get(self.key).into(),
         }
+    }
+
+    /// Who was counted.
+    pub fn caller_texts(&self, source: PlanSource<'_>) -> CallerTexts {
+        source.caller_texts(&self.guard.guard.key, MISSING)
     }
 }

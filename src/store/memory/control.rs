@@ -22,6 +22,8 @@ use crate::config::settings;
 use crate::guards::{GuardSharing, Penalty, PenaltyNotice};
 use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, OpenedStore, StoreContext, StoreControl};
+use crate::telemetry::AuditLog;
+use crate::violations::KeptViolation;
 
 /// The embedded store, and its snapshots if it has any.
 #[derive(Debug)]
@@ -45,17 +47,21 @@ struct SnapshotWriter {
     secret: [u8; 16],
     overrides: Arc<OverrideTable>,
     guards: OnceLock<GuardSharing>,
+    /// Has the last violations.
+    audit: AuditLog,
     path: PathBuf,
     /// Whether the last writing failed. Locked while one is under way, so that there are never two.
     failing: Mutex<bool>,
 }
 
-/// What was decided about callers, by operators and by guards, as JSON.
+/// What was decided about callers, by operators, guards and limits, as JSON.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct KeptDecisions {
     overrides: Vec<Override>,
     #[serde(default)]
     penalties: Vec<PenaltyNotice>,
+    #[serde(default)]
+    violations: Vec<KeptViolation>,
 }
 
 impl KeptDecisions {
@@ -63,7 +69,7 @@ impl KeptDecisions {
     fn of(text: &[u8]) -> Self {
         serde_json::from_slice(text).unwrap_or_else(|_| KeptDecisions {
             overrides: serde_json::from_slice(text).unwrap_or_default(),
-            penalties: Vec::new(),
+            ..KeptDecisions::default()
         })
     }
 }
@@ -71,9 +77,10 @@ impl KeptDecisions {
 /// Opens the embedded store, with the buckets of its snapshot if there is one.
 pub(in crate::store) fn open(
     settings: &settings::Store,
-    _context: StoreContext<'_>,
+    context: StoreContext<'_>,
 ) -> Result<OpenedStore, getrandom::Error> {
-    let Opened { control, hasher, overrides, penalties } = open_at(settings, Clock::system())?;
+    let opened = open_at(settings, context.audit, Clock::system())?;
+    let Opened { control, hasher, overrides, penalties } = opened;
     Ok(OpenedStore { control: Arc::new(control), hasher, overrides, penalties })
 }
 
@@ -85,7 +92,11 @@ struct Opened {
     penalties: Vec<PenaltyNotice>,
 }
 
-fn open_at(settings: &settings::Store, clock: Clock) -> Result<Opened, getrandom::Error> {
+fn open_at(
+    settings: &settings::Store,
+    audit: &AuditLog,
+    clock: Clock,
+) -> Result<Opened, getrandom::Error> {
     let (restored, wanted) = match &settings.snapshot {
         Some(wanted) => restore(wanted, settings.max_keys, &clock),
         None => (None, None),
@@ -100,15 +111,17 @@ fn open_at(settings: &settings::Store, clock: Clock) -> Result<Opened, getrandom
             (store, BucketHasher::random()?, KeptDecisions::default())
         }
     };
-    let KeptDecisions { overrides: kept, penalties } = decisions;
+    let KeptDecisions { overrides: kept, penalties, violations } = decisions;
+    audit.restore_violations(violations);
     let overrides = Arc::new(OverrideTable::default());
     overrides.replace(kept);
     let store = Arc::new(store);
     let snapshots = wanted.map(|wanted| {
         let (path, secret) = (wanted.path.clone(), hasher.secret());
         let (store, overrides, failing) = (store.clone(), overrides.clone(), Mutex::new(false));
-        let guards = OnceLock::new();
-        let writer = Arc::new(SnapshotWriter { store, secret, overrides, guards, path, failing });
+        let (guards, audit) = (OnceLock::new(), audit.clone());
+        let writer = SnapshotWriter { store, secret, overrides, guards, audit, path, failing };
+        let writer = Arc::new(writer);
         SnapshotSchedule { writer, interval: wanted.interval, task: Mutex::new(None) }
     });
     Ok(Opened { control: MemoryControl { store, snapshots }, hasher, overrides, penalties })
@@ -240,7 +253,11 @@ impl SnapshotWriter {
     /// Logs only the first of several failures in a row.
     fn write_now(&self) {
         let mut failing = self.failing.lock();
-        let kept = KeptDecisions { overrides: self.overrides.all(), penalties: self.penalties() };
+        let kept = KeptDecisions {
+            overrides: self.overrides.all(),
+            penalties: self.penalties(),
+            violations: self.audit.violations(),
+        };
         let text = serde_json::to_vec(&kept).unwrap_or_default();
         let extras = SnapshotExtras { secret: &self.secret, overrides: &text };
         match snapshot::save(&self.store, extras, &self.path) {

@@ -7,11 +7,13 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use super::supervise::guards::{self, GuardReporter};
 use super::supervise::overrides;
 use super::supervise::supervisor::{self, Supervisor};
+use super::supervise::violations;
 use super::{RedisShared, RedisStore};
 use crate::config::settings::{self, StoreKind};
 use crate::guards::{GuardSharing, Penalty};
 use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, MemoryStore, OpenedStore, StoreContext, StoreControl};
+use crate::violations::{ViolationPage, ViolationQuery};
 
 pub(in crate::store) fn open(
     settings: &settings::Store,
@@ -77,12 +79,27 @@ impl StoreControl for RedisShared {
         async { guards::lift(self, penalty).await.map_err(|failure| failure.to_string()) }.boxed()
     }
 
+    fn violations<'a>(
+        &'a self,
+        query: &'a ViolationQuery,
+    ) -> BoxFuture<'a, Result<Option<ViolationPage>, String>> {
+        async {
+            if !self.audit.is_streamed() {
+                return Ok(None);
+            }
+            let page = violations::read(self, query).await;
+            page.map(Some).map_err(|failure| failure.to_string())
+        }
+        .boxed()
+    }
+
     fn start(self: Arc<Self>) -> BoxFuture<'static, ()> {
         async {
             let guards = self.guards.get().cloned();
             let mut supervisor = Supervisor::new(self.clone());
             supervisor.start().await;
             tokio::spawn(supervisor.run());
+            tokio::spawn(violations::send_forever(self.clone()));
             if let Some(sharing) = guards {
                 let mut reporter = GuardReporter::new(self, sharing);
                 reporter.start().await;
@@ -95,6 +112,7 @@ impl StoreControl for RedisShared {
     fn leave(&self) -> BoxFuture<'_, ()> {
         async {
             if !self.breaker.is_open() {
+                violations::send_last(self).await;
                 supervisor::leave(self).await;
             }
         }

@@ -18,6 +18,7 @@ use crate::config::settings;
 use crate::guards::GuardSharing;
 use crate::overrides::OverrideTable;
 use crate::store::{MemoryStore, StoreContext};
+use crate::telemetry::AuditLog;
 
 /// One for the process.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub struct RedisShared {
     pub(super) overrides: OnceLock<Arc<OverrideTable>>,
     /// The guards of this gateway, which it shares with them.
     pub(super) guards: OnceLock<GuardSharing>,
+    /// Has the violations that go to the stream.
+    pub(super) audit: AuditLog,
 }
 
 impl RedisShared {
@@ -85,6 +88,7 @@ impl RedisShared {
             next_worker: AtomicUsize::new(0),
             overrides: OnceLock::new(),
             guards: OnceLock::new(),
+            audit: audit.clone(),
             dialer,
         }
     }

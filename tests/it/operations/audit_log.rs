@@ -1,12 +1,12 @@
 //! The audit log: one JSON line for each event that somebody may have to account for.
 
 use std::process::{Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Config, Scratch, Weir, wait_until};
+use crate::support::{Config, Scratch, Weir, get_with, wait_until};
 
 /// A gateway whose standard output goes into a file, so that its output here is standard error.
 fn start(config: &Config) -> Weir {
@@ -113,4 +113,89 @@ fn audit_log_that_cannot_be_opened_changes_nothing() {
     wait_until("events go where they went", || events(&file_of(&weir, "audit.log")).len() == 1);
     weir.get("/after");
     wait_until("and so do requests", || file_of(&weir, "access.log").contains("/after"));
+}
+
+/// Refuses every request: none is worth less than the bucket holds.
+fn refusing(target: &str) -> Config {
+    let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 1\ncost = 2";
+    to(target).limit(limit)
+}
+
+/// Sends requests that are all refused, many at a time.
+fn attack(weir: &Weir, requests: usize, user: impl Fn(usize) -> String) {
+    let mut client = weir.connect();
+    for batch in (0..requests).collect::<Vec<_>>().chunks(100) {
+        let request = |number: &usize| get_with("/", &format!("X-User: {}\r\n", user(*number)));
+        client.send(batch.iter().map(request).collect::<String>());
+        batch.iter().for_each(|_| assert_eq!(client.response().status, 429));
+    }
+}
+
+/// How many refusals a log tells of.
+fn told(text: &str) -> u64 {
+    let told = |event: &Value| event["repeated"].as_u64().unwrap_or(1);
+    events(text).iter().filter(|it| it["event"] == "rate_limit_exceeded").map(told).sum()
+}
+
+fn dropped(weir: &Weir) -> u64 {
+    weir.metrics().value("weir_audit_dropped_total", &[]).expect("it is always there") as u64
+}
+
+#[test]
+fn refusals_of_one_caller_are_summed_up() {
+    const REQUESTS: usize = 5_000;
+    let mut weir = start(&refusing("audit.log"));
+    let began = Instant::now();
+    attack(&weir, REQUESTS, |_| "eve".to_owned());
+    let windows = began.elapsed().as_secs() / 10 + 1;
+    assert_eq!(dropped(&weir), 0);
+    weir.signal(Signal::TERM);
+    weir.exit();
+    let text = file_of(&weir, "audit.log");
+    assert_eq!(told(&text), REQUESTS as u64, "{text}");
+    let lines = text.lines().count() as u64;
+    assert!(lines <= 4 * (windows + 1), "{lines} lines in {windows} windows");
+    let sum = events(&text).pop().expect("the sum");
+    assert_eq!((&sum["identifier"], &sum["user"]), (&"eve".into(), &Value::Null));
+    assert_eq!((sum.get("tokens"), sum.get("request_id")), (None, None), "of no single request");
+}
+
+#[test]
+fn refusals_of_many_callers_fill_no_log_and_none_goes_uncounted() {
+    const REQUESTS: usize = 20_000;
+    let weir = start(&refusing("audit.log"));
+    let began = Instant::now();
+    attack(&weir, REQUESTS, |number| format!("{number:0>200}"));
+    wait_until("all are written or dropped", || {
+        // What is repeated within a window is told with its end: here nothing is.
+        let told = told(&file_of(&weir, "audit.log"));
+        told + dropped(&weir) >= REQUESTS as u64 - 1024 * 2
+    });
+    let seconds = began.elapsed().as_secs() + 2;
+    let size = file_of(&weir, "audit.log").len() as u64;
+    assert!(size <= seconds * 85_000, "{size} bytes in {seconds} seconds");
+    assert!(dropped(&weir) > 0);
+}
+
+#[test]
+fn audit_events_go_to_several_targets_and_full_files_are_moved_aside() {
+    let telemetry = "[telemetry]\naudit_log = [\"stdout\", \"audit.log\"]\n\
+                     audit_max_size = \"64KiB\"\naudit_keep = 1";
+    let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 1\ncost = 2";
+    let mut weir = start(&Config::echo().limit(limit).also(telemetry));
+    // More than two files take, whatever the budget of a second is.
+    let mut users = 0;
+    wait_until("files are moved", || {
+        attack(&weir, 100, |number| format!("user-{}-{number}", users));
+        users += 1;
+        file_of(&weir, "stdout").len() > 150_000
+    });
+    weir.signal(Signal::TERM);
+    weir.exit();
+    let (new, old) = (file_of(&weir, "audit.log"), file_of(&weir, "audit.log.1"));
+    assert!(!new.is_empty() && new.len() <= 64 << 10, "{}", new.len());
+    assert!((60 << 10..=64 << 10).contains(&old.len()), "{}", old.len());
+    assert!(!weir.directory().join("audit.log.2").exists(), "one is kept");
+    let both = format!("{old}{new}");
+    assert!(file_of(&weir, "stdout").ends_with(&both), "no line is lost on the way");
 }

@@ -48,7 +48,7 @@ fn come_and_go(weir: &Weir) {
             assert_eq!(weir.operate(method, target, body).status, 200, "{method} {target}");
         }
     }
-    wait_until("all is audited", || log(weir, "audit.log").matches('\n').count() == 6);
+    wait_until("all is audited", || log(weir, "audit.log").matches('\n').count() == 7);
 }
 
 #[test]
@@ -57,8 +57,9 @@ fn callers_are_logged_by_name_by_default() {
     come_and_go(&weir);
     assert_eq!(lines(&log(&weir, "access.log"))[0]["client"], "203.0.113.77");
     let audit = log(&weir, "audit.log");
-    for name in ["203.0.113.77", "203.0.113.0/24", "mallory"] {
-        assert_eq!(audit.matches(name).count(), 2, "{name} in {audit}");
+    // The refusal names the key and the address.
+    for (name, count) in [("203.0.113.77", 4), ("203.0.113.0/24", 2), ("mallory", 2)] {
+        assert_eq!(audit.matches(name).count(), count, "{name} in {audit}");
     }
 }
 
@@ -77,7 +78,10 @@ fn hashed_names_distinguish_callers_and_reveal_none() {
     assert!((0..5).all(|n| client(n).starts_with("sha256:")), "{access:#?}");
     assert_eq!(client(0), client(1));
     assert_ne!(client(0), client(2));
-    let audit = lines(&log(&weir, "audit.log"));
+    let mut audit = lines(&log(&weir, "audit.log"));
+    let refused = audit.remove(0);
+    assert_eq!(refused["event"], "rate_limit_exceeded");
+    assert_eq!((&refused["ip"], &refused["identifier"]), (&client(0).into(), &client(0).into()));
     assert_eq!(audit[0]["key"], client(0), "one caller is called the same in both");
     assert!(!weir.output().contains("203.0.113"), "{}", weir.output());
     // What was taken back is called as what was decided before.

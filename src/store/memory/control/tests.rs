@@ -7,10 +7,16 @@ use super::*;
 use crate::clock::Micros;
 use crate::config::settings::{Snapshot, Store, StoreKind};
 use crate::limit::OnError;
+use crate::telemetry::Metrics;
+use crate::violations::{Violation, ViolationEvent};
 
 const NOW: Micros = Micros(1_700_000_000_000_000);
 
 fn opened(path: &Path) -> Opened {
+    opened_with(path, &AuditLog::nowhere(&Metrics::new()))
+}
+
+fn opened_with(path: &Path, audit: &AuditLog) -> Opened {
     let snapshot = Snapshot { path: path.to_owned(), interval: Duration::from_secs(3600) };
     let settings = Store {
         kind: StoreKind::Memory,
@@ -18,7 +24,7 @@ fn opened(path: &Path) -> Opened {
         on_error: OnError::default(),
         snapshot: Some(snapshot),
     };
-    open_at(&settings, Clock::manual(NOW)).expect("randomness")
+    open_at(&settings, audit, Clock::manual(NOW)).expect("randomness")
 }
 
 fn in_a_folder(name: &str, test: impl FnOnce(&Path)) {
@@ -37,6 +43,23 @@ fn a_second_start_names_buckets_as_the_first_did() {
         assert_eq!(first.hasher.secret(), second.hasher.secret());
         fs::remove_file(path).expect("the snapshot goes");
         assert_ne!(opened(path).hasher.secret(), first.hasher.secret());
+    });
+}
+
+#[test]
+fn violations_are_kept_with_their_ids() {
+    in_a_folder("violations", |path| {
+        let audits = [(); 2].map(|()| AuditLog::nowhere(&Metrics::new()));
+        let event = ViolationEvent::RateLimitExceeded;
+        let violation = |key: &str| Violation::new(event, key.to_owned(), "token_bucket");
+        audits[0].note_violation(violation("ann"));
+        audits[0].note_violation(violation("ben"));
+        audits[0].note_violation(Violation { shadow: true, ..violation("eve") });
+        let first = opened_with(path, &audits[0]);
+        first.control.snapshots.expect("a place to write").writer.write_now();
+        opened_with(path, &audits[1]);
+        assert_eq!(audits[1].violations().len(), 2, "what only watches is not kept");
+        assert_eq!(audits[0].violations(), audits[1].violations());
     });
 }
 

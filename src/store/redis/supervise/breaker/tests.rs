@@ -3,8 +3,9 @@ use std::path::PathBuf;
 use futures_util::FutureExt as _;
 
 use super::*;
-use crate::config::settings::LogTarget;
+use crate::config::settings::{AuditTargets, LogTarget};
 use crate::store::redis::connect::failure::Reason;
+use crate::telemetry::OpenedTargets;
 
 /// A breaker for two workers.
 fn breaker(audit: AuditLog) -> Breaker {
@@ -12,16 +13,20 @@ fn breaker(audit: AuditLog) -> Breaker {
 }
 
 fn quiet() -> Breaker {
-    breaker(AuditLog::open(&LogTarget::Off).expect("nowhere to write").0)
+    breaker(AuditLog::nowhere(&Metrics::new()))
 }
 
 /// What was recorded while something was done.
 fn recorded(name: &str, act: impl FnOnce(&Breaker)) -> Vec<serde_json::Value> {
     let name = format!("weir-health-{name}-{}", std::process::id());
     let path: PathBuf = std::env::temp_dir().join(name);
-    let (audit, guard) = AuditLog::open(&LogTarget::File(path.clone())).expect("a file");
+    let lines = vec![LogTarget::File(path.clone())];
+    let opened = OpenedTargets::open(&AuditTargets { lines, ..AuditTargets::default() });
+    let OpenedTargets { lines, guards } = opened.expect("a file");
+    let audit = AuditLog::nowhere(&Metrics::new());
+    audit.redirect(lines);
     act(&breaker(audit));
-    drop(guard);
+    drop(guards);
     let text = std::fs::read_to_string(&path).expect("what was written");
     std::fs::remove_file(path).expect("the file goes");
     text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()

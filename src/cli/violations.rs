@@ -1,0 +1,234 @@
+//! `weir violations`.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use chrono::DateTime;
+use clap::Args;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::admin_client::{AdminError, AdminRequest, AdminTarget};
+use super::{BAD_CONFIGURATION, FAILED};
+use crate::violations::Violation;
+
+/// A store in Redis may have to be searched.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// More than a thousand of the longest violations take.
+const MOST: usize = 8 << 20;
+
+/// Show who was refused by a limit or noticed by a guard, newest first.
+///
+/// Asks /v1/violations of the admin listener: of all gateways that share a Redis, or of one
+/// gateway. What repeats is summed up, and TIMES says how often it happened.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ViolationsCommand {
+    #[command(flatten)]
+    target: AdminTarget,
+    /// Of this user
+    #[arg(long)]
+    user: Option<String>,
+    /// From this address or network
+    #[arg(long, value_name = "ADDRESS")]
+    ip: Option<String>,
+    /// Of this client
+    #[arg(long)]
+    client: Option<String>,
+    /// Of this limit or guard
+    #[arg(long, value_name = "NAME")]
+    limit: Option<String>,
+    /// On this route
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
+    /// Not older than: Unix seconds, or how long ago, such as 1h
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Not newer than: the same
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// How many at most: 1 to 1000, 100 if not said
+    #[arg(long, value_name = "COUNT")]
+    max: Option<u32>,
+    /// Those before this one, which the end of the last page names
+    #[arg(long, value_name = "ID")]
+    before: Option<String>,
+    /// The variable that has the token, which a listener that others reach asks for
+    #[arg(long, value_name = "NAME", default_value = "WEIR_ADMIN_TOKEN")]
+    token_env: String,
+    /// Print the answer as it came
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  weir violations --since 1h                 the last hour
+  weir violations --user ann --limit calls   what ann ran into
+  weir violations --ip 192.0.2.0/24 --json   for a program
+
+Exit codes: 0 fine, 1 no answer, 2 bad usage.";
+
+/// What `/v1/violations` answers.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    violations: Vec<Violation>,
+    before: Option<String>,
+}
+
+impl ViolationsCommand {
+    pub(super) fn main(self) -> u8 {
+        let (at, address) = self.target.find();
+        let token = std::env::var(&self.token_env).ok().filter(|it| !it.is_empty());
+        let path = format!("/v1/violations{}", self.query());
+        let (path, token) = (path.as_str(), token.as_deref());
+        let answer = match (AdminRequest { path, token, timeout: TIMEOUT, most: MOST }).send(at) {
+            Ok(answer) => answer,
+            Err(why) => return failed(&why.describe(&address)),
+        };
+        if answer.status != StatusCode::OK {
+            let said = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+            let Some(why) = said.get("error_description").and_then(Value::as_str) else {
+                return failed(&AdminError::unexpected(path, answer.status).describe(&address));
+            };
+            failed(&format!("{address} answered {}: {why}", answer.status.as_u16()));
+            let bad_usage = answer.status == StatusCode::BAD_REQUEST;
+            return if bad_usage { BAD_CONFIGURATION } else { FAILED };
+        }
+        if self.json {
+            print(&String::from_utf8_lossy(&answer.body));
+            return 0;
+        }
+        match serde_json::from_slice(&answer.body) {
+            Ok(answer) => print(&table(&answer)),
+            Err(_) => {
+                return failed(&AdminError::unexpected(path, answer.status).describe(&address));
+            }
+        }
+        0
+    }
+
+    fn query(&self) -> String {
+        let max = self.max.map(|max| max.to_string());
+        let parameters = [
+            ("user", &self.user),
+            ("ip", &self.ip),
+            ("client", &self.client),
+            ("limit", &self.limit),
+            ("route", &self.route),
+            ("since", &self.since),
+            ("until", &self.until),
+            ("max", &max),
+            ("before", &self.before),
+        ];
+        let mut query = String::new();
+        for (name, value) in parameters {
+            if let Some(value) = value {
+                let joint = if query.is_empty() { '?' } else { '&' };
+                let _ = write!(query, "{joint}{name}={}", percent_encoded(value));
+            }
+        }
+        query
+    }
+}
+
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        let _ = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                write!(encoded, "{}", char::from(byte))
+            }
+            _ => write!(encoded, "%{byte:02x}"),
+        };
+    }
+    encoded
+}
+
+const COLUMNS: [&str; 9] =
+    ["TIME", "EVENT", "LIMIT", "KEY", "IP", "USER", "CLIENT", "ROUTE", "TIMES"];
+
+/// Columns as wide as what is in them.
+fn table(answer: &Answer) -> String {
+    if answer.violations.is_empty() {
+        return "no violations".to_owned();
+    }
+    let mut rows = vec![COLUMNS.map(str::to_owned)];
+    rows.extend(answer.violations.iter().map(row));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..COLUMNS.len()).map(|it| width(it).unwrap_or_default()).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    if let Some(before) = &answer.before {
+        let _ = writeln!(text, "\nthere are more: --before {before}");
+    }
+    text
+}
+
+fn row(it: &Violation) -> [String; 9] {
+    let name = |name: &Option<String>| name.as_deref().map_or("-".to_owned(), printable);
+    let time = DateTime::from_timestamp(it.time as i64, 0).map(|time| time.naive_utc());
+    [
+        time.map_or("-".to_owned(), |time| format!("{}T{}Z", time.date(), time.time())),
+        it.event.name().to_owned(),
+        name(if it.limit.is_some() { &it.limit } else { &it.guard }),
+        printable(&it.identifier),
+        name(&it.ip),
+        name(&it.user),
+        name(&it.client),
+        name(&it.route),
+        it.events().to_string(),
+    ]
+}
+
+/// Callers choose their names: none of them is to move the cursor of a terminal.
+fn printable(name: &str) -> String {
+    name.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+}
+
+/// A closed pipe is not an error: the reader has read enough.
+fn print(text: &str) {
+    let _ = writeln!(io::stdout(), "{}", text.trim_end());
+}
+
+fn failed(why: &str) -> u8 {
+    let _ = writeln!(io::stderr(), "weir: {why}");
+    FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::violations::ViolationEvent;
+
+    #[test]
+    fn the_table_is_aligned_and_harmless() {
+        let event = ViolationEvent::RateLimitExceeded;
+        let mut first = Violation::new(event, "a\u{1b}[2Jb".to_owned(), "token_bucket");
+        (first.time, first.limit) = (1_794_802_783.9, Some("calls".to_owned()));
+        first.user = Some("ann".to_owned());
+        let second = Violation { repeated: Some(97), ..first.clone() };
+        let answer = Answer { violations: vec![second, first], before: Some("5-0".to_owned()) };
+        let text = table(&answer);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("TIME                  EVENT                LIMIT  KEY"));
+        assert!(
+            lines[1].starts_with("2026-11-16T04:19:43Z  rate_limit_exceeded  calls  a\u{fffd}[2Jb")
+        );
+        assert!(lines[1].ends_with("97") && lines[2].ends_with('1'), "{text}");
+        assert_eq!(*lines.last().unwrap(), "there are more: --before 5-0");
+    }
+
+    #[test]
+    fn values_are_encoded() {
+        assert_eq!(percent_encoded("a@b &c"), "a%40b%20%26c");
+    }
+}

@@ -1,0 +1,144 @@
+//! The violations of all gateways that share a Redis: a stream, `@violations`, of a bounded length.
+//!
+//! It is written beside requests, on a connection and with deadlines of its own. What Redis does not
+//! take waits, as much of it as [`AuditLog`](crate::telemetry::AuditLog) has room for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::store::redis::RedisShared;
+use crate::store::redis::connect::failure::{Failure, Reason};
+use crate::store::redis::connect::hash_slot::hash_slot;
+use crate::store::redis::connect::session::Session;
+use crate::violations::{
+    KeptViolation, MAX_KEPT, Violation, ViolationId, ViolationPage, ViolationQuery,
+};
+
+/// How often violations are sent, while there are some.
+const SEND_INTERVAL: Duration = Duration::from_millis(250);
+/// How long is waited after Redis has failed.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+/// How long one call may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How many are sent or read at once.
+const BATCH: usize = 500;
+/// How long the stream lives after the last of them, in seconds.
+const KEPT_SECONDS: u64 = 30 * 86_400;
+/// The field of an entry.
+const VIOLATION: &str = "violation";
+
+/// Never ends.
+pub(crate) async fn send_forever(shared: Arc<RedisShared>) {
+    let mut session = None;
+    let mut is_failing = false;
+    loop {
+        sleep(SEND_INTERVAL).await;
+        match send(&shared, &mut session).await {
+            Ok(()) => is_failing = false,
+            Err(failure) => {
+                session = None;
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::warn!(%failure, "violations cannot be written to Redis; they wait");
+                }
+                sleep(FAILURE_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The process ends: sends what is left, once.
+pub(crate) async fn send_last(shared: &RedisShared) {
+    let _ = send(shared, &mut None).await;
+}
+
+/// Sends all that wait. What cannot be sent waits on.
+async fn send(shared: &RedisShared, session: &mut Option<Session>) -> Result<(), Failure> {
+    while !shared.breaker.is_open() {
+        let violations = shared.audit.take_unsent(BATCH);
+        if violations.is_empty() {
+            break;
+        }
+        if let Err(failure) = append(shared, session, &violations).await {
+            shared.audit.put_back_unsent(violations);
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+async fn append(
+    shared: &RedisShared,
+    session: &mut Option<Session>,
+    violations: &[Arc<Violation>],
+) -> Result<(), Failure> {
+    let name = shared.reserved_key("violations");
+    let mut commands = Pipeline::new();
+    for violation in violations {
+        let text = serde_json::to_string(&**violation).unwrap_or_default();
+        let add = commands.cmd("XADD").arg(&name).arg("MAXLEN").arg("~").arg(MAX_KEPT);
+        add.arg("*").arg(VIOLATION).arg(text).ignore();
+    }
+    commands.cmd("EXPIRE").arg(&name).arg(KEPT_SECONDS);
+    let sent = async {
+        let session = match session {
+            Some(session) => session,
+            None => session.insert(Session::open(&shared.dialer).await?),
+        };
+        session.count(&name, &commands).await.map(|_| ())
+    };
+    timeout(PATIENCE, sent).await.unwrap_or_else(|_| Err(Failure::timeout()))
+}
+
+/// The page that is asked for.
+///
+/// # Errors
+/// If Redis does not tell.
+pub(crate) async fn read(
+    shared: &RedisShared,
+    query: &ViolationQuery,
+) -> Result<ViolationPage, Failure> {
+    let session = timeout(PATIENCE, Session::open(&shared.dialer));
+    let session = session.await.unwrap_or_else(|_| Err(Failure::timeout()))?;
+    let mut page = ViolationPage::default();
+    let mut before = query.before;
+    loop {
+        let entries = read_batch(shared, &session, before).await?;
+        let (count, last) = (entries.len(), entries.last().map(|(id, _)| *id));
+        for (id, violation) in entries {
+            let Some(violation) = violation.map(Arc::new) else { continue };
+            if page.is_past(query, &KeptViolation { id, violation }) {
+                return Ok(page);
+            }
+        }
+        if count < BATCH {
+            return Ok(page);
+        }
+        before = last;
+    }
+}
+
+/// Entries newest first, with what this version can read of them.
+async fn read_batch(
+    shared: &RedisShared,
+    session: &Session,
+    before: Option<ViolationId>,
+) -> Result<Vec<(ViolationId, Option<Violation>)>, Failure> {
+    let name = shared.reserved_key("violations");
+    let end = before.map_or_else(|| "+".to_owned(), |id| format!("({id}"));
+    let command = |_| {
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(&name).arg(&end).arg("-").arg("COUNT").arg(BATCH);
+        command
+    };
+    let reply: Value = session.run(hash_slot(&name), Instant::now() + PATIENCE, command).await?;
+    let entries: Vec<(String, Vec<String>)> = redis::from_redis_value(reply)
+        .map_err(|error| Failure::new(Reason::Reply, error.to_string()))?;
+    let entries = entries.into_iter().filter_map(|(id, fields)| {
+        let text = fields.chunks_exact(2).find(|it| it[0] == VIOLATION).map(|it| &it[1]);
+        Some((id.parse().ok()?, text.and_then(|text| serde_json::from_str(text).ok())))
+    });
+    Ok(entries.collect())
+}

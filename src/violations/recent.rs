@@ -1,0 +1,155 @@
+//! One worker's recent violations: the first few of a caller in a window are recorded whole, the
+//! rest is counted and summed up in one line when the window has ended.
+//!
+//! After the first few a violation costs a look-up in a table of a fixed size: no lock, no memory,
+//! no text. How much is recorded in a second is bounded for all keys together
+//! ([`AuditLog::has_room`]), so a flood of new keys fills no log either. Every violation is in a
+//! line, in a sum, or counted as dropped.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Violation, ViolationEvent};
+use crate::store::BucketId;
+use crate::telemetry::AuditLog;
+
+/// For how long violations of one key are summed up.
+const WINDOW: Duration = Duration::from_secs(10);
+/// How many of them have lines of their own.
+const WHOLE_LINES: u8 = 3;
+/// How many keys are told apart at a time.
+const SLOTS: usize = 1024;
+/// The slots that a key may be in, side by side.
+const WAYS: usize = 4;
+
+/// What is the same: one event of one bucket. The name of a bucket has that of its limit in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ViolationKey {
+    pub event: ViolationEvent,
+    pub bucket: BucketId,
+}
+
+/// One for each worker. What is left is recorded when it is dropped.
+#[derive(Debug)]
+pub struct RecentViolations {
+    audit: AuditLog,
+    slots: RefCell<Box<[Option<Slot>]>>,
+    /// Events that are in no line, since the last flush.
+    dropped: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: ViolationKey,
+    began: Instant,
+    lines: u8,
+    /// Those without a line of their own.
+    repeated: u64,
+    /// The last that had one, if one had.
+    last: Option<Box<Violation>>,
+}
+
+impl Slot {
+    fn new(key: ViolationKey, now: Instant) -> Self {
+        Slot { key, began: now, lines: 0, repeated: 0, last: None }
+    }
+
+    fn has_ended(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.began) >= WINDOW
+    }
+}
+
+impl RecentViolations {
+    pub fn new(audit: AuditLog) -> Self {
+        let slots = (0..SLOTS).map(|_| None).collect();
+        RecentViolations { audit, slots: RefCell::new(slots), dropped: Cell::new(0) }
+    }
+
+    /// Notes a violation. `describe` is called only if it is recorded whole.
+    pub fn note(&self, key: ViolationKey, now: Instant, describe: impl FnOnce() -> Violation) {
+        let mut slots = self.slots.borrow_mut();
+        let slot = self.slot(&mut slots, key, now);
+        if slot.lines < WHOLE_LINES && self.audit.has_room(now) {
+            let violation = describe().bounded();
+            self.audit.record_violation(&violation, now);
+            slot.lines += 1;
+            slot.last = Some(Box::new(violation));
+        } else {
+            slot.repeated += 1;
+        }
+    }
+
+    /// Records the sums of windows that have ended.
+    pub fn flush(&self, now: Instant) {
+        for entry in self.slots.borrow_mut().iter_mut() {
+            if entry.as_ref().is_some_and(|slot| slot.has_ended(now)) {
+                self.close(entry, now);
+            }
+        }
+        self.audit.count_dropped(self.dropped.take());
+    }
+
+    /// The slot of a key: its own, or a free one, or that of the key with the fewest violations.
+    fn slot<'s>(
+        &self,
+        slots: &'s mut [Option<Slot>],
+        key: ViolationKey,
+        now: Instant,
+    ) -> &'s mut Slot {
+        // Ids are keyed hashes: nobody can choose keys that meet in one set.
+        let set = (key.bucket.0 as usize % (SLOTS / WAYS)) * WAYS;
+        let set = &mut slots[set..set + WAYS];
+        let own = set.iter().position(|it| it.as_ref().is_some_and(|slot| slot.key == key));
+        let index = own.unwrap_or_else(|| {
+            let used = |it: &Option<Slot>| {
+                it.as_ref().map_or(0, |slot| 1 + u64::from(slot.lines) + slot.repeated)
+            };
+            (0..WAYS).min_by_key(|index| used(&set[*index])).unwrap_or_default()
+        });
+        let entry = &mut set[index];
+        if own.is_none() {
+            self.close(entry, now);
+            self.forget(entry);
+        } else if entry.as_ref().is_some_and(|slot| slot.has_ended(now)) {
+            self.close(entry, now);
+        }
+        entry.get_or_insert_with(|| Slot::new(key, now))
+    }
+
+    /// Sums up a slot and frees it. One whose sum cannot be recorded now stays as it is.
+    fn close(&self, entry: &mut Option<Slot>, now: Instant) {
+        let Some(slot) = entry else { return };
+        match &slot.last {
+            Some(last) if slot.repeated > 0 => {
+                if !self.audit.has_room(now) {
+                    return;
+                }
+                self.audit.record_violation(&last.summed_up(slot.repeated), now);
+                *entry = None;
+            }
+            _ => self.forget(entry),
+        }
+    }
+
+    fn forget(&self, entry: &mut Option<Slot>) {
+        if let Some(slot) = entry.take() {
+            self.dropped.set(self.dropped.get() + slot.repeated);
+        }
+    }
+}
+
+impl Drop for RecentViolations {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        for entry in self.slots.take().iter_mut() {
+            self.close(entry, now);
+            self.forget(entry);
+        }
+        self.audit.count_dropped(self.dropped.take());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! The last violations of this process, for those who ask: a ring of a fixed size.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Violation;
+
+/// How many are kept, here and in the stream that gateways share.
+pub const MAX_KEPT: usize = 10_000;
+
+/// Where a violation stands among the others: a millisecond, and a number within it. It is written
+/// as the ids of Redis streams are, so one cursor serves for both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct ViolationId(pub u64, pub u64);
+
+impl fmt::Display for ViolationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0, self.1)
+    }
+}
+
+impl FromStr for ViolationId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (millis, number) = text.split_once('-').ok_or(())?;
+        let part = |text: &str| text.parse::<u64>().map_err(|_| ());
+        Ok(ViolationId(part(millis)?, part(number)?))
+    }
+}
+
+/// A violation, and where it stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KeptViolation {
+    pub id: ViolationId,
+    #[serde(with = "shared")]
+    pub violation: Arc<Violation>,
+}
+
+/// What is shared is written as what it is.
+pub(super) mod shared {
+    use super::{Arc, Deserialize, Serialize, Violation};
+
+    pub(in crate::violations) fn serialize<S: serde::Serializer>(
+        violation: &Arc<Violation>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        violation.as_ref().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<Violation>, D::Error> {
+        Violation::deserialize(deserializer).map(Arc::new)
+    }
+}
+
+/// Oldest first. Entries are shared, so that whoever reads them holds up nobody who adds one.
+#[derive(Debug, Default)]
+pub struct ViolationRing {
+    kept: VecDeque<KeptViolation>,
+    last: ViolationId,
+}
+
+impl ViolationRing {
+    pub fn push(&mut self, violation: Arc<Violation>) {
+        let millis = (violation.time * 1e3).round() as u64;
+        // Ids grow even if the clock is set back.
+        self.last = if millis > self.last.0 {
+            ViolationId(millis, 0)
+        } else {
+            ViolationId(self.last.0, self.last.1 + 1)
+        };
+        self.add(KeptViolation { id: self.last, violation });
+    }
+
+    /// Puts back what an earlier process has kept.
+    pub fn restore(&mut self, mut kept: Vec<KeptViolation>) {
+        kept.sort_by_key(|it| it.id);
+        for entry in kept {
+            self.last = self.last.max(entry.id);
+            self.add(entry);
+        }
+    }
+
+    /// All of them, oldest first.
+    pub fn all(&self) -> Vec<KeptViolation> {
+        self.kept.iter().cloned().collect()
+    }
+
+    fn add(&mut self, entry: KeptViolation) {
+        if self.kept.len() == MAX_KEPT {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::violations::ViolationEvent;
+
+    fn at(time: f64) -> Arc<Violation> {
+        let event = ViolationEvent::RateLimitExceeded;
+        Arc::new(Violation { time, ..Violation::new(event, "ann".to_owned(), "token_bucket") })
+    }
+
+    #[test]
+    fn ids_grow_though_the_clock_stands_still_or_runs_back() {
+        let mut ring = ViolationRing::default();
+        [5.0, 5.0, 4.0, 6.5].into_iter().for_each(|time| ring.push(at(time)));
+        let ids: Vec<String> = ring.all().iter().map(|it| it.id.to_string()).collect();
+        assert_eq!(ids, ["5000-0", "5000-1", "5000-2", "6500-0"]);
+        assert_eq!("5000-2".parse(), Ok(ViolationId(5_000, 2)));
+        assert!(["", "5", "5-", "-1-2", "a-b"].iter().all(|it| it.parse::<ViolationId>().is_err()));
+    }
+
+    #[test]
+    fn the_oldest_go_first_and_what_was_kept_goes_on() {
+        let mut ring = ViolationRing::default();
+        (0..MAX_KEPT + 5).for_each(|second| ring.push(at(second as f64)));
+        let kept = ring.all();
+        assert_eq!((kept.len(), kept[0].id), (MAX_KEPT, ViolationId(5_000, 0)));
+        let mut next = ViolationRing::default();
+        next.restore(kept.clone());
+        assert_eq!(next.all(), kept);
+        next.push(at(1.0));
+        assert!(next.all().last().unwrap().id > kept.last().unwrap().id);
+    }
+}
