@@ -18,6 +18,7 @@ pub mod plan;
 mod queues;
 mod request;
 mod signals;
+mod trusting;
 mod worker_config;
 
 use std::cell::{Cell, RefCell};
@@ -47,6 +48,7 @@ use crate::protocol::Protocol;
 use crate::respond::{Answer, Fault, Fields, RateHeaders, blocked};
 use crate::store::{AnyStore, BucketHasher, Store, StoreControl};
 use crate::telemetry::{AccessLogEntry, AuditLog, RequestMeter};
+use crate::trust::TrustTable;
 use crate::upstream::Servers;
 use admission::{Admission, AdmitError};
 use forwarding::Outgoing;
@@ -72,6 +74,8 @@ pub struct Gateway {
     config_changed: Notify,
     /// What guards know of callers.
     guards: Arc<GuardTable>,
+    /// What is known of users.
+    trust: Arc<TrustTable>,
     audit: AuditLog,
     clock: Clock,
     wall: Cell<WallStep>,
@@ -86,6 +90,7 @@ pub struct ProcessShared {
     /// The secret of the token caches.
     pub token_secret: [u8; 16],
     pub guards: Arc<GuardTable>,
+    pub trust: Arc<TrustTable>,
     pub audit: AuditLog,
 }
 
@@ -106,7 +111,7 @@ impl Gateway {
         compiled: Arc<Compiled>,
     ) -> Self {
         let servers = Servers::default();
-        let ProcessShared { queues, via, token_secret, guards, audit } = shared;
+        let ProcessShared { queues, via, token_secret, guards, trust, audit } = shared;
         let clock = store.clock();
         Gateway {
             store: Rc::new(store.worker_store()),
@@ -118,6 +123,7 @@ impl Gateway {
             tokens: TokenCache::new(&token_secret),
             config_changed: Notify::new(),
             guards,
+            trust,
             audit,
             clock,
             wall: Cell::default(),
@@ -204,6 +210,7 @@ impl Gateway {
                         continue;
                     }
                 };
+                self.count_answer(plan.trust.as_ref(), answer.response.status());
                 answer.edit(&plan.route.settings.response_headers);
                 break answer;
             },
@@ -268,6 +275,7 @@ impl Gateway {
             };
             let head = RequestHead::of(request.parts, headers);
             let planned = plan.complete(planner, head, inputs.accepted());
+            self.note_score(planner, plan, head, inputs.accepted());
             // Guards also count what a limit refuses for want of its key.
             let guards = match plan.guards.is_empty() {
                 true => GuardVerdict::default(),
@@ -281,6 +289,7 @@ impl Gateway {
         request.check_access(plan.access)?;
         if let Some(answer) = guards.blocked(headers) {
             meter.failed(blocked::ERROR);
+            self.count_refusal(&mut plan.trust);
             return Ok(answer);
         }
 
@@ -299,6 +308,7 @@ impl Gateway {
                 entry.error = Some(limits.refusal_error(decision.now));
             }
             let mut answer = limits.refuse(rate, decision.now, respond.retry_jitter, headers);
+            self.count_refusal(&mut plan.trust);
             guards.mark_answer(&mut answer.fields);
             return Ok(answer);
         }
@@ -333,7 +343,8 @@ impl Gateway {
     }
 
     fn planner<'a>(&'a self, config: &'a WorkerConfig) -> Planner<'a> {
-        Planner { compiled: &config.compiled, hasher: &self.hasher, via: &self.via }
+        let (via, trust) = (&*self.via, &*self.trust);
+        Planner { compiled: &config.compiled, hasher: &self.hasher, via, trust }
     }
 
     /// How far the wall clock was moved, read once a second.

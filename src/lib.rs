@@ -19,6 +19,7 @@
 //! | [`forward`] | headers, retries, tunnels, the echo |
 //! | [`upstream`] | servers, connections, balance |
 //! | [`telemetry`] | metrics, access log, audit log, log |
+//! | [`trust`] | how calls of users have ended lately |
 //! | [`overrides`] | what operators set for single callers at run time |
 //! | [`admin`] | `/metrics`, `/healthz`, `/readyz`, `/v1` |
 //! | [`app`] | assembly, reload, drain |
@@ -47,4 +48,5 @@ mod shutdown;
 pub mod store;
 mod stream;
 pub mod telemetry;
+pub mod trust;
 mod upstream;

@@ -9,6 +9,7 @@ pub mod log;
 pub mod meter;
 pub mod metrics;
 mod series;
+mod user_scores;
 
 pub use access_log::AccessLogEntry;
 pub use audit::{AuditEvent, AuditLog, AuditedRequest};
@@ -20,3 +21,4 @@ pub use meter::{
 };
 pub use metrics::Metrics;
 pub use series::SeriesNames;
+pub use user_scores::UserScores;

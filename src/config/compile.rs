@@ -32,6 +32,7 @@ mod secret;
 mod server;
 mod store;
 mod strategy;
+mod trust;
 mod upstreams;
 mod value_error;
 mod when;
@@ -59,6 +60,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
     let context = LimitContext { store: home, identities: known };
     let (mut limits, limit_names, mut asked) = limits::limits(&mut root, context);
     let (guards, guard_names) = guards::guards(&mut root, context, &mut asked);
+    let trust = trust::trust(root.section("trust"), known, &limits);
     let defined = Definitions {
         upstreams: &upstream_names,
         limit_names: &limit_names,
@@ -79,6 +81,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
         upstreams,
         limits,
         guards,
+        trust,
         routes,
     }
 }

@@ -16,6 +16,7 @@ use ipnet::IpNet;
 pub use credentials::{Client, JwksUrl, Jwt, JwtAlgorithm, JwtKeys};
 
 use crate::limit::guard::Guard;
+use crate::limit::trust::TrustWeights;
 use crate::limit::{Cost, Limit, OnError, Source};
 
 /// A whole configuration, checked.
@@ -31,6 +32,7 @@ pub struct Settings {
     pub upstreams: Vec<Upstream>,
     pub limits: Vec<Limit>,
     pub guards: Vec<Guard>,
+    pub trust: Trust,
     pub routes: Vec<Route>,
 }
 
@@ -221,6 +223,17 @@ impl Default for Identity {
             clients_files: Vec::new(),
         }
     }
+}
+
+/// `[trust]`: what scores are made of, by the names of a token's claims.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trust {
+    /// When the account was made: Unix seconds, or RFC 3339.
+    pub account_created: Option<String>,
+    pub email_verified: Option<String>,
+    /// The score itself, in place of the formula.
+    pub score: Option<String>,
+    pub weights: TrustWeights,
 }
 
 /// `[access]`: who is never limited, and who never gets in.

@@ -88,6 +88,10 @@ impl Gateway {
             if counted.detected {
                 let texts = plan.guard_texts(planner, planned, head, inputs);
                 self.note_detection(request, plan, guard, &texts, counted, now);
+                // A blocked request is counted as refused.
+                if counted.stage == GuardStage::Warned && guard.guard.mode == Mode::Enforce {
+                    self.count_offence(plan.trust.as_ref());
+                }
             }
             match (counted.stage, guard.guard.mode) {
                 (GuardStage::Clean, _) | (_, Mode::Shadow) => {}

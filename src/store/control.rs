@@ -11,6 +11,7 @@ use crate::config::settings;
 use crate::guards::{GuardSharing, Penalty, PenaltyNotice};
 use crate::overrides::{Override, OverrideTable};
 use crate::telemetry::{AuditLog, Metrics};
+use crate::trust::{KeptUser, TrustTable};
 
 /// What a store is opened with, besides its settings.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +33,8 @@ pub struct OpenedStore {
     pub overrides: Arc<OverrideTable>,
     /// The penalties that were in force then, where the store itself does not tell them.
     pub penalties: Vec<PenaltyNotice>,
+    /// What was known of users then, likewise.
+    pub users: Vec<KeptUser>,
 }
 
 /// One for the process.
@@ -89,6 +92,10 @@ pub trait StoreControl: Debug + Send + Sync {
     fn lift_penalty<'a>(&'a self, _penalty: &'a Penalty) -> BoxFuture<'a, Result<(), String>> {
         ready(Ok(())).boxed()
     }
+
+    /// Has all gateways that share the store know the same of users, and keeps that where the store keeps
+    /// what outlives the process.
+    fn share_trust(&self, trust: &Arc<TrustTable>);
 
     /// Brings the store into use, or finds that it cannot be reached, and supervises it from then on.
     fn start(self: Arc<Self>) -> BoxFuture<'static, ()>;

@@ -9,6 +9,8 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use super::user_scores::UserScores;
+
 #[derive(Debug, Clone)]
 pub struct Metrics {
     registry: Registry,
@@ -16,6 +18,7 @@ pub struct Metrics {
     pub decisions: IntCounterVec,
     pub access: IntCounterVec,
     pub guard_detections: IntCounterVec,
+    pub user_scores: UserScores,
     pub decision_seconds: HistogramVec,
     pub request_seconds: HistogramVec,
     pub upstream_seconds: HistogramVec,
@@ -90,6 +93,7 @@ impl Metrics {
                 "Floods that a guard has noticed, and requests of callers that it has blocked.",
                 &["guard", "action"],
             ),
+            user_scores: user_scores(&registry),
             decision_seconds: histograms(
                 &registry,
                 "weir_decision_seconds",
@@ -229,6 +233,12 @@ fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> Int
     let vec = IntCounterVec::new(Opts::new(name, help), labels).expect(REGISTERED);
     registry.register(Box::new(vec.clone())).expect(REGISTERED);
     vec
+}
+
+fn user_scores(registry: &Registry) -> UserScores {
+    let scores = UserScores::new();
+    registry.register(Box::new(scores.clone())).expect(REGISTERED);
+    scores
 }
 
 fn histograms(

@@ -22,6 +22,7 @@ use crate::config::settings;
 use crate::guards::{GuardSharing, Penalty, PenaltyNotice};
 use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, OpenedStore, StoreContext, StoreControl};
+use crate::trust::{KeptUser, TrustTable};
 
 /// The embedded store, and its snapshots if it has any.
 #[derive(Debug)]
@@ -45,17 +46,20 @@ struct SnapshotWriter {
     secret: [u8; 16],
     overrides: Arc<OverrideTable>,
     guards: OnceLock<GuardSharing>,
+    trust: OnceLock<Arc<TrustTable>>,
     path: PathBuf,
     /// Whether the last writing failed. Locked while one is under way, so that there are never two.
     failing: Mutex<bool>,
 }
 
-/// What was decided about callers, by operators and by guards, as JSON.
+/// What was decided about callers, by operators and by guards, and what is known of users, as JSON.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct KeptDecisions {
     overrides: Vec<Override>,
     #[serde(default)]
     penalties: Vec<PenaltyNotice>,
+    #[serde(default)]
+    users: Vec<KeptUser>,
 }
 
 impl KeptDecisions {
@@ -63,7 +67,7 @@ impl KeptDecisions {
     fn of(text: &[u8]) -> Self {
         serde_json::from_slice(text).unwrap_or_else(|_| KeptDecisions {
             overrides: serde_json::from_slice(text).unwrap_or_default(),
-            penalties: Vec::new(),
+            ..KeptDecisions::default()
         })
     }
 }
@@ -73,8 +77,9 @@ pub(in crate::store) fn open(
     settings: &settings::Store,
     _context: StoreContext<'_>,
 ) -> Result<OpenedStore, getrandom::Error> {
-    let Opened { control, hasher, overrides, penalties } = open_at(settings, Clock::system())?;
-    Ok(OpenedStore { control: Arc::new(control), hasher, overrides, penalties })
+    let Opened { control, hasher, overrides, penalties, users } =
+        open_at(settings, Clock::system())?;
+    Ok(OpenedStore { control: Arc::new(control), hasher, overrides, penalties, users })
 }
 
 /// An [`OpenedStore`] whose kind is known.
@@ -83,6 +88,7 @@ struct Opened {
     hasher: BucketHasher,
     overrides: Arc<OverrideTable>,
     penalties: Vec<PenaltyNotice>,
+    users: Vec<KeptUser>,
 }
 
 fn open_at(settings: &settings::Store, clock: Clock) -> Result<Opened, getrandom::Error> {
@@ -100,18 +106,20 @@ fn open_at(settings: &settings::Store, clock: Clock) -> Result<Opened, getrandom
             (store, BucketHasher::random()?, KeptDecisions::default())
         }
     };
-    let KeptDecisions { overrides: kept, penalties } = decisions;
+    let KeptDecisions { overrides: kept, penalties, users } = decisions;
     let overrides = Arc::new(OverrideTable::default());
     overrides.replace(kept);
     let store = Arc::new(store);
     let snapshots = wanted.map(|wanted| {
         let (path, secret) = (wanted.path.clone(), hasher.secret());
         let (store, overrides, failing) = (store.clone(), overrides.clone(), Mutex::new(false));
-        let guards = OnceLock::new();
-        let writer = Arc::new(SnapshotWriter { store, secret, overrides, guards, path, failing });
+        let (guards, trust) = (OnceLock::new(), OnceLock::new());
+        let writer = SnapshotWriter { store, secret, overrides, guards, trust, path, failing };
+        let writer = Arc::new(writer);
         SnapshotSchedule { writer, interval: wanted.interval, task: Mutex::new(None) }
     });
-    Ok(Opened { control: MemoryControl { store, snapshots }, hasher, overrides, penalties })
+    let control = MemoryControl { store, snapshots };
+    Ok(Opened { control, hasher, overrides, penalties, users })
 }
 
 /// What there is to restore, and where snapshots are written, if they can be.
@@ -180,6 +188,12 @@ impl StoreControl for MemoryControl {
         }
     }
 
+    fn share_trust(&self, trust: &Arc<TrustTable>) {
+        if let Some(snapshots) = &self.snapshots {
+            let _ = snapshots.writer.trust.set(trust.clone());
+        }
+    }
+
     fn start(self: Arc<Self>) -> BoxFuture<'static, ()> {
         if let Some(snapshots) = &self.snapshots {
             snapshots.start();
@@ -240,7 +254,11 @@ impl SnapshotWriter {
     /// Logs only the first of several failures in a row.
     fn write_now(&self) {
         let mut failing = self.failing.lock();
-        let kept = KeptDecisions { overrides: self.overrides.all(), penalties: self.penalties() };
+        let kept = KeptDecisions {
+            overrides: self.overrides.all(),
+            penalties: self.penalties(),
+            users: self.trust.get().map(|trust| trust.kept()).unwrap_or_default(),
+        };
         let text = serde_json::to_vec(&kept).unwrap_or_default();
         let extras = SnapshotExtras { secret: &self.secret, overrides: &text };
         match snapshot::save(&self.store, extras, &self.path) {

@@ -7,11 +7,13 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use super::supervise::guards::{self, GuardReporter};
 use super::supervise::overrides;
 use super::supervise::supervisor::{self, Supervisor};
+use super::supervise::trust::{self, TrustReporter};
 use super::{RedisShared, RedisStore};
 use crate::config::settings::{self, StoreKind};
 use crate::guards::{GuardSharing, Penalty};
 use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, MemoryStore, OpenedStore, StoreContext, StoreControl};
+use crate::trust::TrustTable;
 
 pub(in crate::store) fn open(
     settings: &settings::Store,
@@ -24,8 +26,8 @@ pub(in crate::store) fn open(
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let shared = RedisShared::new(redis, settings, context);
     let (hasher, overrides) = (BucketHasher::random()?, Arc::default());
-    let penalties = Vec::new();
-    Ok(OpenedStore { control: Arc::new(shared), hasher, overrides, penalties })
+    let (penalties, users) = (Vec::new(), Vec::new());
+    Ok(OpenedStore { control: Arc::new(shared), hasher, overrides, penalties, users })
 }
 
 impl StoreControl for RedisShared {
@@ -73,6 +75,10 @@ impl StoreControl for RedisShared {
         let _ = self.guards.set(sharing);
     }
 
+    fn share_trust(&self, trust: &Arc<TrustTable>) {
+        let _ = self.trust.set(trust.clone());
+    }
+
     fn lift_penalty<'a>(&'a self, penalty: &'a Penalty) -> BoxFuture<'a, Result<(), String>> {
         async { guards::lift(self, penalty).await.map_err(|failure| failure.to_string()) }.boxed()
     }
@@ -83,6 +89,9 @@ impl StoreControl for RedisShared {
             let mut supervisor = Supervisor::new(self.clone());
             supervisor.start().await;
             tokio::spawn(supervisor.run());
+            if let Some(table) = self.trust.get().cloned() {
+                tokio::spawn(TrustReporter::new(self.clone(), table).run());
+            }
             if let Some(sharing) = guards {
                 let mut reporter = GuardReporter::new(self, sharing);
                 reporter.start().await;
@@ -95,6 +104,9 @@ impl StoreControl for RedisShared {
     fn leave(&self) -> BoxFuture<'_, ()> {
         async {
             if !self.breaker.is_open() {
+                if let Some(table) = self.trust.get() {
+                    trust::report_rest(self, table).await;
+                }
                 supervisor::leave(self).await;
             }
         }

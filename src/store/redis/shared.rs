@@ -18,6 +18,7 @@ use crate::config::settings;
 use crate::guards::GuardSharing;
 use crate::overrides::OverrideTable;
 use crate::store::{MemoryStore, StoreContext};
+use crate::trust::TrustTable;
 
 /// One for the process.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub struct RedisShared {
     pub(super) overrides: OnceLock<Arc<OverrideTable>>,
     /// The guards of this gateway, which it shares with them.
     pub(super) guards: OnceLock<GuardSharing>,
+    /// What this gateway knows of users, which it shares with them.
+    pub(super) trust: OnceLock<Arc<TrustTable>>,
 }
 
 impl RedisShared {
@@ -85,6 +88,7 @@ impl RedisShared {
             next_worker: AtomicUsize::new(0),
             overrides: OnceLock::new(),
             guards: OnceLock::new(),
+            trust: OnceLock::new(),
             dialer,
         }
     }
