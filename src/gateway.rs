@@ -19,6 +19,7 @@ pub mod plan;
 mod queues;
 mod request;
 mod signals;
+mod trusting;
 mod worker_config;
 
 use std::cell::{Cell, RefCell};
@@ -48,6 +49,7 @@ use crate::protocol::Protocol;
 use crate::respond::{Answer, Fault, Fields, RateHeaders, blocked};
 use crate::store::{AnyStore, BucketHasher, Store, StoreControl};
 use crate::telemetry::{AccessLogEntry, AuditLog, RequestMeter};
+use crate::trust::TrustTable;
 use crate::upstream::Servers;
 use crate::violations::RecentViolations;
 use admission::{Admission, AdmitError};
@@ -76,6 +78,8 @@ pub struct Gateway {
     guards: Arc<GuardTable>,
     /// Who was refused lately.
     violations: RecentViolations,
+    /// What is known of users.
+    trust: Arc<TrustTable>,
     clock: Clock,
     wall: Cell<WallStep>,
 }
@@ -89,6 +93,7 @@ pub struct ProcessShared {
     /// The secret of the token caches.
     pub token_secret: [u8; 16],
     pub guards: Arc<GuardTable>,
+    pub trust: Arc<TrustTable>,
     pub audit: AuditLog,
 }
 
@@ -109,7 +114,7 @@ impl Gateway {
         compiled: Arc<Compiled>,
     ) -> Self {
         let servers = Servers::default();
-        let ProcessShared { queues, via, token_secret, guards, audit } = shared;
+        let ProcessShared { queues, via, token_secret, guards, trust, audit } = shared;
         let clock = store.clock();
         Gateway {
             store: Rc::new(store.worker_store()),
@@ -122,6 +127,7 @@ impl Gateway {
             config_changed: Notify::new(),
             guards,
             violations: RecentViolations::new(audit),
+            trust,
             clock,
             wall: Cell::default(),
         }
@@ -220,6 +226,7 @@ impl Gateway {
                         continue;
                     }
                 };
+                self.count_answer(plan.trust.as_ref(), answer.response.status());
                 answer.edit(&plan.route.settings.response_headers);
                 break answer;
             },
@@ -284,6 +291,7 @@ impl Gateway {
         let guards = {
             let head = RequestHead::of(request.parts, headers);
             let planned = plan.complete(planner, head, inputs.accepted());
+            self.note_score(planner, plan, head, inputs.accepted());
             // Guards also count what a limit refuses for want of its key.
             let guards = match plan.guards.is_empty() {
                 true => GuardVerdict::default(),
@@ -294,6 +302,9 @@ impl Gateway {
                     self.count_guards(request, &plan.guards, &plan.limits.keys, source)?
                 }
             };
+            for _ in 0..guards.offences {
+                self.count_offence(plan.trust.as_ref());
+            }
             if !guards.is_blocked() {
                 planned?;
             }
@@ -302,6 +313,7 @@ impl Gateway {
         request.check_access(plan.access)?;
         if let Some(answer) = guards.blocked(headers) {
             meter.failed(blocked::ERROR);
+            self.count_refusal(&mut plan.trust);
             return Ok(answer);
         }
 
@@ -328,6 +340,7 @@ impl Gateway {
                 entry.error = Some(limits.refusal_error(decision.now));
             }
             let mut answer = limits.refuse(rate, decision.now, respond.retry_jitter, headers);
+            self.count_refusal(&mut plan.trust);
             guards.mark_answer(&mut answer.fields);
             return Ok(answer);
         }
@@ -362,7 +375,8 @@ impl Gateway {
     }
 
     fn planner<'a>(&'a self, config: &'a WorkerConfig) -> Planner<'a> {
-        Planner { compiled: &config.compiled, hasher: &self.hasher, via: &self.via }
+        let (via, trust) = (&*self.via, &*self.trust);
+        Planner { compiled: &config.compiled, hasher: &self.hasher, via, trust }
     }
 
     /// How far the wall clock was moved, read once a second.

@@ -20,6 +20,7 @@
 //! | [`upstream`] | servers, connections, balance |
 //! | [`telemetry`] | metrics, access log, audit log, log |
 //! | [`violations`] | who was refused or flooded, for logs and operators |
+//! | [`trust`] | how calls of users have ended lately |
 //! | [`overrides`] | what operators set for single callers at run time |
 //! | [`admin`] | `/metrics`, `/healthz`, `/readyz`, `/v1` |
 //! | [`app`] | assembly, reload, drain |
@@ -48,5 +49,6 @@ mod shutdown;
 pub mod store;
 mod stream;
 pub mod telemetry;
+pub mod trust;
 mod upstream;
 pub mod violations;

@@ -23,6 +23,7 @@ pub mod sliding_window;
 pub mod source;
 pub mod spelling;
 pub mod token_bucket;
+pub mod trust;
 pub mod wire;
 
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub struct Limit {
     pub enabled: bool,
     pub key: Key,
     pub policy: Policy,
+    /// Whether callers that are trusted have more: see [`trust`].
+    pub adaptive: bool,
     /// Other numbers for callers of a plan, by its name.
     pub plans: Vec<(String, Policy)>,
     /// It applies if all of these hold.
@@ -77,6 +80,7 @@ impl Limit {
             enabled: true,
             key,
             policy,
+            adaptive: false,
             plans: Vec::new(),
             when: Vec::new(),
             cost: Cost::Fixed(1),

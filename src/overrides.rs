@@ -20,6 +20,7 @@ pub use crate::clock::unix_second as now;
 use crate::config;
 use crate::limit::adjust::{AdjustError, Numbers};
 use crate::limit::spelling::{KeyNormalizer, NormalizedKey};
+use crate::limit::trust::Score;
 use crate::limit::{Limit, Policy};
 use crate::route::bare_host;
 pub use table::{OverrideTable, TableFull};
@@ -81,11 +82,18 @@ impl NumbersSpec {
     /// # Errors
     /// If it cannot have them.
     pub fn policy(&self, policy: &Policy) -> Result<Policy, OverrideError> {
+        Ok(policy.adjusted(&self.numbers()?)?)
+    }
+
+    /// The same, read.
+    ///
+    /// # Errors
+    /// If the rate is none.
+    pub fn numbers(&self) -> Result<Numbers, OverrideError> {
         let rate = self.rate.as_deref();
         let rate =
             rate.map(|text| config::parse_rate(text).ok_or(OverrideError::Rate)).transpose()?;
-        let numbers = Numbers { rate, burst: self.burst, boost: self.boost };
-        Ok(policy.adjusted(&numbers)?)
+        Ok(Numbers { rate, burst: self.burst, boost: self.boost })
     }
 
     /// Whether a limit can have these numbers, for callers of whichever plan.
@@ -93,9 +101,15 @@ impl NumbersSpec {
     /// # Errors
     /// If it cannot.
     pub fn suits(&self, limit: &Limit) -> Result<(), OverrideError> {
-        self.policy(&limit.policy)?;
+        let numbers = self.numbers()?;
+        // Whoever is trusted most has the largest numbers.
+        let most = if limit.adaptive { Score::FULL } else { Score::ZERO };
+        let fits = |policy: &Policy| {
+            policy.adjusted(&numbers).and_then(|_| policy.adjusted_for(&numbers, most)).map(|_| ())
+        };
+        fits(&limit.policy)?;
         for (plan, policy) in &limit.plans {
-            if let Err(OverrideError::Numbers(why)) = self.policy(policy) {
+            if let Err(why) = fits(policy) {
                 return Err(OverrideError::Plan { plan: plan.clone(), why });
             }
         }

@@ -10,6 +10,7 @@ mod log_file;
 pub mod meter;
 pub mod metrics;
 mod series;
+mod user_scores;
 
 pub use access_log::{AccessLogEntry, request_id};
 pub use audit::{AuditEvent, AuditLog, OpenedTargets};
@@ -21,3 +22,4 @@ pub use meter::{
 };
 pub use metrics::Metrics;
 pub use series::SeriesNames;
+pub use user_scores::UserScores;

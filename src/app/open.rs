@@ -14,6 +14,7 @@ use crate::listen::acceptor;
 use crate::listen::worker::Worker;
 use crate::store::{self, OpenedStore, StoreContext};
 use crate::telemetry::{CallerNames, Metrics};
+use crate::trust::TrustTable;
 
 /// A gateway that is ready to serve. Its workers run and have nothing to do yet.
 pub(super) struct OpenedGateway {
@@ -70,6 +71,12 @@ impl OpenedGateway {
             metrics: metrics.clone(),
             audit: logs.audit.clone(),
         });
+        let scores = &metrics.user_scores;
+        let (max_users, reports) = (settings.store.max_keys, store.control.is_shared());
+        let trust = TrustTable::new(max_users, reports, scores, store.control.clock());
+        trust.restore(&store.users);
+        let trust = Arc::new(trust);
+        store.control.share_trust(&trust);
         let external_state = ExternalState::load(&settings, store.overrides.clone())?;
         let external = external_state.snapshot();
         let access_log = logs.access.clone();
@@ -83,6 +90,7 @@ impl OpenedGateway {
             via: node.as_str().into(),
             token_secret,
             guards: guards.clone(),
+            trust,
             audit: logs.audit.clone(),
         };
         let workers = start_workers(count, &store, &shared, &compiled)?;

@@ -66,6 +66,11 @@ impl Clients {
         candidates.find(|it| verify_slices_are_equal(&it.key_hash, &hash).is_ok())
     }
 
+    /// Whether some record says how far its client is trusted.
+    pub fn has_trust(&self) -> bool {
+        self.clients.iter().any(|client| client.trust.is_some())
+    }
+
     pub fn len(&self) -> usize {
         self.clients.len()
     }

@@ -11,6 +11,7 @@ use crate::config::settings;
 use crate::limit::Source;
 use crate::limit::key::KeyError;
 use crate::limit::source::{Claims, Identities, RequestFacts, SourceValue};
+use crate::limit::trust::Score;
 
 /// Where identities are found, and the clients that are known by their keys.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub struct WantedNames {
     pub client: bool,
     pub tenant: bool,
     pub plan: bool,
+    /// How far it is trusted, if its record says that.
+    pub trust: bool,
 }
 
 impl Identity {
@@ -41,6 +44,11 @@ impl Identity {
             plan: settings.plan.clone(),
             clients: settings.clients.clone().map(Clients::new),
         }
+    }
+
+    /// Whether the record of some client says how far it is trusted.
+    pub fn has_trusted_clients(&self) -> bool {
+        self.clients.as_ref().is_some_and(Clients::has_trust)
     }
 
     /// The sources that one of a limit's stands for: its own, or those of the identity it names.
@@ -77,8 +85,8 @@ impl Identity {
             return Ok(found);
         }
         let (names, sources) = (&mut found.names, &mut found.sources);
-        // A tenant or a plan may be that of a client.
-        let of_client = self.clients.is_some() && (wanted.tenant || wanted.plan);
+        // A tenant, a plan or a score may be that of a client.
+        let of_client = self.clients.is_some() && (wanted.tenant || wanted.plan || wanted.trust);
         let mut record = None;
         if wanted.client || of_client {
             let client = self.find_client(facts)?;
@@ -86,6 +94,9 @@ impl Identity {
             sources.client = client.source;
             names.client = client.name;
             names.unknown_key = client.unknown_key;
+            let trust = record.filter(|_| wanted.trust).and_then(|it| it.trust);
+            // Clients have thousandths.
+            found.trust = trust.map(|trust| Score::of_hundredths(u64::from(trust) / 10));
         }
         if wanted.user {
             (names.user, sources.user) = first(&self.user, facts)?;
@@ -128,6 +139,8 @@ impl Identity {
 pub struct FoundNames<'i, 'r> {
     pub names: Identities<'r>,
     pub sources: NameSources<'i>,
+    /// How far the record of the client says that it is trusted.
+    pub trust: Option<Score>,
 }
 
 /// Where each name of a caller was found. `None` where it has none, or nothing asks for it.

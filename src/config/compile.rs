@@ -33,6 +33,7 @@ mod server;
 mod store;
 mod strategy;
 mod telemetry;
+mod trust;
 mod upstreams;
 mod value_error;
 mod when;
@@ -60,6 +61,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
     let context = LimitContext { store: home, identities: known };
     let (mut limits, limit_names, mut asked) = limits::limits(&mut root, context);
     let (guards, guard_names) = guards::guards(&mut root, context, &mut asked);
+    let trust = trust::trust(root.section("trust"), known, &limits);
     let defined = Definitions {
         upstreams: &upstream_names,
         limit_names: &limit_names,
@@ -80,6 +82,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
         upstreams,
         limits,
         guards,
+        trust,
         routes,
     }
 }

@@ -7,12 +7,11 @@
 pub(super) const HELP: &str = "not in this version: leave it out";
 
 /// By section, as [`super::file`] lists known keys.
-const KEYS: [(&str, &[&str]); 6] = [
-    ("", &["tenants", "trust"]),
+const KEYS: [(&str, &[&str]); 5] = [
+    ("", &["tenants"]),
     ("server", &["http2", "tls"]),
     ("store", &["sync_interval"]),
     ("upstreams.NAME", &["health", "http2", "tls", "weights"]),
-    ("limits.NAME", &["adaptive"]),
     ("routes[]", &["rewrite"]),
 ];
 

@@ -18,6 +18,7 @@ pub use credentials::{Client, JwksUrl, Jwt, JwtAlgorithm, JwtKeys};
 pub use telemetry::{AuditTargets, LogTarget, Rotation, Telemetry};
 
 use crate::limit::guard::Guard;
+use crate::limit::trust::TrustWeights;
 use crate::limit::{Cost, Limit, OnError, Source};
 
 /// A whole configuration, checked.
@@ -33,6 +34,7 @@ pub struct Settings {
     pub upstreams: Vec<Upstream>,
     pub limits: Vec<Limit>,
     pub guards: Vec<Guard>,
+    pub trust: Trust,
     pub routes: Vec<Route>,
 }
 
@@ -225,6 +227,17 @@ impl Default for Identity {
             clients_files: Vec::new(),
         }
     }
+}
+
+/// `[trust]`: what scores are made of, by the names of a token's claims.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trust {
+    /// When the account was made: Unix seconds, or RFC 3339.
+    pub account_created: Option<String>,
+    pub email_verified: Option<String>,
+    /// The score itself, in place of the formula.
+    pub score: Option<String>,
+    pub weights: TrustWeights,
 }
 
 /// `[access]`: who is never limited, and who never gets in.

@@ -16,6 +16,7 @@ mod secrets;
 mod settings;
 mod store;
 mod syntax;
+mod trust;
 mod variables;
 
 use super::{LoadedConfig, parse};

@@ -6,6 +6,7 @@
 mod guard;
 mod limit;
 mod needs;
+mod scored;
 mod variant;
 
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use http::{HeaderName, header};
 pub(super) use guard::CompiledGuard;
 pub(super) use limit::CompiledLimit;
 pub(super) use needs::RouteNeeds;
-pub(super) use variant::{LimitVariant, Numbers};
+pub(super) use scored::Numbers;
+pub(super) use variant::LimitVariant;
 
 use super::worker_config::NO_ROUTE;
 use crate::caller::jwt::Verifier;
@@ -44,6 +46,8 @@ pub struct Compiled {
     plain_limits: Arc<[Arc<CompiledLimit>]>,
     /// The guards of the configuration, in its order.
     pub guards: Arc<[CompiledGuard]>,
+    /// What the ids of users start from.
+    pub trust_prefix: u64,
     /// One for each route of the settings.
     pub routes: Arc<[CompiledRoute]>,
     /// What each route has to know of a request.
@@ -141,6 +145,8 @@ impl Compiled {
             limits: Vec::new(),
             plain_limits: limits,
             guards,
+            // No limit can have such a name.
+            trust_prefix: hasher.limit_prefix("@trust", "user"),
             routes,
             needs: Vec::new(),
             verifier: None,
@@ -170,7 +176,7 @@ impl Compiled {
         let needs = self.routes.iter().map(|route| {
             let limits = route.limits.iter().map(|it| &self.plain_limits[it.limit].limit);
             let guards = route.guards.iter().map(|it| &self.guards[*it].guard);
-            RouteNeeds::of(limits, guards, &self.identity, &access)
+            RouteNeeds::of(limits, guards, &self.identity, &self.settings.trust, &access)
         });
         let needs = needs.collect();
         let (overrides, mut limits) = (external.overrides.overrides(), self.plain_limits.to_vec());

@@ -19,6 +19,7 @@ use super::outcomes::OpenCharges;
 use super::signals::{RequestSignals, WaitingMark};
 use super::worker_config::WorkerConfig;
 use crate::limit::Cost;
+use crate::limit::trust::Score;
 use crate::respond::{Content, Fault};
 use crate::store::{AnyStore, DeferredCheck, Store};
 use crate::telemetry::CLIENT_GONE;
@@ -45,6 +46,8 @@ pub(super) struct DeferredCharge {
     /// What to charge if the response does not say so itself.
     pub charge: DeferredCheck,
     pub cost: Cost,
+    /// The score that the request was admitted by.
+    pub score: Score,
     /// An index into the limits of the configuration.
     pub limit: usize,
 }
@@ -153,7 +156,7 @@ impl PendingCharges {
                 limit = served.compiled.limits.iter().find(same)?;
             }
             let charge = &deferred.charge;
-            let policy = limit.policy_of(charge.limit_prefix(), charge.bucket());
+            let policy = limit.policy_of(charge.limit_prefix(), charge.bucket(), deferred.score);
             let policy = *policy.unwrap_or(charge.policy());
             Some(deferred.charge(config, response)?.under(policy))
         };

@@ -22,6 +22,8 @@ pub(super) struct GuardVerdict<'a> {
     warned: SmallVec<[&'a CompiledGuard; 1]>,
     /// The one that has blocked it for longest, when that ends, and when it was asked.
     blocked: Option<(&'a CompiledGuard, Micros, Micros)>,
+    /// How many guards this request was one too many for.
+    pub(super) offences: usize,
 }
 
 impl GuardVerdict<'_> {
@@ -88,6 +90,10 @@ impl Gateway {
                 let action = if blocked { GuardAction::Blocked } else { GuardAction::Warned };
                 request.config.guard_meters[guard.index].count(action);
                 self.note_detection(planned, source, counted, now);
+                // A blocked request is counted as refused.
+                if counted.stage == GuardStage::Warned && guard.guard.mode == Mode::Enforce {
+                    verdict.offences += 1;
+                }
             }
             match (counted.stage, guard.guard.mode) {
                 (GuardStage::Clean, _) | (_, Mode::Shadow) => {}

@@ -135,7 +135,7 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
     /// What the request holds while it is under way, and what it is charged when its response is
     /// known. `None` if that is nothing.
     pub(super) fn open_charges(&self) -> Option<OpenCharges> {
-        let PlannedLimits { checks, keys, deferred, holds, .. } = &*self.planned;
+        let PlannedLimits { checks, keys, deferred, holds, score, .. } = &*self.planned;
         if !holds && deferred.is_empty() {
             return None;
         }
@@ -146,7 +146,8 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
         let deferred = admitted.map(|it| {
             let check = Check { cost: it.cost, ..checks[it.check] };
             let charge = DeferredCheck::new(&check, &self.outcomes[it.check], keys);
-            DeferredCharge { charge, cost: it.limit.cost.clone(), limit: it.limit.limit }
+            let (cost, limit) = (it.limit.cost.clone(), it.limit.limit);
+            DeferredCharge { charge, cost, score: *score, limit }
         });
         Some(OpenCharges { slots, deferred: deferred.collect() })
     }

@@ -1,8 +1,8 @@
 //! What the gateway is going to do about a request, before it does anything.
 //!
 //! A plan follows from the compiled configuration, the head and the peer: the route and why, the
-//! caller and where each of its names was found, what the access lists say, and each limit with its
-//! bucket, numbers and cost. Nothing here waits, counts or asks a store, so the same functions serve
+//! caller and where each of its names was found, what the access lists say, how far it is trusted, and
+//! each limit with its bucket, numbers and cost. Nothing here waits, counts or asks a store, so the same functions serve
 //! requests and can explain them.
 //!
 //! Two inputs have to be waited for, on the routes that need them: the claims of a token and the
@@ -16,6 +16,7 @@ mod guards;
 mod limits;
 mod route;
 mod texts;
+mod trust;
 
 use std::borrow::Cow;
 
@@ -27,6 +28,7 @@ pub use guards::{PlannedGuard, PlannedGuards};
 pub use limits::{PlannedLimits, SkipReason, SkippedLimit};
 pub use route::{RouteMatch, RouteReason};
 pub use texts::{CallerTexts, PlanSource, PlanTexts};
+pub use trust::{PlannedTrust, ScoreReason};
 
 use super::compiled::Compiled;
 use crate::caller::Peer;
@@ -37,6 +39,7 @@ use crate::limit::source::{self, Identities, KeyInput, RequestFacts};
 use crate::respond::Fault;
 use crate::route::bare_host;
 use crate::store::BucketHasher;
+use crate::trust::TrustTable;
 
 /// Everything that is going to be done about one request.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub struct RequestPlan<'a> {
     pub access: AccessVerdict,
     /// None for a caller that a list allows or denies, and so the limits.
     pub guards: PlannedGuards<'a>,
+    /// Where a limit of the route is adaptive.
+    pub trust: Option<PlannedTrust>,
     pub limits: PlannedLimits<'a>,
 }
 
@@ -80,6 +85,8 @@ pub struct Planner<'a> {
     pub hasher: &'a BucketHasher,
     /// This process's name in `Via`.
     pub via: &'a str,
+    /// What is known of users.
+    pub trust: &'a TrustTable,
 }
 
 impl<'a, 'h> RequestHead<'a, 'h> {
@@ -115,7 +122,7 @@ impl<'a> RequestPlan<'a> {
         let (access, names) = (address.access, NameSources::default());
         let caller = PlannedCaller { address, names };
         let (guards, limits) = (PlannedGuards::default(), PlannedLimits::default());
-        RequestPlan { route, caller, access, guards, limits }
+        RequestPlan { route, caller, access, guards, trust: None, limits }
     }
 
     /// The last step: names, access, guards and limits. They are filled in where the plan lies, because it is
@@ -146,6 +153,11 @@ impl<'a> RequestPlan<'a> {
             if !self.route.guards.is_empty() {
                 let keys = &mut self.limits.keys;
                 self.guards = guards::collect(planner, self.route.guards, head.method, &key, keys);
+            }
+            if self.route.needs.trust {
+                let trust = PlannedTrust::of(planner, &key.facts, &found);
+                self.limits.score = trust.score;
+                self.trust = Some(trust);
             }
             self.limits.collect(planner, self.route.limits, head.method, &key)?;
         }

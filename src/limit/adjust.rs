@@ -8,6 +8,7 @@ use super::refill_bucket::RefillBucket;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::token_bucket::{MAX_BURST, TokenBucket};
+use super::trust::Score;
 use super::{Policy, Rate};
 
 /// What is to be another.
@@ -38,6 +39,15 @@ impl Policy {
     /// # Errors
     /// If it cannot have them.
     pub fn adjusted(&self, numbers: &Numbers) -> Result<Policy, AdjustError> {
+        self.adjusted_for(numbers, Score::ZERO)
+    }
+
+    /// The same for a caller of that score: `rate` and `burst` stand in for what its trust would make of
+    /// them, and `boost` multiplies what holds for it.
+    ///
+    /// # Errors
+    /// If it cannot have them.
+    pub fn adjusted_for(&self, numbers: &Numbers, score: Score) -> Result<Policy, AdjustError> {
         let Numbers { rate, burst, boost } = *numbers;
         if rate.is_none() && burst.is_none() && boost.is_none() {
             return Err(AdjustError::Nothing);
@@ -45,12 +55,22 @@ impl Policy {
         if burst == Some(0) {
             return Err(AdjustError::Range);
         }
-        let boost = boost.unwrap_or(1.0);
-        if !(boost > 0.0 && boost <= 1000.0) {
+        if !(boost.unwrap_or(1.0) > 0.0 && boost.unwrap_or(1.0) <= 1000.0) {
             return Err(AdjustError::Boost);
         }
-        let debt = self.deepest() - self.quota();
-        self.numbered(rate, burst, boost).map(|policy| policy.with_debt(debt))
+        self.numbered(numbers, score)
+    }
+
+    /// The same limit for a caller of that score: burst, slots and the counts of windows are
+    /// `floor(number × (1 + score))`, rates `rate × (1 + score ÷ 2)`.
+    ///
+    /// # Errors
+    /// If the numbers are out of range then.
+    pub fn adaptive(&self, score: Score) -> Result<Policy, AdjustError> {
+        match score {
+            Score::ZERO => Ok(*self),
+            score => self.numbered(&Numbers::default(), score),
+        }
     }
 
     /// The same numbers on a bucket on which others alternate with them: an override that comes and
@@ -92,68 +112,76 @@ impl Policy {
         window(self).filter(|_| window(self) != window(than))
     }
 
-    fn numbered(
-        &self,
-        rate: Option<Rate>,
-        burst: Option<u64>,
-        boost: f64,
-    ) -> Result<Policy, AdjustError> {
+    fn numbered(&self, numbers: &Numbers, score: Score) -> Result<Policy, AdjustError> {
+        let Numbers { rate, burst, boost } = *numbers;
+        let boost = boost.unwrap_or(1.0);
         let times = |number: u64| ((number as f64 * boost) as u64).clamp(1, MAX_BURST);
-        let faster = |rate: Rate| {
+        let with_count = |rate: Rate, count: u64| {
             let period = Duration::from_micros(rate.period_us());
-            Rate::new(times(rate.count()), period).map_err(|_| AdjustError::Range)
+            Rate::new(count, period).map_err(|_| AdjustError::Range)
+        };
+        let boosted = |rate: Rate| with_count(rate, times(rate.count()));
+        // A boost multiplies what trust has made of a number, and what is written stands in for that.
+        let burst_or = |own: u64| times(burst.unwrap_or(score.more(own)));
+        let count_or = |own: Rate| match rate {
+            Some(rate) => boosted(rate),
+            None => with_count(own, times(score.more(own.count()))),
         };
         let without_burst = || match burst {
             Some(_) => Err(AdjustError::Other("burst")),
             None => Ok(()),
         };
-        let bucket = |it: &TokenBucket| {
-            let burst = times(burst.unwrap_or(it.burst()));
-            let rate = faster(rate.unwrap_or(it.rate()))?;
-            TokenBucket::new(rate, burst).map_err(|_| AdjustError::Range)
+        let without_rate = || match rate {
+            Some(_) => Err(AdjustError::Other("rate")),
+            None => Ok(()),
         };
-        Ok(match self {
+        let bucket = |it: &TokenBucket| {
+            let faster = match rate {
+                Some(rate) => boosted(rate)?,
+                None => score.faster(boosted(it.rate())?),
+            };
+            if faster.is_too_fast() {
+                return Err(AdjustError::Range);
+            }
+            TokenBucket::new(faster, burst_or(it.burst())).map_err(|_| AdjustError::Range)
+        };
+        let policy = match self {
             Policy::TokenBucket(it) => Policy::TokenBucket(bucket(it)?),
             Policy::LeakyBucket(it) => Policy::LeakyBucket(bucket(it.bucket())?.into()),
             Policy::RefillBucket(it) => {
-                if rate.is_some() {
-                    return Err(AdjustError::Other("rate"));
-                }
+                without_rate()?;
                 let every = Duration::from_micros(it.every_us());
-                let burst = times(burst.unwrap_or(it.burst()));
-                let bucket = RefillBucket::new(every, times(it.amount()), burst);
+                let amount = times(score.more_refill(it.amount()));
+                let bucket = RefillBucket::new(every, amount, burst_or(it.burst()));
                 Policy::RefillBucket(bucket.map_err(|_| AdjustError::Range)?)
             }
             Policy::SlidingWindow(it) => {
                 without_burst()?;
-                Policy::SlidingWindow(SlidingWindow::new(faster(rate.unwrap_or(it.rate()))?))
+                Policy::SlidingWindow(SlidingWindow::new(count_or(it.rate())?))
             }
             Policy::SlidingLog(it) => {
                 without_burst()?;
-                let log = SlidingLog::new(faster(rate.unwrap_or(it.rate()))?);
+                let log = SlidingLog::new(count_or(it.rate())?);
                 Policy::SlidingLog(log.map_err(|_| AdjustError::Range)?)
             }
             Policy::FixedWindow(it) => {
                 without_burst()?;
-                Policy::FixedWindow(match (it.windows(), rate) {
-                    (Windows::Every(_), Some(rate)) | (Windows::Every(rate), None) => {
-                        FixedWindow::new(faster(rate)?)
-                    }
-                    (Windows::Calendar(_), Some(_)) => return Err(AdjustError::Other("rate")),
-                    (Windows::Calendar(calendar), None) => {
-                        let window = FixedWindow::calendar(times(it.count()), calendar);
+                Policy::FixedWindow(match it.windows() {
+                    Windows::Every(own) => FixedWindow::new(count_or(own)?),
+                    Windows::Calendar(calendar) => {
+                        without_rate()?;
+                        let window = FixedWindow::calendar(times(score.more(it.count())), calendar);
                         window.map_err(|_| AdjustError::Range)?
                     }
                 })
             }
             Policy::Concurrency(it) => {
-                if rate.is_some() {
-                    return Err(AdjustError::Other("rate"));
-                }
-                let limit = Concurrency::new(times(burst.unwrap_or(it.limit())));
+                without_rate()?;
+                let limit = Concurrency::new(burst_or(it.limit()));
                 Policy::Concurrency(limit.map_err(|_| AdjustError::Range)?)
             }
-        })
+        };
+        Ok(policy.with_debt(self.deepest() - self.quota()))
     }
 }
 
@@ -200,5 +228,54 @@ mod tests {
         for boost in [0.0, -1.0, f64::NAN, f64::INFINITY, 1001.0] {
             assert_eq!(error(&numbers(None, None, Some(boost))), AdjustError::Boost, "{boost}");
         }
+    }
+    fn score(hundredths: u64) -> Score {
+        Score::of_hundredths(hundredths)
+    }
+
+    #[test]
+    fn trust_gives_more_of_everything_rounded_down() {
+        let bucket = TokenBucket::new(rate(10), 7).expect("a bucket");
+        let half = TokenBucket::new(rate(10).times(5, 4), 10).expect("a bucket");
+        let half_trusted = Policy::TokenBucket(bucket).adaptive(score(50));
+        assert_eq!(half_trusted, Ok(Policy::TokenBucket(half)));
+        assert_eq!(Policy::TokenBucket(bucket).adaptive(score(0)), Ok(Policy::TokenBucket(bucket)));
+        for policy in [
+            Policy::FixedWindow(FixedWindow::new(rate(7))),
+            Policy::SlidingWindow(SlidingWindow::new(rate(7))),
+            Policy::SlidingLog(SlidingLog::new(rate(7)).expect("a log")),
+            Policy::Concurrency(Concurrency::new(7).expect("a limit")),
+        ] {
+            let quotas =
+                [0, 14, 15, 99, 100].map(|it| policy.adaptive(score(it)).map(|it| it.quota()));
+            assert_eq!(quotas, [Ok(7), Ok(7), Ok(8), Ok(13), Ok(14)], "{}", policy.algorithm());
+        }
+        let refill = RefillBucket::new(Duration::from_secs(1), 10, 7).expect("a bucket");
+        let full = RefillBucket::new(Duration::from_secs(1), 15, 14).expect("a bucket");
+        let trusted = Policy::RefillBucket(refill).adaptive(Score::FULL);
+        assert_eq!(trusted, Ok(Policy::RefillBucket(full)));
+        let debt = Policy::TokenBucket(bucket).with_debt(3).adaptive(score(50)).expect("a limit");
+        assert_eq!(debt.deepest() - debt.quota(), 3);
+    }
+
+    #[test]
+    fn what_full_trust_makes_too_large_cannot_be_adaptive() {
+        let largest = SlidingLog::new(Rate::new(60_000, Duration::from_secs(1)).expect("a rate"));
+        let log = Policy::SlidingLog(largest.expect("a log"));
+        assert_eq!(log.adaptive(Score::FULL), Err(AdjustError::Range));
+        let fastest = TokenBucket::new(rate(900_000_000), 5).expect("a bucket");
+        assert_eq!(Policy::TokenBucket(fastest).adaptive(Score::FULL), Err(AdjustError::Range));
+    }
+
+    #[test]
+    fn what_an_override_sets_does_not_depend_on_trust() {
+        let bucket = Policy::TokenBucket(TokenBucket::new(rate(10), 7).expect("a bucket"));
+        let of =
+            |rate, burst| Ok(Policy::TokenBucket(TokenBucket::new(rate, burst).expect("a bucket")));
+        let adjusted = |numbers: Numbers| bucket.adjusted_for(&numbers, score(50));
+        assert_eq!(adjusted(numbers(Some(rate(20)), None, None)), of(rate(20), 10));
+        assert_eq!(adjusted(numbers(None, Some(3), None)), of(rate(10).times(5, 4), 3));
+        let boosted = adjusted(numbers(None, None, Some(2.0)));
+        assert_eq!(boosted, of(rate(20).times(5, 4), 20), "twice what holds for the caller");
     }
 }

@@ -39,10 +39,27 @@ impl Rate {
             return Err(RateError::Period);
         }
         let period_us = period.as_nanos().div_ceil(1_000) as u64;
-        if u128::from(count) * 1_000_000 > u128::from(MAX_COUNT) * u128::from(period_us) {
-            return Err(RateError::TooFast);
-        }
-        Ok(Rate { count, period_us })
+        let rate = Rate { count, period_us };
+        if rate.is_too_fast() { Err(RateError::TooFast) } else { Ok(rate) }
+    }
+
+    /// Whether it is more than may be a second.
+    pub(super) fn is_too_fast(self) -> bool {
+        let most = u128::from(MAX_COUNT) * u128::from(self.period_us);
+        u128::from(self.count) * 1_000_000 > most
+    }
+
+    /// Exactly `numerator ÷ denominator` times this rate. Count and period may then be larger than those
+    /// that can be written down.
+    ///
+    /// # Panics
+    /// If one of the two is zero.
+    #[must_use]
+    pub(super) fn times(self, numerator: u64, denominator: u64) -> Self {
+        assert!(numerator > 0 && denominator > 0, "a rate of nothing");
+        let (count, period_us) = (self.count * numerator, self.period_us * denominator);
+        let divisor = greatest_divisor(count, period_us);
+        Rate { count: count / divisor, period_us: period_us / divisor }
     }
 
     pub fn count(self) -> u64 {
@@ -57,6 +74,14 @@ impl Rate {
     pub fn span(self, units: u64) -> Duration {
         Duration::from_micros((units / self.count).saturating_mul(self.period_us))
     }
+}
+
+/// The greatest number that divides both, neither of which is zero.
+fn greatest_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 #[cfg(test)]
@@ -78,6 +103,17 @@ mod tests {
         assert!(Rate::new(MAX_COUNT, Duration::from_secs(1)).is_ok());
         assert!(Rate::new(1_000_000, MIN_PERIOD).is_ok());
         assert!(Rate::new(1, MAX_PERIOD).is_ok());
+    }
+
+    #[test]
+    fn a_multiple_of_a_rate_is_exact() {
+        let rate = Rate::new(3, Duration::from_secs(7)).expect("a rate");
+        let faster = rate.times(201, 200);
+        assert_eq!((faster.count(), faster.period_us()), (603, 1_400_000_000));
+        let half_more = rate.times(300, 200);
+        assert_eq!((half_more.count(), half_more.period_us()), (9, 14_000_000));
+        let slowest = Rate::new(1, MAX_PERIOD).expect("a rate").times(201, 200);
+        assert!(slowest.period_us() < 1 << 53);
     }
 
     #[test]

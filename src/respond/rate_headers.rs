@@ -9,7 +9,7 @@ use super::fields::{FieldValue, Fields};
 use super::structured::is_policy_list;
 use crate::clock::Micros;
 use crate::config::settings;
-use crate::limit::{Limit, Mode, Report, Retry};
+use crate::limit::{Limit, Mode, Policy, Report, Retry};
 use crate::store::{Check, CheckOutcome};
 
 const X: [FieldName; 3] =
@@ -32,16 +32,22 @@ pub struct PolicyText {
 
 impl PolicyText {
     pub fn new(limit: &Limit) -> Self {
-        let quota = limit.policy.quota();
-        let window = limit.policy.window_seconds();
+        let visible = limit.response_headers && limit.mode == Mode::Enforce;
+        PolicyText::of(visible, format!("\"{}\"", limit.name), &limit.policy)
+    }
+
+    /// The same limit with other numbers.
+    #[must_use]
+    pub fn with_policy(&self, policy: &Policy) -> Self {
+        PolicyText::of(self.visible, self.name.clone(), policy)
+    }
+
+    fn of(visible: bool, name: String, policy: &Policy) -> Self {
+        let quota = policy.quota();
+        let window = policy.window_seconds();
         let window = window.map_or_else(String::new, |seconds| format!(";w={seconds}"));
-        PolicyText {
-            visible: limit.response_headers && limit.mode == Mode::Enforce,
-            name: format!("\"{}\"", limit.name),
-            policy: format!("\"{}\";q={quota}{window}", limit.name),
-            quota,
-            quota_text: quota.to_string(),
-        }
+        let policy = format!("{name};q={quota}{window}");
+        PolicyText { visible, name, policy, quota, quota_text: quota.to_string() }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::config::settings;
 use crate::guards::{GuardSharing, Penalty, PenaltyNotice};
 use crate::overrides::{Override, OverrideTable};
 use crate::telemetry::{AuditLog, Metrics};
+use crate::trust::{KeptUser, TrustTable};
 use crate::violations::{ViolationPage, ViolationQuery};
 
 /// What a store is opened with, besides its settings.
@@ -33,6 +34,8 @@ pub struct OpenedStore {
     pub overrides: Arc<OverrideTable>,
     /// The penalties that were in force then, where the store itself does not tell them.
     pub penalties: Vec<PenaltyNotice>,
+    /// What was known of users then, likewise.
+    pub users: Vec<KeptUser>,
 }
 
 /// One for the process.
@@ -99,6 +102,9 @@ pub trait StoreControl: Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<Option<ViolationPage>, String>> {
         ready(Ok(None)).boxed()
     }
+    /// Has all gateways that share the store know the same of users, and keeps that where the store keeps
+    /// what outlives the process.
+    fn share_trust(&self, trust: &Arc<TrustTable>);
 
     /// Brings the store into use, or finds that it cannot be reached, and supervises it from then on.
     fn start(self: Arc<Self>) -> BoxFuture<'static, ()>;

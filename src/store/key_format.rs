@@ -84,6 +84,14 @@ pub fn push_part(key: &mut SmallVec<[u8; 256]>, kind: Part, bytes: &[u8]) {
     }
 }
 
+/// The name of what is known of a user.
+pub fn trust_name(prefix: &str, user: &[u8]) -> Vec<u8> {
+    // No limit can have such a name.
+    let mut name = SmallVec::from_vec(format!("{prefix}:@trust").into_bytes());
+    push_part(&mut name, Part::User, user);
+    name.into_vec()
+}
+
 fn push_digest(key: &mut SmallVec<[u8; 256]>, kind: u8, bytes: &[u8]) {
     let digest = digest(&SHA256, bytes);
     let mut bits = digest.as_ref().first_chunk().map_or(0, |first| u128::from_be_bytes(*first));

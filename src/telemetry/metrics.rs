@@ -9,6 +9,8 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use super::user_scores::UserScores;
+
 #[derive(Debug, Clone)]
 pub struct Metrics {
     registry: Registry,
@@ -17,6 +19,7 @@ pub struct Metrics {
     pub access: IntCounterVec,
     pub guard_detections: IntCounterVec,
     pub audit_dropped: IntCounter,
+    pub user_scores: UserScores,
     pub decision_seconds: HistogramVec,
     pub request_seconds: HistogramVec,
     pub upstream_seconds: HistogramVec,
@@ -97,6 +100,7 @@ impl Metrics {
                 "Events that are in no line of the audit log and in no sum, because there were too \
                  many at once or a target did not keep up.",
             ),
+            user_scores: user_scores(&registry),
             decision_seconds: histograms(
                 &registry,
                 "weir_decision_seconds",
@@ -236,6 +240,12 @@ fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> Int
     let vec = IntCounterVec::new(Opts::new(name, help), labels).expect(REGISTERED);
     registry.register(Box::new(vec.clone())).expect(REGISTERED);
     vec
+}
+
+fn user_scores(registry: &Registry) -> UserScores {
+    let scores = UserScores::new();
+    registry.register(Box::new(scores.clone())).expect(REGISTERED);
+    scores
 }
 
 fn histograms(

@@ -21,3 +21,4 @@ mod request_costs;
 mod shadow;
 mod soak;
 mod stalled_gateway;
+pub(crate) mod trust;

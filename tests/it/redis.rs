@@ -17,3 +17,4 @@ mod sentinel;
 mod shared_limits;
 mod slots;
 mod test_servers;
+mod trust;

@@ -12,11 +12,11 @@ use crate::log_bound::holds_in_every_window;
 use crate::lua::{Lua, Redis};
 use crate::reference_model::{Model, pace_of, rate_of, window_of};
 use crate::strategies::{
-    LATEST, bucket, log, magnitude, refill_bucket, share, span, start, window,
+    LATEST, bucket, log, refill_bucket, share, small_log, span, start, window,
 };
 
 /// A bucket as it is kept, whatever anybody makes of it.
-trait Kept: Decider {
+pub(crate) trait Kept: Decider {
     fn kept(&self, ask: &Ask<'_>) -> String;
 }
 
@@ -104,21 +104,15 @@ fn numbers() -> impl Strategy<Value = Vec<Policy>> {
     })
 }
 
-/// Logs of counts and periods that meet each other.
-fn small_log() -> impl Strategy<Value = Policy> {
-    (magnitude(100), magnitude(1 << 24)).prop_filter_map("out of range", |(count, period)| {
-        let period = std::time::Duration::from_micros(period);
-        let rate = weir::limit::Rate::new(count, period).ok()?;
-        weir::limit::sliding_log::SlidingLog::new(rate).ok().map(Policy::SlidingLog)
-    })
-}
-
 pub(crate) fn beside_each_other(set: &[Policy]) -> Vec<Policy> {
     set.iter().map(|policy| set.iter().fold(*policy, Policy::beside)).collect()
 }
 
 /// The promise of one set of numbers, over what was admitted under it.
-fn keeps_its_promise(policy: &Policy, history: &[(Micros, u64)]) -> Result<(), TestCaseError> {
+pub(crate) fn keeps_its_promise(
+    policy: &Policy,
+    history: &[(Micros, u64)],
+) -> Result<(), TestCaseError> {
     match policy {
         Policy::TokenBucket(_) | Policy::LeakyBucket(_) => {
             holds_everywhere(history, rate_of(policy), policy.quota())

@@ -23,6 +23,8 @@ mod strategies;
 /// Random steps under limits that change, for Rust and Lua together.
 mod twin_steps;
 
+/// Numbers that follow a caller's trust.
+mod adaptive_numbers;
 /// Several sets of numbers that alternate on one bucket.
 mod alternating_numbers;
 /// At most `burst + rate × t` over any interval, and hardly less.
@@ -67,6 +69,8 @@ mod slots;
 mod small_table;
 /// Many threads at once.
 mod threads;
+/// What is known of users, in Rust and in Lua.
+mod trust_records;
 /// Each algorithm is one file in Rust and one in Lua, with the same functions.
 mod twin_files;
 /// Rust and Lua, step by step and bit for bit.

@@ -287,3 +287,12 @@ pub(crate) fn in_debt(
         (whole(debt) && (debt == 0 || whole(debt + 1))).then(|| (policy.with_debt(debt), debt))
     })
 }
+
+/// Logs of counts and periods that meet each other.
+pub(crate) fn small_log() -> impl Strategy<Value = Policy> {
+    (magnitude(100), magnitude(1 << 24)).prop_filter_map("out of range", |(count, period)| {
+        let period = Duration::from_micros(period);
+        let rate = Rate::new(count, period).ok()?;
+        SlidingLog::new(rate).ok().map(Policy::SlidingLog)
+    })
+}

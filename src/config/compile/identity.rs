@@ -52,6 +52,7 @@ pub(super) fn identity(
         client: client_there,
         tenant: tenant_there || of_clients(|it| it.tenant.is_some()),
         plan: plan_there || of_clients(|it| it.plan.is_some()),
+        trust: of_clients(|it| it.trust.is_some()),
         ..known
     };
     let identity = Identity {

@@ -11,6 +11,7 @@ use super::request_source::KnownIdentities;
 use super::server::read;
 use super::store::{self, StoreContext};
 use super::strategy::strategy;
+use super::trust::adaptive;
 use super::when::{RouteName, when};
 use crate::config::file::{Section, Value};
 use crate::config::suggest::quote;
@@ -76,16 +77,20 @@ fn limit<'a>(
     let other = PolicyKeys::of(&mut tried);
     let plans = PlanSections::of(&mut section, known);
     let when = when(&mut section, known, routes);
+    let trusting = section.get("adaptive");
     let (key, policy) = (key?, policy?);
     let charged_later = count.is_some() || cost.as_ref().is_some_and(|it| it.cost.is_of_response());
     let base = BaseLimit { keys: &keys, policy: &policy, buckets };
     let candidate = other.candidate(tried, base, charged_later);
     let plans = plans.policies(base);
+    let policies = plans.iter().map(|(_, it)| it).chain(&candidate).chain([&policy]);
+    let adaptive = trusting.is_some_and(|value| adaptive(&value, known, policies));
     if let Some(cost) = &cost {
         cost.check(&policy, count.is_some(), "the limit");
         cost.check_plans(&plans, count.is_some(), "");
     }
     Some(Limit {
+        adaptive,
         plans,
         when: when?,
         description,

@@ -63,6 +63,8 @@ pub(super) struct KnownIdentities {
     pub(super) client: bool,
     pub(super) tenant: bool,
     pub(super) plan: bool,
+    /// Whether the record of a client may say how far it is trusted.
+    pub(super) trust: bool,
     /// Whether tokens are verified.
     pub(super) jwt: bool,
 }

@@ -1,6 +1,8 @@
 //! Who is calling, as far as a file says: a row for each way to tell.
 
-use crate::config::settings::{AccessEntries, Identity, Jwt, JwtAlgorithm, JwtKeys, Settings};
+use crate::config::settings::{
+    AccessEntries, Identity, Jwt, JwtAlgorithm, JwtKeys, Settings, Trust,
+};
 use crate::config::units::show_duration;
 use crate::limit::Source;
 
@@ -27,6 +29,9 @@ pub(super) fn identity(settings: &Settings) -> String {
         let from = if files.is_empty() { String::new() } else { format!(", some from {files}") };
         rows.push(["clients".to_owned(), format!("{} with a key{from}", clients.len())]);
     }
+    if let Some(trust) = trust(settings) {
+        rows.push(["trust".to_owned(), trust]);
+    }
     for (name, entries) in [("allow", &settings.access.allow), ("deny", &settings.access.deny)] {
         let listed = listed(entries);
         if !listed.is_empty() {
@@ -34,6 +39,16 @@ pub(super) fn identity(settings: &Settings) -> String {
         }
     }
     table(rows.into_iter().map(Vec::from).collect())
+}
+
+/// What scores are made of, if a limit goes by them.
+fn trust(settings: &Settings) -> Option<String> {
+    let Trust { account_created, email_verified, score, .. } = &settings.trust;
+    settings.limits.iter().find(|limit| limit.adaptive)?;
+    let parts = [("score", score), ("age", account_created), ("e-mail", email_verified)];
+    let parts = parts.into_iter().filter_map(|(what, claim)| Some((what, claim.as_ref()?)));
+    let parts: Vec<String> = parts.map(|(what, claim)| format!("{what} by jwt:{claim}")).collect();
+    Some(if parts.is_empty() { "by calls alone".to_owned() } else { parts.join(", ") })
 }
 
 fn all(sources: &[Source]) -> String {

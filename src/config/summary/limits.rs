@@ -81,6 +81,9 @@ fn remarks(limit: &Limit, on_error: OnError) -> Vec<String> {
     if limit.mode == Mode::Shadow {
         remarks.push("shadow".to_owned());
     }
+    if limit.adaptive {
+        remarks.push("adaptive".to_owned());
+    }
     if let Cost::Dynamic { from, default, .. } = &limit.cost {
         remarks.push(format!("cost by {}, else {default}", source(from)));
     }

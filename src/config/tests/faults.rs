@@ -189,14 +189,11 @@ fn limit_faults_say_what_to_write() {
 #[test]
 fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
     let later = "; not in this version";
-    let more = |keys: &str| limit(&format!("key = \"ip\"\nrate = \"10/second\"\n{keys}"));
     each_refused(&[
         (with_route("[server]\ntls = { cert = \"a\", key = \"b\" }"), later),
         (with_route("[server]\nhttp2 = true"), later),
         (with_route("[store]\nsync_interval = \"1s\""), later),
         (with_route("[tenants.a]\nrate = \"1/second\""), later),
-        (with_route("[trust]"), later),
-        (more("adaptive = true"), later),
         (route("path = \"/*\"\nrewrite = \"/x\""), later),
         // Only where it belongs: elsewhere it is a key like any other.
         (with_route("[respond]\nheader = []\n"), "did you mean `headers`?"),

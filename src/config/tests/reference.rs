@@ -135,6 +135,7 @@ fn examples_within_the_reference_are_good() {
         let text = uncommented_but(left_out)
             .replace("/etc/weir", files.folder())
             .replace("trusted_proxies = []", "trusted_proxies = [\"10.0.0.0/8\"]")
+            .replace("adaptive = false", "adaptive = true")
             // One that every run of the tests has.
             .replace("WEIR_JWT_SECRET", "CARGO_PKG_DESCRIPTION")
             .replace("WEIR_REDIS_PASSWORD", "CARGO_PKG_NAME")

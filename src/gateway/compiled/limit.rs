@@ -6,6 +6,7 @@ use prometheus::IntGauge;
 use super::RouteLimit;
 use super::variant::{BucketNaming, LimitVariant};
 use crate::config::settings::Route;
+use crate::limit::trust::Score;
 use crate::limit::{Limit, Mode, Policy, Strategy};
 use crate::overrides::KeyNumbers;
 use crate::respond::refusal::RefusalText;
@@ -64,12 +65,12 @@ impl CompiledLimit {
         of_plan.map_or(&self.default_variant, |(_, variant)| variant)
     }
 
-    /// The numbers that hold by now for a bucket that a check was made on. `None` if no caller has
-    /// such a bucket any more.
-    pub fn policy_of(&self, prefix: u64, bucket: BucketId) -> Option<&Policy> {
+    /// The numbers that hold by now for a bucket that a check was made on, for a caller of that score.
+    /// `None` if no caller has such a bucket any more.
+    pub fn policy_of(&self, prefix: u64, bucket: BucketId, score: Score) -> Option<&Policy> {
         let plans = self.plans.iter().map(|(_, variant)| variant);
         let mut variants = std::iter::once(&self.default_variant).chain(plans);
-        variants.find_map(|variant| variant.policy_of(prefix, bucket))
+        variants.find_map(|variant| variant.policy_of(prefix, bucket, score))
     }
 
     /// Takes into account the numbers that other workers or gateways serve at the same time: what

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::caller::identity::WantedNames;
 use crate::caller::{AccessLists, Identity};
+use crate::config::settings::Trust;
 use crate::limit::guard::Guard;
 use crate::limit::{Condition, Key, Limit, Source, What};
 
@@ -15,6 +16,8 @@ pub struct RouteNeeds {
     pub token: bool,
     /// The beginning of the body, if that is a form.
     pub form: bool,
+    /// How far the caller is trusted.
+    pub trust: bool,
 }
 
 impl RouteNeeds {
@@ -22,6 +25,7 @@ impl RouteNeeds {
         limits: impl Iterator<Item = &'a Limit>,
         guards: impl Iterator<Item = &'a Guard>,
         identity: &Identity,
+        trust: &Trust,
         access: &[Arc<AccessLists>],
     ) -> Self {
         let mut needs = RouteNeeds::default();
@@ -29,6 +33,9 @@ impl RouteNeeds {
             needs.add_all(&limit.key, &limit.when, identity);
             if !limit.plans.is_empty() {
                 needs.add_plan(identity);
+            }
+            if limit.adaptive {
+                needs.add_trust(identity, trust);
             }
         }
         for guard in guards {
@@ -67,6 +74,18 @@ impl RouteNeeds {
             self.token |= matches!(source, Source::Jwt(_));
             self.form |= matches!(source, Source::Form(_));
         }
+    }
+
+    /// What the score of a caller is made of.
+    fn add_trust(&mut self, identity: &Identity, trust: &Trust) {
+        self.trust = true;
+        self.add(&Source::User, identity);
+        if identity.has_trusted_clients() {
+            self.names.trust = true;
+            self.add(&Source::Client, identity);
+        }
+        let Trust { account_created, email_verified, score, .. } = trust;
+        self.token |= [account_created, email_verified, score].into_iter().any(Option::is_some);
     }
 
     /// A plan or tenant may be that of a client.

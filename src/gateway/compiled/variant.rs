@@ -3,17 +3,19 @@
 //!
 //! Numbers that hold for a plan have buckets of their own, so callers of two plans that share a key
 //! do not share a budget. An override changes the numbers of one key in every plan, on the same
-//! bucket. All of it is resolved when the configuration is compiled: a request looks up its plan,
+//! bucket. A limit that is adaptive has numbers for each score of a caller, on the same bucket, too.
+//! All of it is resolved when the configuration is compiled: a request looks up its plan,
 //! and its bucket among the overrides if there are any.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
+use super::scored::{Numbers, Recipe, ScoredNumbers};
 use crate::caller::Addresses;
 use crate::limit::spelling::NormalizedKey;
+use crate::limit::trust::Score;
 use crate::limit::{Limit, Policy};
 use crate::overrides::{self, KeyNumbers};
-use crate::respond::rate_headers::PolicyText;
 use crate::store::key_format;
 use crate::store::{BucketHasher, BucketId};
 
@@ -24,23 +26,16 @@ pub struct LimitVariant {
     pub prefix: u64,
     /// What their names start with in a store that is shared with other gateways.
     pub shared_prefix: Option<Vec<u8>>,
-    pub numbers: Numbers,
+    numbers: ScoredNumbers,
     /// Other numbers for single keys: by the bucket that the key has here, and by the one that the
     /// override counts in if that is another.
     overrides: HashMap<BucketId, KeyOverride>,
 }
 
-/// What a limit allows, and how answers describe it.
-#[derive(Debug, Clone)]
-pub struct Numbers {
-    pub policy: Policy,
-    pub text: PolicyText,
-}
-
 /// Other numbers for one key.
 #[derive(Debug, Clone)]
 struct KeyOverride {
-    numbers: Numbers,
+    numbers: ScoredNumbers,
     /// Where it counts, if not in the bucket that the key has anyway.
     separate: Option<SeparateBucket>,
 }
@@ -54,7 +49,7 @@ struct SeparateBucket {
     name: Vec<u8>,
 }
 
-/// The numbers that hold for one bucket, overrides included, and where they are counted.
+/// The numbers that hold for one bucket, overrides and trust included, and where they are counted.
 #[derive(Debug, Clone, Copy)]
 pub struct EffectiveNumbers<'a> {
     pub numbers: &'a Numbers,
@@ -90,10 +85,17 @@ impl LimitVariant {
         written: &[KeyNumbers<'_>],
     ) -> Self {
         let start = naming.prefix(limit, plan, None);
+        let own = ScoredNumbers::of_limit(limit, policy);
         let mut overrides = HashMap::new();
         for &KeyNumbers { key, numbers } in written {
             // An override that does not fit the limit since a reload does not hold any more.
-            let Ok(overriding) = numbers.policy(policy) else { continue };
+            let Ok(overriding) = numbers.numbers() else { continue };
+            let recipe = Recipe { policy: *policy, overriding: Some(overriding) };
+            let (Ok(mut numbers), Ok(overriding)) =
+                (ScoredNumbers::new(limit, recipe), recipe.policy(Score::ZERO))
+            else {
+                continue;
+            };
             let Some(spelled) = overrides::normalized_key(limit, key, naming.addresses) else {
                 continue;
             };
@@ -104,9 +106,10 @@ impl LimitVariant {
                 SeparateBucket { prefix: start.prefix, bucket, name }
             });
             // The limit's numbers hold for the bucket again when the override has ended.
-            let overriding =
-                if separate.is_none() { overriding.beside(policy) } else { overriding };
-            let entry = KeyOverride { numbers: Numbers::new(limit, overriding), separate };
+            if separate.is_none() {
+                numbers.coexist_with(&own);
+            }
+            let entry = KeyOverride { numbers, separate };
             let buckets = entry.separate.as_ref().map(|it| it.bucket).into_iter().chain([bucket]);
             for bucket in buckets {
                 // Of two spellings of one key, the one that counts has precedence.
@@ -118,17 +121,16 @@ impl LimitVariant {
             }
         }
         let BucketPrefix { prefix, shared } = start;
-        let numbers = Numbers::new(limit, *policy);
-        LimitVariant { prefix, shared_prefix: shared, numbers, overrides }
+        LimitVariant { prefix, shared_prefix: shared, numbers: own, overrides }
     }
 
-    /// What holds for the caller that has this bucket.
+    /// What holds for the caller that has this bucket and this score.
     #[inline]
-    pub fn effective(&self, bucket: BucketId) -> EffectiveNumbers<'_> {
+    pub fn effective(&self, bucket: BucketId, score: Score) -> EffectiveNumbers<'_> {
         if !self.overrides.is_empty()
             && let Some(entry) = self.overrides.get(&bucket)
         {
-            let numbers = &entry.numbers;
+            let numbers = entry.numbers.at(score);
             return match &entry.separate {
                 None => EffectiveNumbers { numbers, prefix: self.prefix, bucket, name: None },
                 Some(SeparateBucket { prefix, bucket, name }) => {
@@ -136,15 +138,16 @@ impl LimitVariant {
                 }
             };
         }
-        EffectiveNumbers { numbers: &self.numbers, prefix: self.prefix, bucket, name: None }
+        let numbers = self.numbers.at(score);
+        EffectiveNumbers { numbers, prefix: self.prefix, bucket, name: None }
     }
 
-    /// The numbers that hold for a bucket, if its id starts from this prefix.
-    pub(super) fn policy_of(&self, prefix: u64, bucket: BucketId) -> Option<&Policy> {
+    /// The numbers that hold for a bucket and a score, if the bucket's id starts from this prefix.
+    pub(super) fn policy_of(&self, prefix: u64, bucket: BucketId, score: Score) -> Option<&Policy> {
         let entry = self.overrides.get(&bucket);
         match entry.filter(|it| it.prefix(self) == prefix) {
-            Some(entry) => Some(&entry.numbers.policy),
-            None => (self.prefix == prefix).then_some(&self.numbers.policy),
+            Some(entry) => Some(&entry.numbers.at(score).policy),
+            None => (self.prefix == prefix).then(|| &self.numbers.at(score).policy),
         }
     }
 
@@ -171,17 +174,6 @@ impl LimitVariant {
 impl KeyOverride {
     fn prefix(&self, variant: &LimitVariant) -> u64 {
         self.separate.as_ref().map_or(variant.prefix, |separate| separate.prefix)
-    }
-}
-
-impl Numbers {
-    fn new(limit: &Limit, policy: Policy) -> Self {
-        let limit = Limit { policy, ..limit.clone() };
-        Numbers { policy, text: PolicyText::new(&limit) }
-    }
-
-    fn coexist_with(&mut self, other: &Numbers) {
-        self.policy = self.policy.beside(&other.policy);
     }
 }
 

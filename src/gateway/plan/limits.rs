@@ -7,6 +7,7 @@ use super::Planner;
 use crate::gateway::compiled::{CompiledLimit, LimitVariant, Numbers, RouteLimit};
 use crate::limit::key::KeyError;
 use crate::limit::source::KeyInput;
+use crate::limit::trust::Score;
 use crate::limit::{Policy, Strategy};
 use crate::respond::Fault;
 use crate::store::{BucketHasher, BucketId, BucketKeys, Check, KeyRange, key_format};
@@ -17,8 +18,10 @@ pub struct PlannedLimits<'a> {
     pub limits: SmallVec<[&'a CompiledLimit; 4]>,
     /// What each of them asks the store.
     pub checks: SmallVec<[Check<'a>; 4]>,
-    /// The numbers that hold for this caller, plan and overrides included.
+    /// The numbers that hold for this caller, plan, overrides and trust included.
     pub numbers: SmallVec<[&'a Numbers; 4]>,
+    /// The score that adaptive limits go by.
+    pub score: Score,
     /// The keys of the buckets, where several gateways share them.
     pub keys: BucketKeys,
     /// The checks whose cost is charged when the response is known.
@@ -121,7 +124,7 @@ impl<'a> PlannedLimits<'a> {
             let (check, cost) = (self.checks.len(), charge.cost);
             self.deferred.push(DeferredLimit { check, cost, limit: route_limit });
         }
-        let effective = variant.effective(charge.bucket);
+        let effective = variant.effective(charge.bucket, self.score);
         let policy = &effective.numbers.policy;
         let key = effective.name.map_or(charge.key, |name| self.keys.push(name));
         self.holds |= policy.is_held();

@@ -7,11 +7,14 @@ use http::{HeaderName, HeaderValue};
 use super::*;
 use crate::caller::identity::NameSource;
 use crate::caller::{AccessLists, AddressSource};
+use crate::clock::{Clock, Micros};
 use crate::config::parse;
 use crate::config::settings::HostPattern;
 use crate::gateway::ExternalSnapshot;
 use crate::limit::Source;
-use crate::telemetry::Metrics;
+use crate::limit::trust::{Score, TrustFacts, TrustSums};
+use crate::telemetry::{Metrics, UserScores};
+use crate::trust::UserEvent;
 
 /// The key of the client `billing`.
 const KEY: &str = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
@@ -79,6 +82,7 @@ const CONFIG: &str = r#"
 struct Compilation {
     compiled: Compiled,
     hasher: BucketHasher,
+    trust: TrustTable,
 }
 
 impl Compilation {
@@ -89,11 +93,18 @@ impl Compilation {
         let hasher = BucketHasher::with_secret(&[7; 16]);
         let settings = Arc::new(loaded.settings);
         let compiled = Compiled::new(settings, &hasher, &Metrics::new(), None, external);
-        Compilation { compiled, hasher }
+        let clock = Clock::manual(Micros(20_000 * 86_400_000_000));
+        let trust = TrustTable::new(100, false, &UserScores::new(), clock);
+        Compilation { compiled, hasher, trust }
     }
 
     fn planner(&self) -> Planner<'_> {
-        Planner { compiled: &self.compiled, hasher: &self.hasher, via: "weir-1" }
+        Planner {
+            compiled: &self.compiled,
+            hasher: &self.hasher,
+            via: "weir-1",
+            trust: &self.trust,
+        }
     }
 }
 
@@ -251,4 +262,78 @@ fn what_is_answered_without_a_limit_has_no_plan() {
     assert_eq!(fault(Method::GET, "/", &[("x-user", "a"), ("x-user", "b")]), Some(400));
     assert_eq!(fault(Method::GET, "/%zz", &[]), Some(400));
     assert_eq!(fault(Method::GET, "/", &[]), None);
+}
+
+/// A limit that goes by trust, and one beside it that does not.
+const TRUSTING: &str = r#"
+    [identity]
+    user = "header:x-user"
+    client = "header:x-api-key"
+
+    [[clients]]
+    id = "billing"
+    key_hash = "sha256:248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"
+    trust = 0.259
+
+    [[routes]]
+    name = "trusting"
+    path = "/trusting"
+    upstream = "echo"
+    limits = ["adaptive", "plain"]
+
+    [[routes]]
+    name = "plain"
+    path = "/plain"
+    upstream = "echo"
+    limits = ["plain"]
+
+    [limits.adaptive]
+    key = "user"
+    rate = "10/second"
+    burst = 20
+    adaptive = true
+
+    [limits.plain]
+    key = "ip"
+    rate = "10/second"
+    burst = 20
+"#;
+
+#[test]
+fn a_plan_says_how_far_the_caller_is_trusted_and_why() {
+    let compilation = Compilation::of(TRUSTING);
+    let planner = compilation.planner();
+    let trusted = |path: &str, fields: &[(&str, &str)]| {
+        let head = Head::new(Method::GET, path, fields);
+        let plan = head.plan(planner).expect("a plan");
+        (plan.trust, plan.limits.numbers.iter().map(|it| it.policy.quota()).collect::<Vec<_>>())
+    };
+    assert_eq!(trusted("/plain", &[("x-user", "ann")]), (None, vec![20]));
+    let (nobody, quotas) = trusted("/trusting", &[]);
+    let none = PlannedTrust {
+        score: Score::ZERO,
+        reason: ScoreReason::NoUser,
+        user: None,
+        is_news: false,
+    };
+    assert_eq!((nobody, quotas), (Some(none), vec![20, 20]));
+    let (client, quotas) = trusted("/trusting", &[("x-api-key", KEY)]);
+    let client = client.expect("trust");
+    assert_eq!((client.reason, client.user), (ScoreReason::ClientRecord, None));
+    assert_eq!((client.score, quotas), (Score::of_hundredths(25), vec![25, 20]));
+
+    let ann = trusted("/trusting", &[("x-user", "ann")]).0.expect("trust");
+    assert_eq!((ann.score, ann.is_news), (Score::ZERO, true));
+    let ann = ann.user.expect("a user");
+    compilation.trust.introduce(ann, Score::ZERO, Vec::new);
+    compilation.trust.count(ann, UserEvent::Success);
+    compilation.trust.count(ann, UserEvent::Violation);
+    let (known, quotas) = trusted("/trusting", &[("x-user", "ann")]);
+    let sums = TrustSums { successes: 1, failures: 0, violations: 1 };
+    let facts = TrustFacts { sums, ..TrustFacts::default() };
+    let known = known.expect("trust");
+    assert_eq!((known.reason, known.user), (ScoreReason::Formula(facts), Some(ann)));
+    assert_eq!((known.score, quotas), (Score::of_hundredths(45), vec![29, 20]));
+    let other = trusted("/trusting", &[("x-user", "bob")]).0.expect("trust");
+    assert_eq!(other.score, Score::ZERO, "one user says nothing of another");
 }

@@ -104,7 +104,8 @@ impl PlanSource<'_> {
     }
 }
 
-const ALL_NAMES: WantedNames = WantedNames { user: true, client: true, tenant: true, plan: true };
+const ALL_NAMES: WantedNames =
+    WantedNames { user: true, client: true, tenant: true, plan: true, trust: false };
 
 fn key_text(key: &Key, missing: Missing, input: &KeyInput<'_>) -> String {
     let mut text = String::new();

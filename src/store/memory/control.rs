@@ -23,6 +23,7 @@ use crate::guards::{GuardSharing, Penalty, PenaltyNotice};
 use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, OpenedStore, StoreContext, StoreControl};
 use crate::telemetry::AuditLog;
+use crate::trust::{KeptUser, TrustTable};
 use crate::violations::KeptViolation;
 
 /// The embedded store, and its snapshots if it has any.
@@ -49,12 +50,13 @@ struct SnapshotWriter {
     guards: OnceLock<GuardSharing>,
     /// Has the last violations.
     audit: AuditLog,
+    trust: OnceLock<Arc<TrustTable>>,
     path: PathBuf,
     /// Whether the last writing failed. Locked while one is under way, so that there are never two.
     failing: Mutex<bool>,
 }
 
-/// What was decided about callers, by operators, guards and limits, as JSON.
+/// What was decided about callers, by operators, guards and limits, and what is known of users, as JSON.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct KeptDecisions {
     overrides: Vec<Override>,
@@ -62,6 +64,8 @@ struct KeptDecisions {
     penalties: Vec<PenaltyNotice>,
     #[serde(default)]
     violations: Vec<KeptViolation>,
+    #[serde(default)]
+    users: Vec<KeptUser>,
 }
 
 impl KeptDecisions {
@@ -80,8 +84,8 @@ pub(in crate::store) fn open(
     context: StoreContext<'_>,
 ) -> Result<OpenedStore, getrandom::Error> {
     let opened = open_at(settings, context.audit, Clock::system())?;
-    let Opened { control, hasher, overrides, penalties } = opened;
-    Ok(OpenedStore { control: Arc::new(control), hasher, overrides, penalties })
+    let Opened { control, hasher, overrides, penalties, users } = opened;
+    Ok(OpenedStore { control: Arc::new(control), hasher, overrides, penalties, users })
 }
 
 /// An [`OpenedStore`] whose kind is known.
@@ -90,6 +94,7 @@ struct Opened {
     hasher: BucketHasher,
     overrides: Arc<OverrideTable>,
     penalties: Vec<PenaltyNotice>,
+    users: Vec<KeptUser>,
 }
 
 fn open_at(
@@ -111,7 +116,7 @@ fn open_at(
             (store, BucketHasher::random()?, KeptDecisions::default())
         }
     };
-    let KeptDecisions { overrides: kept, penalties, violations } = decisions;
+    let KeptDecisions { overrides: kept, penalties, violations, users } = decisions;
     audit.restore_violations(violations);
     let overrides = Arc::new(OverrideTable::default());
     overrides.replace(kept);
@@ -119,12 +124,14 @@ fn open_at(
     let snapshots = wanted.map(|wanted| {
         let (path, secret) = (wanted.path.clone(), hasher.secret());
         let (store, overrides, failing) = (store.clone(), overrides.clone(), Mutex::new(false));
-        let (guards, audit) = (OnceLock::new(), audit.clone());
-        let writer = SnapshotWriter { store, secret, overrides, guards, audit, path, failing };
+        let (guards, trust, audit) = (OnceLock::new(), OnceLock::new(), audit.clone());
+        let writer =
+            SnapshotWriter { store, secret, overrides, guards, audit, trust, path, failing };
         let writer = Arc::new(writer);
         SnapshotSchedule { writer, interval: wanted.interval, task: Mutex::new(None) }
     });
-    Ok(Opened { control: MemoryControl { store, snapshots }, hasher, overrides, penalties })
+    let control = MemoryControl { store, snapshots };
+    Ok(Opened { control, hasher, overrides, penalties, users })
 }
 
 /// What there is to restore, and where snapshots are written, if they can be.
@@ -193,6 +200,12 @@ impl StoreControl for MemoryControl {
         }
     }
 
+    fn share_trust(&self, trust: &Arc<TrustTable>) {
+        if let Some(snapshots) = &self.snapshots {
+            let _ = snapshots.writer.trust.set(trust.clone());
+        }
+    }
+
     fn start(self: Arc<Self>) -> BoxFuture<'static, ()> {
         if let Some(snapshots) = &self.snapshots {
             snapshots.start();
@@ -257,6 +270,7 @@ impl SnapshotWriter {
             overrides: self.overrides.all(),
             penalties: self.penalties(),
             violations: self.audit.violations(),
+            users: self.trust.get().map(|trust| trust.kept()).unwrap_or_default(),
         };
         let text = serde_json::to_vec(&kept).unwrap_or_default();
         let extras = SnapshotExtras { secret: &self.secret, overrides: &text };

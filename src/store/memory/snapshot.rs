@@ -11,7 +11,7 @@
 //! | for each shard, and then for the overflow: the number of its buckets | 4 |
 //! | for each bucket: tag, `until`, `rest`, the number of its log's entries | 8, 8, 8, 4 |
 //! | for each entry: instant, cost | 8, 8 |
-//! | overrides, as JSON: their length, and they | 4, … |
+//! | overrides, penalties and users, as JSON: their length, and they | 4, … |
 //! | SHA-256 of everything before | 32 |
 //!
 //! Buckets are named by keyed hashes, so they are worth nothing without the secret. Slots keep
@@ -45,8 +45,8 @@ const MAGIC: [u8; 8] = *b"WEIRSNAP";
 /// To be raised also when buckets are named in another way: no request would find these.
 const VERSION: u32 = 2;
 const CHECKSUM_BYTES: usize = 32;
-/// More bytes than the most overrides take.
-const MOST_OVERRIDES: u32 = 64 << 20;
+/// More bytes than the most overrides and all users that are kept take.
+const MOST_OVERRIDES: u32 = 256 << 20;
 
 /// More than `max_keys` can ever ask for.
 const MOST_SHARDS: u32 = 1 << 20;

@@ -7,12 +7,14 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use super::supervise::guards::{self, GuardReporter};
 use super::supervise::overrides;
 use super::supervise::supervisor::{self, Supervisor};
+use super::supervise::trust::{self, TrustReporter};
 use super::supervise::violations;
 use super::{RedisShared, RedisStore};
 use crate::config::settings::{self, StoreKind};
 use crate::guards::{GuardSharing, Penalty};
 use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, MemoryStore, OpenedStore, StoreContext, StoreControl};
+use crate::trust::TrustTable;
 use crate::violations::{ViolationPage, ViolationQuery};
 
 pub(in crate::store) fn open(
@@ -26,8 +28,8 @@ pub(in crate::store) fn open(
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let shared = RedisShared::new(redis, settings, context);
     let (hasher, overrides) = (BucketHasher::random()?, Arc::default());
-    let penalties = Vec::new();
-    Ok(OpenedStore { control: Arc::new(shared), hasher, overrides, penalties })
+    let (penalties, users) = (Vec::new(), Vec::new());
+    Ok(OpenedStore { control: Arc::new(shared), hasher, overrides, penalties, users })
 }
 
 impl StoreControl for RedisShared {
@@ -75,6 +77,10 @@ impl StoreControl for RedisShared {
         let _ = self.guards.set(sharing);
     }
 
+    fn share_trust(&self, trust: &Arc<TrustTable>) {
+        let _ = self.trust.set(trust.clone());
+    }
+
     fn lift_penalty<'a>(&'a self, penalty: &'a Penalty) -> BoxFuture<'a, Result<(), String>> {
         async { guards::lift(self, penalty).await.map_err(|failure| failure.to_string()) }.boxed()
     }
@@ -100,6 +106,9 @@ impl StoreControl for RedisShared {
             supervisor.start().await;
             tokio::spawn(supervisor.run());
             tokio::spawn(violations::send_forever(self.clone()));
+            if let Some(table) = self.trust.get().cloned() {
+                tokio::spawn(TrustReporter::new(self.clone(), table).run());
+            }
             if let Some(sharing) = guards {
                 let mut reporter = GuardReporter::new(self, sharing);
                 reporter.start().await;
@@ -113,6 +122,9 @@ impl StoreControl for RedisShared {
         async {
             if !self.breaker.is_open() {
                 violations::send_last(self).await;
+                if let Some(table) = self.trust.get() {
+                    trust::report_rest(self, table).await;
+                }
                 supervisor::leave(self).await;
             }
         }

@@ -19,6 +19,7 @@ use crate::guards::GuardSharing;
 use crate::overrides::OverrideTable;
 use crate::store::{MemoryStore, StoreContext};
 use crate::telemetry::AuditLog;
+use crate::trust::TrustTable;
 
 /// One for the process.
 #[derive(Debug)]
@@ -55,6 +56,8 @@ pub struct RedisShared {
     pub(super) guards: OnceLock<GuardSharing>,
     /// Has the violations that go to the stream.
     pub(super) audit: AuditLog,
+    /// What this gateway knows of users, which it shares with them.
+    pub(super) trust: OnceLock<Arc<TrustTable>>,
 }
 
 impl RedisShared {
@@ -89,6 +92,7 @@ impl RedisShared {
             overrides: OnceLock::new(),
             guards: OnceLock::new(),
             audit: audit.clone(),
+            trust: OnceLock::new(),
             dialer,
         }
     }

@@ -3,8 +3,9 @@
 //! The [`breaker`] opens when Redis fails; then [`fallback`] decides, and writes into the [`ledger`]
 //! what Redis does not know. The [`supervisor`] brings Redis back after it has shown in a
 //! [`recovery_trial`] that it is fast enough, and pays the debts ([`payments`]). Beside that it counts the
-//! gateways that share the store ([`census`]) and keeps their overrides equal ([`overrides`]). The
-//! [`guards`] and [`violations`] have tasks of their own.
+//! gateways that share the store ([`census`]) and keeps their overrides equal ([`overrides`]). What
+//! guards count, what is known of users and who was refused is shared by tasks of their own
+//! ([`guards`], [`trust`], [`violations`]).
 
 pub(super) mod breaker;
 pub mod census;
@@ -17,4 +18,5 @@ pub(super) mod payments;
 pub(super) mod probe;
 pub(super) mod recovery_trial;
 pub(super) mod supervisor;
+pub(super) mod trust;
 pub(super) mod violations;

@@ -104,6 +104,14 @@ pub static GUARD: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
+/// Adds up what is known of users.
+pub static TRUST: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../../../lua/state.lua"),
+        include_str!("../../../../lua/trust.lua"),
+    ))
+});
+
 /// Keeps calls that were given up from being run later.
 pub static FENCE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
