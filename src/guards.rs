@@ -39,6 +39,8 @@ pub struct GuardTable {
     names: RwLock<CallerNames>,
     /// Whether the store that gateways share does not answer.
     alone: AtomicBool,
+    /// Held while the store is told: a report that is under way would undo what an operator lifts.
+    pub(crate) reporting: tokio::sync::Mutex<()>,
     /// Whether what is counted has to be told to a store.
     reports: bool,
 }
@@ -89,7 +91,8 @@ impl GuardTable {
         let each = max_keys.div_ceil(SHARDS).max(1);
         let shards = (0..SHARDS).map(|_| Mutex::new(GuardShard::new(each))).collect();
         let (guards, names) = (RwLock::default(), RwLock::default());
-        GuardTable { shards, guards, names, alone: AtomicBool::new(false), reports }
+        let (alone, reporting) = (AtomicBool::new(false), tokio::sync::Mutex::default());
+        GuardTable { shards, guards, names, alone, reporting, reports }
     }
 
     /// Takes over the guards of a configuration.

@@ -110,7 +110,9 @@ impl GuardReporter {
             self.read_at = Some(Instant::now());
             self.read_notices(&session).await?;
         }
-        let reports = self.sharing.table.take_reports(MOST_REPORTS);
+        let table = self.sharing.table.clone();
+        let _reporting = table.reporting.lock().await;
+        let reports = table.take_reports(MOST_REPORTS);
         for group in group_by_hash_slot(reports, |it| self.slot(it)) {
             for reports in group.items.chunks(REPORTS_PER_CALL) {
                 if let Err(failure) = self.report(&session, group.slot, reports).await {
@@ -219,9 +221,12 @@ impl GuardReporter {
 /// # Errors
 /// If Redis does not take it.
 pub(crate) async fn lift(shared: &RedisShared, penalty: &Penalty) -> Result<(), Failure> {
+    let Some(GuardSharing { table, .. }) = shared.guards.get() else { return Ok(()) };
     let lifted = async {
+        let _no_report = table.reporting.lock().await;
         let session = Session::open(&shared.dialer).await?;
         ask(&session, "DEL", &penalty.shared_key, |_| ()).await?;
+        table.lift(penalty.id);
         announce(shared, &session, &PenaltyNotice { stage: 0, ..penalty.notice() }).await
     };
     tokio::time::timeout(2 * PATIENCE, lifted).await.unwrap_or_else(|_| Err(Failure::timeout()))
