@@ -14,7 +14,7 @@ PAIR = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 # What Prometheus adds to every series it scrapes.
 TARGET = {"job", "instance"}
 
-# There are no such series without an upstream other than echo, or a limit with a queue.
+# There are no such series without an upstream other than echo, a limit with a queue, a guard, or users.
 CONDITIONAL = {
     "weir_upstream_errors_total": {"upstream", "error"},
     "weir_upstream_seconds_bucket": {"upstream", "le"},
@@ -22,6 +22,7 @@ CONDITIONAL = {
     "weir_upstream_seconds_sum": {"upstream"},
     "weir_queue_depth": {"limit"},
     "weir_guard_detections_total": {"guard", "action"},
+    "weir_trust_score_bucket": {"le"},
 }
 VALUES = {
     ("weir_decisions_total", "outcome"): {"allowed", "refused", "queued", "degraded", "shadow_allowed",
