@@ -2,7 +2,7 @@
 //!
 //! To standard error unless told otherwise. A clone writes where all others do, also after a
 //! reload has named other targets. [Violations](crate::violations) are events as well; they come at
-//! the rate of an attack, so they share a [budget](budget), and the last of them are kept for those
+//! the rate of an attack, so they share a [budget], and the last of them are kept for those
 //! who ask.
 
 mod budget;
