@@ -1,0 +1,230 @@
+//! Debts, certain and uncertain: what is owed, for how long, and what refills take off.
+
+use super::*;
+use crate::limit::fixed_window::FixedWindow;
+use crate::limit::token_bucket::TokenBucket;
+use crate::limit::{Rate, State, Verdict};
+
+fn window() -> Policy {
+    let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
+    Policy::FixedWindow(FixedWindow::new(rate))
+}
+
+fn debt(cost: u64, until: u64) -> Debt {
+    let (until, since) = (Micros(until), Micros(0));
+    Debt { name: b"a".to_vec(), policy: window(), cost, until, since }
+}
+
+fn due(ledger: &mut Ledger, now: u64) -> Vec<u64> {
+    let debts = ledger.take();
+    ledger.paid(debts.len());
+    let mut due: Vec<_> = debts.values().map(|it| it.due(Micros(now), 1, &[])).collect();
+    due.retain(|cost| *cost > 0);
+    due.sort_unstable();
+    due
+}
+
+/// A token a second; the bucket in Redis is full from second 10 on, and now it is second 15.
+#[test]
+fn what_refilled_is_taken_off_once_though_some_was_uncertain() {
+    let second = |count: u64| Micros(count * 1_000_000);
+    let rate = Rate::new(1, Duration::from_secs(1)).expect("a rate");
+    let policy = Policy::TokenBucket(TokenBucket::new(rate, 30).expect("a bucket"));
+    let debt = |cost| {
+        let (until, since) = (second(40), second(10));
+        Debt { name: b"a".to_vec(), policy, cost, until, since }
+    };
+    let mut ledger = Ledger::new(10);
+    let uncertain = UncertainCharge { worker: 0, call: 1, request: 0 };
+    ledger.add(BucketId(1), debt(8), None, second(15));
+    ledger.add(BucketId(1), debt(4), Some(uncertain), second(15));
+    let mut debts = ledger.take();
+    assert!(debts.values_mut().all(|it| it.age(second(15), 1, &[]) && it.cost == 3), "{debts:?}");
+    ledger.note_payment(debts.iter().map(|(bucket, debt)| (*bucket, debt)));
+    ledger.resolve(0, second(16), |_, _| Some(RequestOutcome::NotRun));
+    let mut debts = ledger.take();
+    assert!(debts.values_mut().all(|it| it.age(second(16), 1, &[]) && it.cost == 4), "{debts:?}");
+    assert_eq!(debts.len(), 1);
+}
+
+/// A bucket of ten that refills one token a second, empty here and in Redis at second 0. Redis
+/// does not answer from then on. Each second one passes here: some are owed for certain, others
+/// are of calls that Redis runs when it comes back. Once all is paid, there is no more to have
+/// there than here.
+#[test]
+fn what_a_call_charged_late_is_not_taken_off_of_a_debt_from_before() {
+    const PASSED: u64 = 6;
+    let second = |count: u64| Micros(100_000_000 + count * 1_000_000);
+    let rate = Rate::new(1, Duration::from_secs(1)).expect("a rate");
+    let policy = Policy::TokenBucket(TokenBucket::new(rate, 10).expect("a bucket"));
+    let passes = |state, at| match policy.evaluate(state, at, 1) {
+        Verdict::Admit(state) => state,
+        Verdict::Refuse(_) => panic!("it has one to give"),
+    };
+    let deficit = |state: State, at: Micros| state.ends_at.since(at).as_secs();
+    let cases = (0..1_u32 << PASSED).flat_map(|it| (PASSED..=14).map(move |back| (it, back)));
+    for (uncertain, back) in cases {
+        for paid in back..=15 {
+            let mut ledger = Ledger::new(10);
+            let empty = policy.charge_after(State::default(), second(0), 10);
+            let (mut here, mut there) = (empty, empty);
+            for request in 0..PASSED {
+                let at = second(request + 1);
+                let before = here.ends_at;
+                here = passes(here, at);
+                let (until, since) = (here.ends_at, before.max(at));
+                let debt = Debt { name: b"a".to_vec(), policy, cost: 1, until, since };
+                let charge = UncertainCharge { worker: 0, call: request, request: 0 };
+                let charge = (uncertain >> request & 1 == 1).then_some(charge);
+                ledger.add(BucketId(1), debt, charge, at);
+            }
+            for _ in 0..uncertain.count_ones() {
+                there = passes(there, second(back));
+            }
+            let admitted = RequestOutcome::Admitted(Some(second(back)));
+            ledger.resolve(0, second(back), |_, _| Some(admitted));
+            let mut debts: Vec<_> = ledger.take().into_iter().collect();
+            ledger.age(&mut debts, second(paid), 1);
+            for (_, debt) in &debts {
+                there = policy.charge_after(there, second(paid), debt.cost);
+            }
+            let (here, there) = (deficit(here, second(paid)), deficit(there, second(paid)));
+            let case = format!("{uncertain:06b}, back at {back}, paid at {paid}");
+            assert!(there >= here, "{case}: {there} are missing there, and {here} here");
+        }
+    }
+}
+
+#[test]
+fn late_charges_are_forgotten_with_the_debts_from_before() {
+    let mut ledger = Ledger::new(10);
+    let uncertain = |request| Some(UncertainCharge { worker: 0, call: 1, request });
+    let late = |ledger: &Ledger| ledger.late_charges.values().map(Vec::len).sum::<usize>();
+    ledger.add(BucketId(1), debt(1, 50), uncertain(0), Micros(0));
+    ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::Lost));
+    assert_eq!(late(&ledger), 0, "nothing is owed");
+    ledger.add(BucketId(1), debt(1, 50), None, Micros(0));
+    ledger.add(BucketId(1), debt(1, 60), uncertain(0), Micros(0));
+    ledger.add(BucketId(2), debt(1, 60), uncertain(1), Micros(0));
+    ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::Lost));
+    assert_eq!(late(&ledger), 1, "the other bucket owes nothing");
+    let debts = ledger.take();
+    ledger.resolve(0, Micros(0), |_, _| None);
+    assert_eq!(late(&ledger), 1, "it is being paid");
+    for (bucket, debt) in debts {
+        ledger.put_back(bucket, debt, Micros(0));
+    }
+    ledger.resolve(0, Micros(0), |_, _| None);
+    assert_eq!(late(&ledger), 1, "it was not paid");
+    let paid = ledger.take().len();
+    ledger.paid(paid);
+    assert_eq!(late(&ledger), 0);
+}
+
+#[test]
+fn debts_add_up_while_the_bucket_is_not_full() {
+    let mut ledger = Ledger::new(10);
+    ledger.add(BucketId(1), debt(2, 100), None, Micros(0));
+    ledger.add(BucketId(1), debt(3, 120), None, Micros(50));
+    ledger.add(BucketId(2), debt(1, 110), None, Micros(50));
+    assert_eq!(ledger.owed(BucketId(1), Micros(60)), 5);
+    assert_eq!(due(&mut ledger, 60), [1, 5]);
+    assert_eq!(due(&mut ledger, 60), [0; 0]);
+}
+
+#[test]
+fn what_has_refilled_is_not_owed() {
+    let mut ledger = Ledger::new(10);
+    ledger.add(BucketId(1), debt(2, 100), None, Micros(0));
+    ledger.add(BucketId(1), debt(3, 200), None, Micros(100));
+    ledger.add(BucketId(2), debt(1, 110), None, Micros(100));
+    assert_eq!(due(&mut ledger, 150), [3]);
+}
+
+#[test]
+fn what_a_full_bucket_loses_is_taken_off() {
+    let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
+    let policy = Policy::TokenBucket(TokenBucket::new(rate, 20).expect("a bucket"));
+    let until = Micros(100_000_000);
+    let debt = Debt { policy, until, since: Micros(1_000_000), ..debt(15, 0) };
+    assert_eq!(debt.due(Micros(1_000_000), 1, &[]), 15, "it was not full before");
+    assert_eq!(debt.due(Micros(1_550_000), 1, &[]), 10);
+    assert_eq!(debt.due(Micros(1_550_000), 2, &[]), 13, "the other node takes off as much");
+    assert_eq!(debt.due(Micros(9_000_000), 1, &[]), 0);
+}
+
+#[test]
+fn a_window_owes_no_more_than_it_holds() {
+    let mut ledger = Ledger::new(10);
+    for _ in 0..3 {
+        ledger.add(BucketId(1), debt(4, 100), None, Micros(0));
+    }
+    assert_eq!(due(&mut ledger, 0), [10]);
+}
+
+#[test]
+fn it_forgets_the_dead_before_it_leaves_anything_out() {
+    let mut ledger = Ledger::new(1);
+    ledger.add(BucketId(1), debt(1, 100), None, Micros(0));
+    ledger.add(BucketId(2), debt(2, 200), None, Micros(50));
+    assert_eq!([ledger.take_left_out(), ledger.take_left_out()], [1, 0]);
+    ledger.add(BucketId(3), debt(4, 300), None, Micros(150));
+    assert_eq!(ledger.take_left_out(), 0);
+    assert_eq!(due(&mut ledger, 160), [4]);
+}
+
+#[test]
+fn what_is_being_paid_takes_room_until_it_is_paid() {
+    let mut ledger = Ledger::new(2);
+    ledger.add(BucketId(1), debt(1, 100), None, Micros(0));
+    ledger.add(BucketId(2), debt(1, 100), None, Micros(0));
+    let paying = ledger.take();
+    ledger.add(BucketId(3), debt(1, 100), None, Micros(0));
+    assert_eq!((ledger.debts(), ledger.take_left_out()), (0, 1));
+    ledger.paid(paying.len());
+    ledger.add(BucketId(3), debt(1, 100), None, Micros(0));
+    assert_eq!((ledger.debts(), ledger.take_left_out()), (1, 0));
+}
+
+#[test]
+fn a_ledger_full_of_live_debts_is_not_searched_for_each_that_comes() {
+    let mut ledger = Ledger::new(1_000);
+    for bucket in 0..1_000 {
+        ledger.add(BucketId(bucket), debt(1, 100 + bucket as u64), None, Micros(0));
+    }
+    for bucket in 1_000..2_000 {
+        ledger.add(BucketId(bucket), debt(1, 5_000), None, Micros(100));
+    }
+    assert_eq!(ledger.debts(), 1_000);
+    assert!(ledger.left_out_since_search > 900, "at an instant at which one in a thousand is dead");
+}
+
+#[test]
+fn an_old_uncertain_charge_makes_no_newer_debt_die() {
+    let mut ledger = Ledger::new(10);
+    let uncertain = UncertainCharge { worker: 0, call: 1, request: 0 };
+    ledger.add(BucketId(1), debt(1, 50), Some(uncertain), Micros(0));
+    ledger.add(BucketId(1), debt(2, 100), None, Micros(40));
+    ledger.resolve(0, Micros(60), |_, _| Some(RequestOutcome::NotRun));
+    assert_eq!(due(&mut ledger, 60), [3]);
+}
+
+#[test]
+fn what_passed_after_a_call_is_owed_only_if_the_call_did_not_charge_it() {
+    let mut ledger = Ledger::new(10);
+    for (bucket, worker, call, request) in [(1, 0, 7, 0), (2, 0, 7, 1), (3, 0, 8, 0), (4, 1, 8, 0)]
+    {
+        let uncertain = UncertainCharge { worker, call, request };
+        ledger.add(BucketId(bucket), debt(1 << bucket, 100), Some(uncertain), Micros(0));
+    }
+    assert_eq!(due(&mut ledger, 0), [0; 0]);
+    let (admitted, refused) = (RequestOutcome::Admitted(None), RequestOutcome::Refused);
+    ledger.resolve(0, Micros(0), |call, request| {
+        (call == 7).then_some(if request == 0 { admitted } else { refused })
+    });
+    assert_eq!(due(&mut ledger, 0), [4], "the second request of the seventh call was refused");
+    ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::NotRun));
+    assert_eq!(due(&mut ledger, 0), [8], "the eighth was not run");
+    ledger.resolve(1, Micros(0), |_, _| Some(RequestOutcome::Lost));
+    assert!(ledger.is_empty());
+}
