@@ -102,7 +102,7 @@ impl NumbersSpec {
     /// If it cannot.
     pub fn suits(&self, limit: &Limit) -> Result<(), OverrideError> {
         let numbers = self.numbers()?;
-        // Whoever is trusted most has the largest numbers.
+        // The highest score has the largest numbers.
         let most = if limit.adaptive { Score::FULL } else { Score::ZERO };
         let fits = |policy: &Policy| {
             policy.adjusted(&numbers).and_then(|_| policy.adjusted_for(&numbers, most)).map(|_| ())

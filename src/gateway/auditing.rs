@@ -12,7 +12,7 @@ use crate::telemetry::request_id;
 use crate::violations::{Violation, ViolationEvent, ViolationKey, seconds_until};
 
 impl Gateway {
-    /// Notes what the limits of a request have refused, be it that they only watch.
+    /// Notes what the limits of a request have refused, also those that only watch.
     pub(super) fn note_refusals(
         &self,
         limits: &LimitOutcomes<'_, '_>,

@@ -72,7 +72,7 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
         (CheckSet { checks, keys }, &mut self.outcomes)
     }
 
-    /// Whether one of them did not admit, be it that it only watches.
+    /// Whether one of them did not admit, also one that only watches.
     pub(super) fn has_refused(&self) -> bool {
         self.outcomes.iter().any(|it| it.refused.is_some())
     }

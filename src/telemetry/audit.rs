@@ -115,7 +115,7 @@ impl AuditLog {
         self.shared.budget.has_room(now)
     }
 
-    /// Records a violation. Whoever calls has asked whether there is room.
+    /// Records a violation. The caller has asked whether there is room.
     pub fn record_violation(&self, violation: &Violation, now: Instant) {
         let line = line_of(violation);
         self.shared.budget.spend(line.len(), now);

@@ -109,7 +109,7 @@ impl TrustShard {
         if self.reports {
             entry.note_untold(counts);
         }
-        // Also if there is nothing to tell: whoever comes is worth asking about again.
+        // Also if there is nothing to tell: a user who comes back is worth asking about again.
         self.mark(at);
     }
 

@@ -59,7 +59,7 @@ pub(super) mod shared {
     }
 }
 
-/// Oldest first. Entries are shared, so that whoever reads them holds up nobody who adds one.
+/// Oldest first. Entries are shared, so that reading them holds up no writer.
 #[derive(Debug, Default)]
 pub struct ViolationRing {
     kept: VecDeque<KeptViolation>,

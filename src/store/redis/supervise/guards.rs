@@ -2,7 +2,7 @@
 //!
 //! It runs beside requests, on a connection and with deadlines of its own: nothing that goes wrong
 //! here is held against decisions. Counts are reported some twenty times a second and added up by
-//! `lua/guard.lua`. Whoever is warned or blocked by that is announced in the stream `@penalties`,
+//! `lua/guard.lua`. Warnings and blocks that follow from it are announced in the stream `@penalties`,
 //! which every gateway reads; it is trimmed to the longest time that a penalty can last.
 
 use std::sync::Arc;
