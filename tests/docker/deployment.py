@@ -16,9 +16,11 @@ from report import Skipped, figure, holds
 from standins import carry_out
 
 PARTNER_BURST = 100
-# Panels of what does not happen here: alerts, limits that queue, degrade or only watch, failures.
+# Panels of what does not happen here: alerts, limits that queue, degrade or only watch, guards, adaptive limits,
+# failures.
 NOTHING_TO_SHOW = (
     '"Alerts" A', '"Outcomes" B', *(f'"Outcomes by limit" {part}' for part in "CDFG"), '"On trial: would be refused" A',
+    '"Guards" A', '"Violations" B', *(f'"Trust" {part}' for part in "ABC"),
     '"Waiting in queues" A', '"Upstream failures" A', '"Connections not taken" A', '"Connections not taken" B',
 )
 
