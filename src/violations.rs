@@ -12,4 +12,4 @@ mod ring;
 pub use query::{AddressFilter, ViolationPage, ViolationQuery, ViolationView};
 pub use recent::{RecentViolations, ViolationKey};
 pub use record::{Severity, Violation, ViolationEvent, seconds_until, unix_time};
-pub use ring::{KeptViolation, MAX_KEPT, ViolationId, ViolationRing};
+pub use ring::{KeptLine, KeptViolation, MAX_KEPT, ViolationId, ViolationRing};

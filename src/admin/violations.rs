@@ -8,7 +8,7 @@ use super::api_error::ApiError;
 use crate::config;
 use crate::overrides;
 use crate::telemetry::CallerNames;
-use crate::violations::{AddressFilter, ViolationPage, ViolationQuery, unix_time};
+use crate::violations::{AddressFilter, KeptLine, ViolationPage, ViolationQuery, unix_time};
 
 /// How many a page has that does not say so, and at most.
 const DEFAULT_MAX: usize = 100;
@@ -36,7 +36,8 @@ impl AdminApi {
         let answer = match shared {
             Some(page) => ViolationAnswer { source: "redis", page },
             None => {
-                let page = query.page(self.audit.violations().into_iter().rev());
+                let lines = self.audit.violations();
+                let page = query.page(lines.iter().rev().filter_map(KeptLine::parse));
                 ViolationAnswer { source: "memory", page }
             }
         };

@@ -22,7 +22,7 @@ use tracing_appender::non_blocking::WorkerGuard;
 use super::line_writer::{self, LineWriter};
 use super::metrics::Metrics;
 use crate::config::settings::{AuditTargets, LogTarget};
-use crate::violations::{KeptViolation, Violation, ViolationRing};
+use crate::violations::{KeptLine, KeptViolation, Violation, ViolationRing};
 use budget::AuditBudget;
 pub use event::AuditEvent;
 
@@ -43,7 +43,7 @@ struct AuditShared {
     ring: Mutex<ViolationRing>,
     /// Whether violations go to a stream as well, and those that have yet to be sent.
     streamed: AtomicBool,
-    unsent: Mutex<VecDeque<Arc<Violation>>>,
+    unsent: Mutex<VecDeque<Arc<str>>>,
     dropped: IntCounter,
 }
 
@@ -115,19 +115,19 @@ impl AuditLog {
         self.shared.budget.has_room(now)
     }
 
-    /// Records a violation. The caller has asked whether there is room.
-    pub fn record_violation(&self, violation: &Violation, now: Instant) {
+    /// Records a violation, and says as which line. The caller has asked whether there is room.
+    pub fn record_violation(&self, violation: &Violation, now: Instant) -> Arc<str> {
         let line = line_of(violation);
         self.shared.budget.spend(line.len(), now);
         self.write(&line);
-        if !violation.is_listed() {
-            return;
+        let line: Arc<str> = line.trim_end().into();
+        if violation.is_listed() {
+            if self.is_streamed() {
+                self.queue(line.clone());
+            }
+            self.shared.ring.lock().push(violation.time, line.clone());
         }
-        let violation = Arc::new(violation.clone());
-        if self.is_streamed() {
-            self.queue(violation.clone());
-        }
-        self.shared.ring.lock().push(violation);
+        line
     }
 
     /// Records one that is rare, or counts it as dropped if there is no room for it.
@@ -147,7 +147,7 @@ impl AuditLog {
     }
 
     /// The last violations of this process, oldest first.
-    pub fn violations(&self) -> Vec<KeptViolation> {
+    pub fn violations(&self) -> Vec<KeptLine> {
         self.shared.ring.lock().all()
     }
 
@@ -157,44 +157,49 @@ impl AuditLog {
     }
 
     /// Takes violations that have yet to be sent to the stream, the oldest first.
-    pub fn take_unsent(&self, most: usize) -> Vec<Arc<Violation>> {
+    pub fn take_unsent(&self, most: usize) -> Vec<Arc<str>> {
         let mut unsent = self.shared.unsent.lock();
         let count = most.min(unsent.len());
         unsent.drain(..count).collect()
     }
 
     /// They could not be sent.
-    pub fn put_back_unsent(&self, violations: Vec<Arc<Violation>>) {
+    pub fn put_back_unsent(&self, violations: Vec<Arc<str>>) {
         let mut unsent = self.shared.unsent.lock();
         for violation in violations.into_iter().rev() {
             if unsent.len() == MAX_UNSENT {
-                self.count_dropped(violation.events());
+                self.count_dropped(events_in(&violation));
             } else {
                 unsent.push_front(violation);
             }
         }
     }
 
-    fn queue(&self, violation: Arc<Violation>) {
+    fn queue(&self, violation: Arc<str>) {
         let mut unsent = self.shared.unsent.lock();
         if unsent.len() == MAX_UNSENT
             && let Some(oldest) = unsent.pop_front()
         {
-            self.count_dropped(oldest.events());
+            self.count_dropped(events_in(&oldest));
         }
         unsent.push_back(violation);
     }
 
-    fn write(&self, line: &[u8]) {
+    fn write(&self, line: &str) {
         for target in self.shared.targets.lock().iter_mut() {
-            let lost = target.write_line(line);
+            let lost = target.write_line(line.as_bytes());
             self.count_dropped(lost);
         }
     }
 }
 
-fn line_of(line: &impl Serialize) -> Vec<u8> {
-    let mut text = serde_json::to_vec(line).unwrap_or_default();
-    text.push(b'\n');
+fn line_of(line: &impl Serialize) -> String {
+    let mut text = serde_json::to_string(line).unwrap_or_default();
+    text.push('\n');
     text
+}
+
+/// For how many events a line stands.
+fn events_in(line: &str) -> u64 {
+    serde_json::from_str::<Violation>(line).map_or(1, |it| it.events())
 }

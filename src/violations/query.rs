@@ -1,12 +1,10 @@
 //! What operators ask of violations: by whom, by which limit, when. Newest first, in pages.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::ring::shared;
 use super::{KeptViolation, Violation, ViolationId};
 
 /// What is asked for. Everything that is set has to fit.
@@ -46,8 +44,8 @@ pub struct ViolationPage {
 #[derive(Debug, Serialize)]
 pub struct ViolationView {
     pub id: String,
-    #[serde(flatten, serialize_with = "shared::serialize")]
-    pub violation: Arc<Violation>,
+    #[serde(flatten)]
+    pub violation: Violation,
 }
 
 impl AddressFilter {
@@ -81,7 +79,7 @@ impl ViolationQuery {
     pub fn page(&self, newest_first: impl IntoIterator<Item = KeptViolation>) -> ViolationPage {
         let mut page = ViolationPage::default();
         for entry in newest_first {
-            if page.is_past(self, &entry) {
+            if page.is_past(self, entry) {
                 break;
             }
         }
@@ -91,7 +89,7 @@ impl ViolationQuery {
 
 impl ViolationPage {
     /// Takes the next entry if it is asked for. True once nothing further belongs to the page.
-    pub fn is_past(&mut self, query: &ViolationQuery, entry: &KeptViolation) -> bool {
+    pub fn is_past(&mut self, query: &ViolationQuery, entry: KeptViolation) -> bool {
         if query.before.is_some_and(|before| entry.id >= before) || !query.fits(&entry.violation) {
             return false;
         }
@@ -99,8 +97,8 @@ impl ViolationPage {
             self.before = self.violations.last().map(|it| it.id.clone());
             return true;
         }
-        let (id, violation) = (entry.id.to_string(), entry.violation.clone());
-        self.violations.push(ViolationView { id, violation });
+        let KeptViolation { id, violation } = entry;
+        self.violations.push(ViolationView { id: id.to_string(), violation });
         false
     }
 }
@@ -108,7 +106,11 @@ impl ViolationPage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::violations::{ViolationEvent, ViolationRing};
+    use crate::violations::{KeptLine, ViolationEvent, ViolationRing};
+
+    fn add(ring: &mut ViolationRing, violation: &Violation) {
+        ring.push(violation.time, serde_json::to_string(violation).unwrap().into());
+    }
 
     fn ring(count: usize) -> ViolationRing {
         let mut ring = ViolationRing::default();
@@ -120,7 +122,7 @@ mod tests {
             it.ip = Some(format!("192.0.2.{}", number % 4));
             it.limit = (number % 3 > 0).then(|| "calls".to_owned());
             it.guard = (number % 3 == 0).then(|| "flood".to_owned());
-            ring.push(it.into());
+            add(&mut ring, &it);
         }
         ring
     }
@@ -130,7 +132,7 @@ mod tests {
     }
 
     fn asked(ring: &ViolationRing, query: &ViolationQuery) -> ViolationPage {
-        query.page(ring.all().into_iter().rev())
+        query.page(ring.all().iter().rev().filter_map(KeptLine::parse))
     }
 
     #[test]
@@ -161,7 +163,8 @@ mod tests {
             seen.extend(times(&page));
             let Some(before) = page.before else { break };
             query.before = before.parse().ok();
-            ring.push(ring.all()[0].violation.clone());
+            let first = ring.all()[0].parse().unwrap();
+            add(&mut ring, &first.violation);
         }
         assert_eq!(seen, [8.0, 6.0, 4.0, 2.0, 0.0]);
     }

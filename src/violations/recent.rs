@@ -7,6 +7,7 @@
 //! line, in a sum, or counted as dropped.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -47,8 +48,8 @@ struct Slot {
     lines: u8,
     /// Those without a line of their own.
     repeated: u64,
-    /// The last that had one, if one had.
-    last: Option<Box<Violation>>,
+    /// The last line, if there is one. It is the one that the log keeps, so it costs little.
+    last: Option<Arc<str>>,
 }
 
 impl Slot {
@@ -73,9 +74,8 @@ impl RecentViolations {
         let slot = self.slot(&mut slots, key, now);
         if slot.lines < WHOLE_LINES && self.audit.has_room(now) {
             let violation = describe().bounded();
-            self.audit.record_violation(&violation, now);
+            slot.last = Some(self.audit.record_violation(&violation, now));
             slot.lines += 1;
-            slot.last = Some(Box::new(violation));
         } else {
             slot.repeated += 1;
         }
@@ -121,15 +121,15 @@ impl RecentViolations {
     /// Sums up a slot and frees it. One whose sum cannot be recorded now stays as it is.
     fn close(&self, entry: &mut Option<Slot>, now: Instant) {
         let Some(slot) = entry else { return };
-        match &slot.last {
-            Some(last) if slot.repeated > 0 => {
-                if !self.audit.has_room(now) {
-                    return;
-                }
-                self.audit.record_violation(&last.summed_up(slot.repeated), now);
-                *entry = None;
-            }
-            _ => self.forget(entry),
+        let Some(last) = slot.last.as_deref().filter(|_| slot.repeated > 0) else {
+            return self.forget(entry);
+        };
+        if !self.audit.has_room(now) {
+            return;
+        }
+        if let Ok(last) = serde_json::from_str::<Violation>(last) {
+            self.audit.record_violation(&last.summed_up(slot.repeated), now);
+            *entry = None;
         }
     }
 

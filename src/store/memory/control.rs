@@ -24,7 +24,7 @@ use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, OpenedStore, StoreContext, StoreControl};
 use crate::telemetry::AuditLog;
 use crate::trust::{KeptUser, TrustTable};
-use crate::violations::KeptViolation;
+use crate::violations::{KeptLine, KeptViolation};
 
 /// The embedded store, and its snapshots if it has any.
 #[derive(Debug)]
@@ -269,7 +269,7 @@ impl SnapshotWriter {
         let kept = KeptDecisions {
             overrides: self.overrides.all(),
             penalties: self.penalties(),
-            violations: self.audit.violations(),
+            violations: self.audit.violations().iter().filter_map(KeptLine::parse).collect(),
             users: self.trust.get().map(|trust| trust.kept()).unwrap_or_default(),
         };
         let text = serde_json::to_vec(&kept).unwrap_or_default();

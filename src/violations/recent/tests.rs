@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::telemetry::Metrics;
+use crate::violations::KeptLine;
 
 struct Recorded {
     audit: AuditLog,
@@ -35,7 +36,8 @@ impl Recorded {
 
     /// Whole lines, sums, events in sums.
     fn recorded(&self) -> (usize, usize, u64) {
-        let all = self.audit.violations();
+        let lines = self.audit.violations();
+        let all: Vec<_> = lines.iter().filter_map(KeptLine::parse).collect();
         let sums = all.iter().filter_map(|it| it.violation.repeated);
         (all.len() - sums.clone().count(), sums.clone().count(), sums.sum())
     }
@@ -84,9 +86,9 @@ fn an_attack_of_new_keys_is_bounded_and_nothing_goes_uncounted() {
         it.note(u128::from(number / 2) * 0x9e37_79b9_7f4a_7c15, number / 10);
     }
     drop(it.recent.take());
-    let lines = it.audit.violations().into_iter();
-    let bytes: usize =
-        lines.map(|it| serde_json::to_string(&*it.violation).unwrap().len() + 1).sum();
+    let lines = it.audit.violations();
+    let violations = lines.iter().filter_map(KeptLine::parse).map(|it| it.violation);
+    let bytes: usize = violations.map(|it| serde_json::to_string(&it).unwrap().len() + 1).sum();
     assert!((400_000..1_000_000).contains(&bytes), "{bytes}");
     let (whole, _, summed) = it.recorded();
     let dropped = it.metrics.audit_dropped.get();

@@ -58,8 +58,11 @@ fn violations_are_kept_with_their_ids() {
         let first = opened_with(path, &audits[0]);
         first.control.snapshots.expect("a place to write").writer.write_now();
         opened_with(path, &audits[1]);
-        assert_eq!(audits[1].violations().len(), 2, "what only watches is not kept");
-        assert_eq!(audits[0].violations(), audits[1].violations());
+        let kept = |audit: &AuditLog| -> Vec<_> {
+            audit.violations().iter().filter_map(KeptLine::parse).collect()
+        };
+        assert_eq!(kept(&audits[1]).len(), 2, "what only watches is not kept");
+        assert_eq!(kept(&audits[0]), kept(&audits[1]));
     });
 }
 

@@ -72,14 +72,13 @@ async fn send(shared: &RedisShared, session: &mut Option<Session>) -> Result<(),
 async fn append(
     shared: &RedisShared,
     session: &mut Option<Session>,
-    violations: &[Arc<Violation>],
+    violations: &[Arc<str>],
 ) -> Result<(), Failure> {
     let name = shared.reserved_key("violations");
     let mut commands = Pipeline::new();
     for violation in violations {
-        let text = serde_json::to_string(&**violation).unwrap_or_default();
         let add = commands.cmd("XADD").arg(&name).arg("MAXLEN").arg("~").arg(MAX_KEPT);
-        add.arg("*").arg(VIOLATION).arg(text).ignore();
+        add.arg("*").arg(VIOLATION).arg(&**violation).ignore();
     }
     commands.cmd("EXPIRE").arg(&name).arg(KEPT_SECONDS);
     let sent = async {
@@ -108,8 +107,8 @@ pub(crate) async fn read(
         let entries = read_batch(shared, &session, before).await?;
         let (count, last) = (entries.len(), entries.last().map(|(id, _)| *id));
         for (id, violation) in entries {
-            let Some(violation) = violation.map(Arc::new) else { continue };
-            if page.is_past(query, &KeptViolation { id, violation }) {
+            let Some(violation) = violation else { continue };
+            if page.is_past(query, KeptViolation { id, violation }) {
                 return Ok(page);
             }
         }
