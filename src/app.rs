@@ -3,6 +3,7 @@
 //! Everything is [opened](open) before anything is served, so that a gateway which cannot start
 //! says so and takes no request. Then it [serves](serve) until a signal comes, and drains.
 
+mod background;
 mod control;
 mod external;
 mod logs;
@@ -49,7 +50,11 @@ fn advice(error: &io::Error) -> &'static str {
 /// If the gateway cannot start.
 pub(crate) fn run(source: &ConfigSource, loaded: LoadedConfig) -> Result<(), AppError> {
     let opened = OpenedGateway::open(&loaded)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Its blocking threads render metrics and answer `/v1`.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_start(background::lower_priority)
+        .build()?;
     let ended = runtime.block_on(async {
         let mut running = RunningGateway::start(opened, source, loaded).await?;
         running.reload_until_stopped().await;

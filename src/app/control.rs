@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use super::background;
 use super::reload::Reloader;
 use crate::config::watch::FileWatcher;
 use crate::overrides::OverrideTable;
@@ -40,6 +41,7 @@ impl ControlThread {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread =
             std::thread::Builder::new().name("weir-control".to_owned()).spawn(move || {
+                background::lower_priority();
                 runtime.block_on(serve(reloader, file, &overrides, asked));
                 // A name look-up may still occupy a blocking thread.
                 runtime.shutdown_background();
