@@ -4,7 +4,8 @@
 //! which may go on to answer as one for many seconds, with no replica left to copy what it decides. So
 //! all of them are heard (by the [`watch`](super::sentinel_watch)), and the one with the highest
 //! epoch is believed: every failover raises it. While one of them is replacing the master, there
-//! is none.
+//! is none, unless others tell of a higher epoch: then that failover is over, and the sentinel that
+//! led it has not come to say so. One that was held up does nothing for half a minute (`+tilt`).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -201,7 +202,9 @@ impl SentinelReports {
                 _ => None,
             })
         };
-        if let Some((sentinel, report, _)) = reports().find(|(_, report, _)| report.is_replaced) {
+        let newest = reports().map(|(_, report, _)| report.epoch).max();
+        let under_way = |report: &SentinelReport| report.is_replaced && Some(report.epoch) == newest;
+        if let Some((sentinel, report, _)) = reports().find(|(_, report, _)| under_way(report)) {
             let detail = format!(
                 "master {} is being replaced, says sentinel {}",
                 DisplayOrigin(&report.master),
@@ -316,6 +319,20 @@ mod tests {
         reports.record(&origin(2), report(6379, 4, false), now);
         assert_eq!(port(reports.choose(now)), Ok(6379));
         assert_eq!(reports.give_up(now), None);
+    }
+
+    #[test]
+    fn a_failover_that_others_have_seen_end_is_over() {
+        let (mut reports, now) = three();
+        reports.record(&origin(1), report(6379, 4, false), now);
+        reports.record(&origin(2), report(6379, 4, true), now);
+        assert_eq!(port(reports.choose(now)), Err(Reason::ReadOnly));
+        // The one that leads it was held up after it had told the others.
+        reports.record(&origin(1), report(6380, 5, false), now);
+        assert_eq!(port(reports.choose(now)), Ok(6380));
+        // That the next one begins is told by a sentinel that knows of the last.
+        reports.record(&origin(3), report(6380, 5, true), now);
+        assert_eq!(port(reports.choose(now)), Err(Reason::ReadOnly));
     }
 
     #[test]
