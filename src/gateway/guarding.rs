@@ -56,6 +56,7 @@ impl GuardVerdict<'_> {
     }
 
     /// Marks the answer likewise.
+    #[inline]
     pub(super) fn mark_answer(&self, fields: &mut Fields) {
         if self.warned.is_empty() {
             return;

@@ -7,6 +7,7 @@
 //! line, in a sum, or counted as dropped.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub struct RecentViolations {
 #[derive(Debug)]
 struct Slot {
     key: ViolationKey,
-    began: Instant,
+    window_ends: Instant,
     lines: u8,
     /// Those without a line of their own.
     repeated: u64,
@@ -54,11 +55,11 @@ struct Slot {
 
 impl Slot {
     fn new(key: ViolationKey, now: Instant) -> Self {
-        Slot { key, began: now, lines: 0, repeated: 0, last: None }
+        Slot { key, window_ends: now + WINDOW, lines: 0, repeated: 0, last: None }
     }
 
     fn has_ended(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.began) >= WINDOW
+        now >= self.window_ends
     }
 }
 
@@ -71,7 +72,15 @@ impl RecentViolations {
     /// Notes a violation. `describe` is called only if it is recorded whole.
     pub fn note(&self, key: ViolationKey, now: Instant, describe: impl FnOnce() -> Violation) {
         let mut slots = self.slots.borrow_mut();
-        let slot = self.slot(&mut slots, key, now);
+        let set = &mut slots[set_of(key)];
+        // Under a flood nearly all are one more of the same.
+        let repeats =
+            |it: &&mut Slot| it.key == key && it.lines >= WHOLE_LINES && !it.has_ended(now);
+        if let Some(slot) = set.iter_mut().flatten().find(repeats) {
+            slot.repeated += 1;
+            return;
+        }
+        let slot = self.slot(set, key, now);
         if slot.lines < WHOLE_LINES && self.audit.has_room(now) {
             let violation = describe().bounded();
             slot.last = Some(self.audit.record_violation(&violation, now));
@@ -94,13 +103,10 @@ impl RecentViolations {
     /// The slot of a key: its own, or a free one, or that of the key with the fewest violations.
     fn slot<'s>(
         &self,
-        slots: &'s mut [Option<Slot>],
+        set: &'s mut [Option<Slot>],
         key: ViolationKey,
         now: Instant,
     ) -> &'s mut Slot {
-        // Ids are keyed hashes: nobody can choose keys that meet in one set.
-        let set = (key.bucket.0 as usize % (SLOTS / WAYS)) * WAYS;
-        let set = &mut slots[set..set + WAYS];
         let own = set.iter().position(|it| it.as_ref().is_some_and(|slot| slot.key == key));
         let index = own.unwrap_or_else(|| {
             let used = |it: &Option<Slot>| {
@@ -138,6 +144,12 @@ impl RecentViolations {
             self.dropped.set(self.dropped.get() + slot.repeated);
         }
     }
+}
+
+/// The slots that a key may be in. Ids are keyed hashes: nobody can choose keys that meet in one set.
+fn set_of(key: ViolationKey) -> Range<usize> {
+    let first = (key.bucket.0 as usize % (SLOTS / WAYS)) * WAYS;
+    first..first + WAYS
 }
 
 impl Drop for RecentViolations {
