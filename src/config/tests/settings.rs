@@ -125,8 +125,10 @@ fn one_file_is_the_target_of_one_log() {
         assert!(lines.len() == 1 && lines[0].contains(why), "{access} {audit:?}: {lines:?}");
     }
     good(&telemetry("s.log", &["a.log", "b.log"]));
-    let devices = "[telemetry]\naccess_log = \"/dev/null\"\naudit_log = \"/dev/null\"";
-    assert!(good(&with_route(devices)).warnings.is_empty());
+    for device in ["/dev/null", "/dev/stdout"] {
+        let keys = format!("[telemetry]\naccess_log = {device:?}\naudit_log = {device:?}");
+        assert!(good(&with_route(&keys)).warnings.is_empty(), "{device}");
+    }
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
