@@ -11,6 +11,7 @@ mod override_request;
 mod penalties;
 mod stored_keys;
 mod violations;
+mod written_time;
 
 use std::convert::Infallible;
 use std::io;

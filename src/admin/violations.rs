@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use super::api::{AdminApi, json, percent_decoded};
 use super::api_error::ApiError;
-use crate::config;
+use super::written_time::{self, WrittenTime};
+use crate::config::Settings;
 use crate::overrides;
 use crate::telemetry::CallerNames;
 use crate::violations::{AddressFilter, KeptLine, ViolationPage, ViolationQuery, unix_time};
@@ -23,6 +24,9 @@ struct ViolationAnswer {
     source: &'static str,
     #[serde(flatten)]
     page: ViolationPage,
+    /// Why there may be none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
 }
 
 impl AdminApi {
@@ -30,19 +34,35 @@ impl AdminApi {
         &self,
         query: &str,
     ) -> Result<(StatusCode, String), ApiError> {
-        let names = CallerNames { hashed: self.settings().telemetry.hash_keys };
+        let settings = self.settings();
+        let names = CallerNames { hashed: settings.telemetry.hash_keys };
         let query = parse(query, names)?;
         let shared = self.store.violations(&query).await.map_err(unreadable)?;
-        let answer = match shared {
-            Some(page) => ViolationAnswer { source: "redis", page },
+        let (source, page) = match shared {
+            Some(page) => ("redis", page),
             None => {
                 let lines = self.audit.violations();
-                let page = query.page(lines.iter().rev().filter_map(KeptLine::parse));
-                ViolationAnswer { source: "memory", page }
+                ("memory", query.page(lines.iter().rev().filter_map(KeptLine::parse)))
             }
         };
-        Ok((StatusCode::OK, json(&answer)))
+        let hint = page.violations.is_empty().then(|| unknown_name(&query, &settings)).flatten();
+        Ok((StatusCode::OK, json(&ViolationAnswer { source, page, hint })))
     }
+}
+
+/// Says which name of a question the configuration does not have. Violations of what it has no more
+/// can still be asked for, so that is no fault.
+fn unknown_name(query: &ViolationQuery, settings: &Settings) -> Option<String> {
+    let is_limit = |name: &str| {
+        settings.limits.iter().any(|it| it.name == name)
+            || settings.guards.iter().any(|it| it.name == name)
+    };
+    let is_route = |name: &str| settings.routes.iter().any(|it| it.name == name);
+    let unknown = |kind: &str, name: &str| format!("no {kind} `{name}` in the configuration");
+    let limit = query.limit.as_deref().filter(|name| !is_limit(name));
+    let route = query.route.as_deref().filter(|name| !is_route(name));
+    let limit = limit.map(|name| unknown("limit or guard", name));
+    limit.or_else(|| route.map(|name| unknown("route", name)))
 }
 
 fn unreadable(why: String) -> ApiError {
@@ -54,30 +74,49 @@ fn unreadable(why: String) -> ApiError {
 fn parse(text: &str, names: CallerNames) -> Result<ViolationQuery, ApiError> {
     let mut query = ViolationQuery { max: DEFAULT_MAX, ..ViolationQuery::default() };
     let named = |value: String| if value.starts_with(HASHED) { value } else { names.of(&value) };
+    let mut given = Vec::new();
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         if value.is_empty() {
             continue;
         }
+        if given.contains(&name) {
+            let why = format!("{name} is given twice; ask for one at a time.");
+            return Err(ApiError::bad_request(why));
+        }
+        given.push(name);
         let value = percent_decoded(value)?;
         match name {
             "user" => query.user = Some(named(value)),
+            "key" => query.key = Some(named(value)),
             "client" => query.client = Some(named(value)),
             "ip" => query.ip = Some(address(value, names)?),
             "limit" => query.limit = Some(value),
             "route" => query.route = Some(value),
-            "since" => query.since = Some(time("since", &value)?),
-            "until" => query.until = Some(time("until", &value)?),
+            "since" => query.since = Some(time(name, &value)?.start),
+            "until" => query.until = Some(time(name, &value)?.end),
             "max" => query.max = max(&value)?,
             "before" => query.before = Some(value.parse().map_err(|()| bad_cursor())?),
             other => {
-                let known = "user, ip, client, limit, route, since, until, max and before";
+                let known = "user, ip, client, key, limit, route, since, until, max and before";
                 let why = format!("There is no parameter {other:?}; there are {known}.");
                 return Err(ApiError::bad_request(why));
             }
         }
     }
+    in_order(&query)?;
     Ok(query)
+}
+
+/// Nothing is both later than the one and earlier than the other.
+fn in_order(query: &ViolationQuery) -> Result<(), ApiError> {
+    let times = query.since.zip(query.until).filter(|(since, until)| since > until);
+    times.map_or(Ok(()), |(since, until)| {
+        let (since, until) = (written_time::shown(since), written_time::shown(until));
+        let way_out = "swap them, or leave one out";
+        let why = format!("since ({since}) is later than until ({until}): {way_out}.");
+        Err(ApiError::bad_request(why))
+    })
 }
 
 fn address(value: String, names: CallerNames) -> Result<AddressFilter, ApiError> {
@@ -96,13 +135,10 @@ fn address(value: String, names: CallerNames) -> Result<AddressFilter, ApiError>
     Ok(AddressFilter::Text(names.of(&network.addr().to_string())))
 }
 
-/// Unix seconds, or how long ago.
-fn time(name: &str, value: &str) -> Result<f64, ApiError> {
-    let seconds = value.parse::<f64>().ok().filter(|it| it.is_finite() && *it >= 0.0);
-    let ago = || config::parse_duration(value).map(|ago| unix_time() - ago.as_secs_f64());
-    seconds.or_else(ago).ok_or_else(|| {
-        let form = "Unix seconds, or how long ago, such as 1h30m";
-        ApiError::bad_request(format!("{name} must be {form}."))
+fn time(name: &str, value: &str) -> Result<WrittenTime, ApiError> {
+    WrittenTime::parse(value, unix_time()).ok_or_else(|| {
+        let forms = written_time::FORMS;
+        ApiError::bad_request(format!("{name} must be {forms}."))
     })
 }
 
@@ -139,6 +175,17 @@ mod tests {
         for bad in ["usr=a", "max=0", "max=1001", "since=soon", "before=9", "ip=here", "since=-1"] {
             assert!(parse(bad, SHOWN).is_err(), "{bad}");
         }
+        for (bad, why) in [
+            ("user=a&user=b", "user is given twice"),
+            ("since=1m&until=1h", "is later than until"),
+            ("since=2026-11-17T14:03Z&until=2026-11-17T14:02:59Z", "swap them"),
+        ] {
+            let error = parse(bad, SHOWN).unwrap_err();
+            let said = format!("{error:?}");
+            assert!(said.contains(why), "{bad}: {said}");
+        }
+        let second = "since=2026-11-17T14:03:00Z&until=2026-11-17%2014:03:00Z&user=&user=a";
+        assert!(parse(second, SHOWN).is_ok(), "a second that the table shows holds what is in it");
     }
 
     #[test]
@@ -148,6 +195,7 @@ mod tests {
         for text in ["user=ann".to_owned(), format!("user={ann}")] {
             assert_eq!(parse(&text, hashed).unwrap().user.as_ref(), Some(&ann));
         }
+        assert_eq!(parse("key=ann", hashed).unwrap().key, Some(ann));
         let there = parse("ip=192.0.2.1", hashed).unwrap().ip;
         assert_eq!(there, Some(AddressFilter::Text(hashed.of("192.0.2.1"))));
         assert!(parse("ip=192.0.2.0/24", hashed).is_err());

@@ -49,7 +49,12 @@ impl AdminTarget {
             return (reachable(admin), admin.to_string());
         }
         let source = config::locate(self.config.clone());
-        let why = match source.admin_listen() {
+        let listen = source.admin_listen();
+        let source = match source.path() {
+            Some(path) => path.display().to_string(),
+            None => "the built-in configuration".to_owned(),
+        };
+        let why = match listen {
             Ok(Some(admin)) => {
                 let asked = reachable(admin);
                 return (asked, format!("{asked} (admin.listen of {source})"));

@@ -37,13 +37,17 @@ pub(super) struct ViolationsCommand {
     /// Of this client
     #[arg(long)]
     client: Option<String>,
+    /// Of this key, as the table has it
+    #[arg(long)]
+    key: Option<String>,
     /// Of this limit or guard
     #[arg(long, value_name = "NAME")]
     limit: Option<String>,
     /// On this route
     #[arg(long, value_name = "NAME")]
     route: Option<String>,
-    /// Not older than: Unix seconds, or how long ago, such as 1h
+    /// Not older than: how long ago (1h), a time of the day in UTC (14:03), a time as the table
+    /// has it, or Unix seconds
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Not newer than: the same
@@ -66,6 +70,8 @@ pub(super) struct ViolationsCommand {
 const EXAMPLES: &str = "\
 Examples:
   weir violations --since 1h                 the last hour
+  weir violations --since 14:03 --until 14:10:15
+                                             an incident, times in UTC
   weir violations --user ann --limit calls   what ann ran into
   weir violations --ip 192.0.2.0/24 --json   for a program
 
@@ -76,6 +82,7 @@ Exit codes: 0 fine, 1 no answer, 2 bad usage.";
 struct Answer {
     violations: Vec<Violation>,
     before: Option<String>,
+    hint: Option<String>,
 }
 
 impl ViolationsCommand {
@@ -116,6 +123,7 @@ impl ViolationsCommand {
             ("user", &self.user),
             ("ip", &self.ip),
             ("client", &self.client),
+            ("key", &self.key),
             ("limit", &self.limit),
             ("route", &self.route),
             ("since", &self.since),
@@ -153,7 +161,8 @@ const COLUMNS: [&str; 9] =
 /// Columns as wide as what is in them.
 fn table(answer: &Answer) -> String {
     if answer.violations.is_empty() {
-        return "no violations".to_owned();
+        let hint = answer.hint.as_deref().map(|hint| format!(": there is {hint}"));
+        return format!("no violations{}", hint.unwrap_or_default());
     }
     let mut rows = vec![COLUMNS.map(str::to_owned)];
     rows.extend(answer.violations.iter().map(row));
@@ -216,7 +225,8 @@ mod tests {
         (first.time, first.limit) = (1_794_802_783.9, Some("calls".to_owned()));
         first.user = Some("ann".to_owned());
         let second = Violation { repeated: Some(97), ..first.clone() };
-        let answer = Answer { violations: vec![second, first], before: Some("5-0".to_owned()) };
+        let answer =
+            Answer { violations: vec![second, first], before: Some("5-0".to_owned()), hint: None };
         let text = table(&answer);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("TIME                  EVENT                LIMIT  KEY"));

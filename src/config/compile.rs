@@ -60,7 +60,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
     let context = LimitContext { store: home, identities: known };
     let (mut limits, limit_names, mut asked) = limits::limits(&mut root, context);
-    let (guards, guard_names) = guards::guards(&mut root, context, &mut asked);
+    let (guards, guard_names) = guards::guards(&mut root, context, &limit_names, &mut asked);
     let trust = trust::trust(root.section("trust"), known, &limits);
     let defined = Definitions {
         upstreams: &upstream_names,

@@ -4,6 +4,7 @@ mod calendar;
 mod callers;
 mod clients;
 mod faults;
+mod guards;
 mod identity;
 mod limit_faults;
 mod limits;

@@ -13,6 +13,8 @@ pub struct ViolationQuery {
     pub user: Option<String>,
     pub ip: Option<AddressFilter>,
     pub client: Option<String>,
+    /// What the limit or guard counts by, as people spell it.
+    pub key: Option<String>,
     /// The name of a limit or of a guard.
     pub limit: Option<String>,
     pub route: Option<String>,
@@ -67,6 +69,7 @@ impl ViolationQuery {
             self.limit.is_none() || self.limit == violation.limit || self.limit == violation.guard;
         let from_there = |ip: &AddressFilter| violation.ip.as_deref().is_some_and(|it| ip.fits(it));
         named
+            && self.key.as_ref().is_none_or(|key| *key == violation.identifier)
             && same(&self.user, &violation.user)
             && same(&self.client, &violation.client)
             && same(&self.route, &violation.route)
@@ -116,7 +119,7 @@ mod tests {
         let mut ring = ViolationRing::default();
         for number in 0..count {
             let event = ViolationEvent::RateLimitExceeded;
-            let mut it = Violation::new(event, "key".to_owned(), "token_bucket");
+            let mut it = Violation::new(event, format!("key-{}", number % 5), "token_bucket");
             it.time = number as f64;
             it.user = Some(if number % 2 == 0 { "ann" } else { "ben" }.to_owned());
             it.ip = Some(format!("192.0.2.{}", number % 4));
@@ -143,6 +146,8 @@ mod tests {
         assert_eq!(times(&asked(&ring, &ann)), [10.0, 8.0, 6.0, 4.0, 2.0, 0.0]);
         let flood = ViolationQuery { limit: Some("flood".to_owned()), ..ann.clone() };
         assert_eq!(times(&asked(&ring, &flood)), [6.0, 0.0], "a guard goes by its name, too");
+        let key = ViolationQuery { key: Some("key-1".to_owned()), ..any.clone() };
+        assert_eq!(times(&asked(&ring, &key)), [11.0, 6.0, 1.0]);
         let network = AddressFilter::Network("192.0.2.2/31".parse().unwrap());
         let there = ViolationQuery { ip: Some(network), ..any.clone() };
         assert_eq!(times(&asked(&ring, &there)), [11.0, 10.0, 7.0, 6.0, 3.0, 2.0]);

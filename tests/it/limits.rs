@@ -1,5 +1,6 @@
 //! What a limit can do: how it counts, what it charges, what becomes of requests over it.
 
+mod abuse_example;
 mod algorithms;
 mod charges_after_disconnect;
 mod concurrency;

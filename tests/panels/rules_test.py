@@ -6,6 +6,7 @@
 
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -68,6 +69,35 @@ class AlertTests(unittest.TestCase):
                 for name, change in changed.items():
                     with self.subTest(alert=name, change=change):
                         self.assertIn(f'alertname=\\"{name}\\"', said)
+
+    def test_worst_limit_is_none_that_is_meant_to_refuse(self):
+        """The first line of the dashboard is not red for what operators have said is expected."""
+        (query,) = [expr for where, expr in panels.queries() if "Refused, worst limit" in where]
+        series = [f'weir_decisions_total{{limit="{limit}", outcome="{outcome}"}}'
+                  for limit in ("meant", "other") for outcome in ("allowed", "refused")]
+        values = ["0+50x80", "0+50x80", "0+99x80", "0+1x80"]
+        inputs = "".join(f"      - series: '{name}'\n        values: {value}\n"
+                         for name, value in zip(series, values))
+        test = f"""evaluation_interval: 15s
+tests:
+  - interval: 15s
+    input_series:
+{inputs}      - series: weir:refusals_expected{{limit="meant"}}
+        values: 1x80
+      - series: weir:refusals_expected{{route="login"}}
+        values: 1x80
+    promql_expr_test:
+      - expr: '{query}'
+        eval_time: 10m
+        exp_samples:
+          - labels: '{{limit="other"}}'
+            value: 0.01
+"""
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "test.yml"
+            file.write_text(test)
+            told = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
+        self.assertEqual(told.returncode, 0, told.stdout + told.stderr)
 
     def run_with(self, rules):
         with tempfile.TemporaryDirectory() as directory:

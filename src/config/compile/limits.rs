@@ -84,7 +84,7 @@ fn limit<'a>(
     let candidate = other.candidate(tried, base, charged_later);
     let plans = plans.policies(base);
     let policies = plans.iter().map(|(_, it)| it).chain(&candidate).chain([&policy]);
-    let adaptive = trusting.is_some_and(|value| adaptive(&value, known, policies));
+    let adaptive = trusting.is_some_and(|value| adaptive(&value, known, &key, policies));
     if let Some(cost) = &cost {
         cost.check(&policy, count.is_some(), "the limit");
         cost.check_plans(&plans, count.is_some(), "");

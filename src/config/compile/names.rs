@@ -60,6 +60,36 @@ impl NameTable {
         self.defined.push(Definition { name, span, index, used });
     }
 
+    /// Where a name is defined.
+    pub(super) fn span(&self, name: &str) -> Option<Range<usize>> {
+        self.by_name.get(name).map(|at| self.defined[*at].span.clone())
+    }
+
+    /// Somebody means it, though in a way that is a fault of its own.
+    pub(super) fn mark_used(&self, name: &str) {
+        if let Some(at) = self.by_name.get(name) {
+            self.defined[*at].used.set(true);
+        }
+    }
+
+    /// What a value refers to among these, which a list named `limits` or `guards` holds; notes a
+    /// fault if there is no such thing, or if it is one of the `others`.
+    pub(super) fn resolve_apart(
+        &self,
+        name: &str,
+        value: &Value<'_>,
+        others: &NameTable,
+    ) -> Option<usize> {
+        if self.by_name.contains_key(name) || !others.by_name.contains_key(name) {
+            return self.resolve(name, value);
+        }
+        others.mark_used(name);
+        let message = format!("{} is a {}", quote(name), others.kind);
+        let help = format!("name it in `{}s`", others.kind);
+        value.report(Diagnostic::error(value.span(), message).help(help));
+        None
+    }
+
     /// What a value refers to; notes a fault if there is no such thing.
     pub(super) fn resolve(&self, name: &str, value: &Value<'_>) -> Option<usize> {
         if let Some(at) = self.by_name.get(name) {
@@ -75,9 +105,7 @@ impl NameTable {
         let help = match nearest(name, names()) {
             Some(meant) => {
                 // Nor is that one unused, only misspelled.
-                if let Some(at) = self.by_name.get(meant) {
-                    self.defined[*at].used.set(true);
-                }
+                self.mark_used(meant);
                 format!("did you mean `{meant}`?")
             }
             None if is_good(name) => format!("add a table `[{kind}s.{}]`", toml_key(name)),

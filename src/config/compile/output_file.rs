@@ -20,6 +20,21 @@ pub(super) fn output_path(path: &str, value: &Value<'_>) -> Option<PathBuf> {
     Some(file)
 }
 
+/// One name for each file, whichever way its path goes; nothing for what is no plain file, of which
+/// several may well be one: devices, pipes. `/dev/stdout` is a file or none by how Weir was started,
+/// which is no matter of the configuration.
+pub(super) fn file_identity(path: &Path) -> Option<PathBuf> {
+    if path.starts_with("/dev") {
+        return None;
+    }
+    if let Ok(file) = path.canonicalize() {
+        return path.metadata().is_ok_and(|it| it.is_file()).then_some(file);
+    }
+    let path = std::path::absolute(path).ok()?;
+    let folder = path.parent()?.canonicalize().ok()?;
+    Some(folder.join(path.file_name()?))
+}
+
 /// Whatever else is in the way shows when the file is opened.
 fn is_gone(folder: &Path) -> bool {
     match folder.metadata() {

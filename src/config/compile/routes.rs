@@ -73,11 +73,15 @@ fn route(
     let target = section
         .require("upstream", "upstream = \"echo\"")
         .and_then(|value| target(&value, defined.upstreams));
-    let limits =
-        section.get("limits").map(|value| name_indexes(&value, defined.limit_names, "per-ip"));
+    let limit_names = defined.limit_names;
+    let limits = section
+        .get("limits")
+        .map(|value| name_indexes(&value, limit_names, defined.guards, "per-ip"));
     let limits = limits.unwrap_or_else(|| Some(Vec::new()));
     let limit_indexes = limits.as_ref().map(|it| it.iter().map(|at| &defined.limits[*at]));
-    let guards = section.get("guards").map(|value| name_indexes(&value, defined.guards, "flood"));
+    let guards = section
+        .get("guards")
+        .map(|value| name_indexes(&value, defined.guards, limit_names, "flood"));
     let guards = guards.unwrap_or_else(|| Some(Vec::new()));
     let cost = cost::cost(&mut section, MAX_COUNT);
     if let Some(cost) = &cost {
@@ -156,16 +160,25 @@ fn target(value: &Value<'_>, upstreams: &NameTable) -> Option<Target> {
     }
 }
 
-/// The limits of a route; nothing if one of them is not there or has faults of its own.
-/// What a list of names refers to, in its order.
-fn name_indexes(value: &Value<'_>, names: &NameTable, example: &str) -> Option<Vec<usize>> {
+/// What a list of limits or guards refers to, in its order; nothing if one of them is not there or
+/// has faults of its own. `others` are those that do not belong in it.
+fn name_indexes(
+    value: &Value<'_>,
+    names: &NameTable,
+    others: &NameTable,
+    example: &str,
+) -> Option<Vec<usize>> {
+    // A name that only lacks its brackets is not unused.
+    let alone = value.as_str();
+    alone.inspect(|name| names.mark_used(name));
+    let example = alone.filter(|name| names.span(name).is_some()).unwrap_or(example);
     let entries = value.list(&format!("[\"{example}\"]"))?;
     let mut seen = UniqueValues::new();
     let mut indexes = Vec::new();
     for entry in &entries {
         let Some(name) = entry.text(example) else { continue };
         if seen.insert(name, entry) {
-            indexes.extend(names.resolve(name, entry));
+            indexes.extend(names.resolve_apart(name, entry, others));
         }
     }
     (indexes.len() == entries.len()).then_some(indexes)

@@ -1,9 +1,11 @@
 //! `[telemetry]`: where logs go, and how callers are named in them.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
 
-use super::output_file;
+use super::output_file::{self, file_identity};
 use super::server::read;
+use crate::config::diagnostic::Diagnostic;
 use crate::config::file::{Section, UniqueValues, Value};
 use crate::config::settings::{AuditTargets, LogTarget, Rotation, Telemetry};
 use crate::config::suggest::quote;
@@ -27,27 +29,58 @@ enum AuditTarget {
     Redis,
 }
 
+/// The file that another log is written to.
+struct TakenFile {
+    identity: PathBuf,
+    span: Range<usize>,
+}
+
 /// `in_redis`: whether gateways share a store there.
 pub(super) fn telemetry(mut section: Section<'_>, in_redis: bool) -> Telemetry {
-    let access_log = read(&mut section, "access_log", LogTarget::Off, |it| {
-        log_target(it, it.text("stdout")?, LOG_FORM)
-    });
+    let written = section.get("access_log");
+    let access_log = written.as_ref().and_then(|it| log_target(it, it.text("stdout")?, LOG_FORM));
+    let taken = written.zip(access_log.as_ref().and_then(identity));
+    let taken = taken.map(|(value, identity)| TakenFile { identity, span: value.span() });
     let written = section.get("audit_log");
-    let targets = written.as_ref().and_then(|value| audit_targets(value, in_redis));
+    let targets = written.as_ref().and_then(|value| audit_targets(value, in_redis, taken.as_ref()));
+    let is_faulty = written.is_some() && targets.is_none();
     // What all gateways share is asked at any of them, so it is written unless somebody says no.
     let lines = vec![LogTarget::Stderr];
     let usual = AuditTargets { lines, redis: in_redis, ..AuditTargets::default() };
     let targets = targets.unwrap_or(usual);
-    let max_size = read(&mut section, "audit_max_size", MAX_SIZE, max_size);
-    let keep = read(&mut section, "audit_keep", KEEP, |it| it.integer(0..=1_000)) as usize;
+    let is_file = |target: &LogTarget| matches!(target, LogTarget::File(_));
+    let rotates = is_faulty || targets.lines.iter().any(is_file);
+    let rotation = rotation(&mut section, rotates);
     Telemetry {
-        access_log,
-        audit_log: AuditTargets { rotation: Rotation { max_size, keep }, ..targets },
+        access_log: access_log.unwrap_or(LogTarget::Off),
+        audit_log: AuditTargets { rotation, ..targets },
         hash_keys: read(&mut section, "hash_keys", false, Value::boolean),
     }
 }
 
-fn audit_targets(value: &Value<'_>, in_redis: bool) -> Option<AuditTargets> {
+/// When files of the audit log are moved aside, if there are any.
+fn rotation(section: &mut Section<'_>, rotates: bool) -> Rotation {
+    let mut number = |key, default, parse: fn(&Value<'_>) -> Option<u64>| {
+        read(section, key, default, |value| {
+            let number = parse(value)?;
+            if !rotates && number != default {
+                let help = "remove it, or name a file in `audit_log`";
+                value.warning("has no effect: `audit_log` names no file", help);
+            }
+            Some(number)
+        })
+    };
+    Rotation {
+        max_size: number("audit_max_size", MAX_SIZE, max_size),
+        keep: number("audit_keep", KEEP, |it| it.integer(0..=1_000)) as usize,
+    }
+}
+
+fn audit_targets(
+    value: &Value<'_>,
+    in_redis: bool,
+    taken: Option<&TakenFile>,
+) -> Option<AuditTargets> {
     let entries = value.one_or_more();
     if entries.is_empty() {
         value.error("is empty", "write `off` if nothing is to be recorded");
@@ -61,7 +94,16 @@ fn audit_targets(value: &Value<'_>, in_redis: bool) -> Option<AuditTargets> {
             entry.error("cannot be `off` beside others", "write `audit_log = \"off\"`, or drop it");
             return None;
         }
-        if !seen.insert(target.clone(), entry) {
+        let file = match &target {
+            AuditTarget::Lines(target) => identity(target),
+            AuditTarget::Redis => None,
+        };
+        if let Some(taken) = taken.filter(|it| file.as_ref() == Some(&it.identity)) {
+            report_taken(entry, taken);
+            return None;
+        }
+        let as_seen = file.map(|file| AuditTarget::Lines(LogTarget::File(file)));
+        if !seen.insert(as_seen.unwrap_or_else(|| target.clone()), entry) {
             continue;
         }
         match target {
@@ -70,7 +112,27 @@ fn audit_targets(value: &Value<'_>, in_redis: bool) -> Option<AuditTargets> {
             AuditTarget::Lines(target) => targets.lines.push(target),
         }
     }
+    if targets.redis && targets.lines.is_empty() {
+        value.warning(
+            "keeps violations only: Redis takes no other event, such as `override_set`",
+            "add a file or `stderr`: `audit_log = [\"redis\", \"stderr\"]`",
+        );
+    }
     Some(targets)
+}
+
+/// Two logs in one file would be mixed, and the one that is rotated takes the other away with it.
+fn report_taken(value: &Value<'_>, taken: &TakenFile) {
+    let fault = Diagnostic::error(value.span(), "`audit_log` is the file of `access_log`");
+    let fault = fault.also(taken.span.clone(), "which is here");
+    value.report(fault.help("name another file: they would be mixed, and rotated together"));
+}
+
+fn identity(target: &LogTarget) -> Option<PathBuf> {
+    match target {
+        LogTarget::File(path) => file_identity(path),
+        _ => None,
+    }
 }
 
 fn audit_target(value: &Value<'_>, in_redis: bool) -> Option<AuditTarget> {

@@ -6,7 +6,7 @@ use crate::config::file::{Section, Value};
 use crate::config::settings::Trust;
 use crate::config::suggest::quote;
 use crate::limit::trust::{Score, TrustWeights};
-use crate::limit::{Limit, Policy, Source};
+use crate::limit::{Key, Limit, Policy, Source};
 
 pub(super) fn trust(mut section: Section<'_>, known: KnownIdentities, limits: &[Limit]) -> Trust {
     let used = limits.iter().any(|limit| limit.adaptive);
@@ -21,8 +21,14 @@ pub(super) fn trust(mut section: Section<'_>, known: KnownIdentities, limits: &[
     let account_created = claim("account_created", "jwt:created_at");
     let email_verified = claim("email_verified", "jwt:email_verified");
     let score = claim("score", "jwt:trust");
-    let (mut written, own) = (section.section("weights"), TrustWeights::default());
-    let mut weight = |key, own| read(&mut written, key, own, |value| value.thousandths(1000));
+    let weights = weights(section.section("weights"));
+    Trust { account_created, email_verified, score, weights }
+}
+
+fn weights(mut section: Section<'_>) -> TrustWeights {
+    let own = TrustWeights::default();
+    let one = section.get("violation");
+    let mut weight = |key, own| read(&mut section, key, own, |value| value.thousandths(1000));
     let weights = TrustWeights {
         age: weight("age", own.age),
         email: weight("email", own.email),
@@ -30,7 +36,13 @@ pub(super) fn trust(mut section: Section<'_>, known: KnownIdentities, limits: &[
         violation: weight("violation", own.violation),
         violations: weight("violations", own.violations),
     };
-    Trust { account_created, email_verified, score, weights }
+    if let Some(one) = one.filter(|_| weights.violation > weights.violations) {
+        one.warning(
+            "is more than `violations`, the most that all of them take away",
+            "write a smaller number, or a larger `violations`",
+        );
+    }
+    weights
 }
 
 /// Only a token that was verified can say how far its bearer is to be trusted.
@@ -38,20 +50,25 @@ fn claim(value: &Value<'_>, example: &str, known: KnownIdentities) -> Option<Str
     let text = value.text(example)?;
     let source = request_source::parse(text, SourceUse::Identity);
     let source = source.and_then(|source| known.check(&source).map(|()| source));
-    match source.inspect_err(|error| error.report(value)).ok()? {
-        Source::Jwt(claim) => Some(claim),
-        _ => {
-            let message = format!("cannot be {}: any caller may write it", quote(text));
-            value.error(&message, format!("write a claim of a token, such as `\"{example}\"`"));
-            None
+    let why = match source {
+        Ok(Source::Jwt(claim)) => return Some(claim),
+        Ok(_) => ": any caller may write it",
+        Err(error) if text.starts_with("jwt") => {
+            error.report(value);
+            return None;
         }
-    }
+        Err(_) => "",
+    };
+    let help = format!("write a claim of a token, such as `\"{example}\"`");
+    value.error(&format!("cannot be {}{why}", quote(text)), help);
+    None
 }
 
 /// Whether a limit goes by trust. `policies` are its own and those of its plans.
 pub(super) fn adaptive<'p>(
     value: &Value<'_>,
     known: KnownIdentities,
+    key: &Key,
     mut policies: impl Iterator<Item = &'p Policy>,
 ) -> bool {
     let adaptive = value.boolean().unwrap_or(false);
@@ -65,6 +82,11 @@ pub(super) fn adaptive<'p>(
         value.warning(
             "has no effect: nothing says who is to be trusted",
             "add a line such as `user = \"jwt:sub\"` to `[identity]`, or a `trust` to a client",
+        );
+    } else if adaptive && key.0.iter().all(|it| matches!(it, Source::Global | Source::Route)) {
+        value.warning(
+            "is of a limit that all callers share: what trusted ones have more, all others have less",
+            "remove it, or count by `user`",
         );
     }
     adaptive

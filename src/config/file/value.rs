@@ -116,6 +116,14 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The string that it is, if it is one; nothing is reported if not.
+    pub(in crate::config) fn as_str(&self) -> Option<&'a str> {
+        match self.item() {
+            DeValue::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
     pub(in crate::config) fn boolean(&self) -> Option<bool> {
         match self.item() {
             DeValue::Boolean(yes) => Some(*yes),
@@ -161,7 +169,7 @@ impl<'a> Value<'a> {
     /// A number from zero to `most` thousandths, in thousandths.
     pub(in crate::config) fn thousandths(&self, most: u16) -> Option<u16> {
         let highest = f64::from(most) / 1000.0;
-        let help = format!("a number from 0.0 to {highest}");
+        let help = format!("a number from 0.0 to {highest:?}");
         let number = self.number(&help)?;
         if !(0.0..=highest).contains(&number) {
             let number = quote(&number.to_string());

@@ -95,6 +95,63 @@ fn audit_targets_that_cannot_be_meant_are_refused() {
 }
 
 #[test]
+fn one_file_is_the_target_of_one_log() {
+    let folder = std::env::temp_dir().join(format!("weir-logs-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("s.log");
+    std::fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink(&file, folder.join("link.log")).unwrap();
+    let at = |path: &str| format!("{}/{path}", folder.display());
+    let telemetry = |access: &str, audit: &[&str]| {
+        let audit: Vec<String> = audit.iter().map(|it| at(it)).collect();
+        let keys = format!("access_log = {:?}\naudit_log = {audit:?}", at(access));
+        with_route(&format!("[telemetry]\n{keys}"))
+    };
+    for (access, audit) in [
+        ("s.log", &["s.log"][..]),
+        ("./s.log", &["a.log", "s.log"]),
+        ("link.log", &["s.log"]),
+        ("new.log", &["./new.log"]),
+        ("a.log", &["s.log", "./s.log"]),
+        ("a.log", &["link.log", "s.log"]),
+        ("a.log", &["./new.log", "new.log"]),
+    ] {
+        let lines = refused(&telemetry(access, audit));
+        let why = if audit.len() > 1 && access == "a.log" {
+            "repeats an earlier one"
+        } else {
+            "is the file of `access_log`"
+        };
+        assert!(lines.len() == 1 && lines[0].contains(why), "{access} {audit:?}: {lines:?}");
+    }
+    good(&telemetry("s.log", &["a.log", "b.log"]));
+    for device in ["/dev/null", "/dev/stdout"] {
+        let keys = format!("[telemetry]\naccess_log = {device:?}\naudit_log = {device:?}");
+        assert!(good(&with_route(&keys)).warnings.is_empty(), "{device}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn audit_settings_that_lose_events_or_do_nothing_are_warned_of() {
+    let warnings = |keys: &str| {
+        let text = format!("url = \"redis://127.0.0.1\"\n[telemetry]\n{keys}");
+        good(&redis(&text)).warnings.lines()
+    };
+    let only = warnings("audit_log = \"redis\"");
+    assert!(only.len() == 1 && only[0].contains("add a file or `stderr`"), "{only:?}");
+    for keys in ["audit_log = [\"redis\", \"stderr\"]", "audit_log = \"off\"", ""] {
+        assert_eq!(warnings(keys), [""; 0], "{keys}");
+    }
+    for key in ["audit_max_size = \"1MiB\"", "audit_keep = 3"] {
+        let without = warnings(&format!("audit_log = \"stderr\"\n{key}"));
+        let why = "has no effect: `audit_log` names no file";
+        assert!(without.len() == 1 && without[0].contains(why), "{key}: {without:?}");
+        assert_eq!(warnings(&format!("audit_log = [\"stderr\", \"a.log\"]\n{key}")), [""; 0]);
+    }
+}
+
+#[test]
 fn trusted_proxies_are_networks_or_addresses() {
     let text = with_route(
         "[identity]\ntrusted_proxies = [\"10.0.0.0/8\", \"192.168.1.1\", \"::ffff:172.16.0.0/108\"]",

@@ -41,11 +41,19 @@ fn faults_of_trust_say_what_to_write() {
             trust("score = \"header:x-trust\""),
             "cannot be `header:x-trust`: any caller may write it; write a claim of a token, such as `\"jwt:trust\"`",
         ),
-        (trust("account_created = \"created\""), "`account_created` cannot be `created`"),
+        (
+            trust("account_created = \"created\""),
+            "`account_created` cannot be `created`; write a claim of a token, such as `\"jwt:created_at\"`",
+        ),
+        (
+            trust("score = \"trust\""),
+            "`score` cannot be `trust`; write a claim of a token, such as `\"jwt:trust\"`",
+        ),
+        (trust("score = \"jwt\""), "`score` does not say which claim"),
         (trust("email_verified = true"), "`email_verified` must be a string, not a boolean"),
         (
             trust("weights = { age = 1.5 }"),
-            "`age` is out of range: `1.5`; write a number from 0.0 to 1",
+            "`age` is out of range: `1.5`; write a number from 0.0 to 1.0",
         ),
         (trust("weights = { mail = 0.1 }"), "unknown key `mail`"),
         (trust("claim = \"x\""), "unknown key `claim`"),
@@ -87,4 +95,12 @@ fn trust_without_effect_is_warned_of() {
         "`score` has no effect: no limit is `adaptive`",
     );
     warned(&file("", ADAPTIVE, ""), "`adaptive` has no effect: nothing says who is to be trusted");
+    let shared = file(IDENTITY, ADAPTIVE, "").replace("key = \"ip\"", "key = \"global\"");
+    warned(&shared, "`adaptive` is of a limit that all callers share");
+    let weights = "weights = { violation = 0.3 }";
+    warned(&file(IDENTITY, ADAPTIVE, weights), "`violation` is more than `violations`");
+    for weights in ["weights = { violation = 0.2 }", "weights = { violations = 0 }"] {
+        let loaded = good(&file(IDENTITY, ADAPTIVE, weights));
+        assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    }
 }

@@ -267,6 +267,10 @@ fn default_admin_port_is_asked_if_the_file_names_none() {
             fails(&said, &[&format!("127.0.0.1:9090 (the default: {why}")]);
         }
     }
+    let built_in = said(health().current_dir(scratch.path()).env_remove("WEIR_CONFIG"));
+    if built_in.0 != Some(0) {
+        fails(&built_in, &["127.0.0.1:9090 (admin.listen of the built-in configuration)"]);
+    }
 }
 
 #[test]

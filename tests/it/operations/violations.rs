@@ -156,10 +156,27 @@ fn violations_are_found_by_caller_limit_route_and_time(test_store: &TestStore) {
         (format!("?since={then}"), since),
         (format!("?until={then}"), until),
         ("?until=1h".to_owned(), 0),
+        ("?key=ben".to_owned(), 1),
+        ("?key=a,%20203.0.113.9".to_owned(), 1),
+        ("?since=2026-01-01T00:00Z".to_owned(), 3),
+        ("?until=2026-01-01%2000:00".to_owned(), 0),
     ] {
         assert_eq!(found(&weir, &query).len(), count, "{query} of {all:?}");
     }
-    for (query, why) in [("?usr=ann", "no parameter"), ("?max=0", "1 to 1000")] {
+    for (query, hint) in [
+        ("?limit=nope", Some("no limit or guard `nope` in the configuration")),
+        ("?route=nope", Some("no route `nope` in the configuration")),
+        ("?limit=trial", None),
+        ("?route=items", None),
+    ] {
+        assert_eq!(answer(&weir, query).get("hint").and_then(Value::as_str), hint, "{query}");
+    }
+    for (query, why) in [
+        ("?usr=ann", "no parameter"),
+        ("?max=0", "1 to 1000"),
+        ("?since=1m&until=1h", "is later than until"),
+        ("?user=ann&user=ben", "given twice"),
+    ] {
         let response = weir.admin(&format!("/v1/violations{query}"));
         assert_eq!(response.status, 400);
         let said = response.json()["error_description"].to_string();
@@ -227,6 +244,12 @@ fn command_finds_violations_of_a_user_after_a_restart(test_store: &TestStore) {
     let page = said(&["--max", "1"]);
     assert!(page.contains("there are more: --before "), "{page}");
     assert_eq!(said(&["--user", "nobody"]), "no violations\n");
+    let hint = "no violations: there is no limit or guard `nope` in the configuration\n";
+    assert_eq!(said(&["--limit", "nope"]), hint);
+    let (time, _) = lines[4].split_once(' ').expect("a time");
+    let then =
+        said(&["--key", "ann", "--since", time, "--until", lines[1].split_once(' ').unwrap().0]);
+    assert_eq!(then, table, "times are read as they are printed");
 }
 
 #[test]
@@ -239,6 +262,8 @@ fn command_says_why_there_is_no_answer() {
     };
     let (code, why) = said(&["--since", "soon"]);
     assert!(code == Some(2) && why.contains("Unix seconds"), "{code:?} {why}");
+    let (code, why) = said(&["--since", "1m", "--until", "1h"]);
+    assert!(code == Some(2) && why.contains("swap them"), "{code:?} {why}");
     let (code, why) = said(&["--max", "9999"]);
     assert!(code == Some(2) && why.contains("from 1 to 1000"), "{code:?} {why}");
     let output = program().args(["violations", "--admin", "127.0.0.1:1"]).output().unwrap();
