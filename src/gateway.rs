@@ -46,7 +46,7 @@ use crate::clock::{self, Clock};
 use crate::guards::GuardTable;
 use crate::listen::proxy_protocol::HeaderError;
 use crate::protocol::Protocol;
-use crate::respond::{Answer, Fault, Fields, RateHeaders, blocked};
+use crate::respond::{Answer, Fault, Fields, RateHeaders};
 use crate::store::{AnyStore, BucketHasher, Store, StoreControl};
 use crate::telemetry::{AccessLogEntry, AuditLog, RequestMeter};
 use crate::trust::TrustTable;
@@ -55,9 +55,10 @@ use crate::violations::RecentViolations;
 use admission::{Admission, AdmitError};
 use forwarding::Outgoing;
 use guarding::GuardVerdict;
+use inputs::{InputError, PlanInputs};
 use outcomes::LimitOutcomes;
-use plan::{PlanSource, Planner, RequestHead, RequestPlan};
-use request::{RequestContent, RequestContext};
+use plan::{PendingInputs, PlanSource, Planner, RequestHead, RequestPlan};
+use request::{CountedBy, RequestContent, RequestContext};
 use worker_config::WorkerConfig;
 
 /// One worker's gateway.
@@ -182,17 +183,21 @@ impl Gateway {
         let entry = log.map(|log| AccessLogEntry::begin(log, names.of(&peer.text), &mut parts));
         let mut meter = RequestMeter::start(config.unrouted.clone(), started, entry);
         let mut guard = RequestGuard::new(request.signals);
-        let mut content = RequestContent { headers: mem::take(&mut parts.headers), body };
+        let headers = mem::take(&mut parts.headers);
+        let mut content = RequestContent { headers, body, counted_by: CountedBy::default() };
 
         let own = max_forwards::answer(&parts.method, &parts.uri, &mut content.headers);
         let mut answer = match own {
             Some(answer) => {
                 let context =
                     RequestContext { config: &config, peer, parts: &parts, protocol, started };
-                // No route is asked, but a denied address gets no answer here either.
+                // No limit is asked, but whom nobody lets in gets no answer here either.
                 let access = self.planner(&config).address(peer, &content.headers).access;
-                match context.check_access(access) {
-                    Ok(()) => answer,
+                let answered = context.check_access(access).and_then(|()| {
+                    self.guard_own_answer(&context, &mut content, &mut meter, answer)
+                });
+                match answered {
+                    Ok(answer) => answer,
                     Err(fault) => {
                         meter.failed(fault.error());
                         fault.into()
@@ -281,41 +286,42 @@ impl Gateway {
             let ip = plan.caller.address.caller.ip;
             entry.client = planner.compiled.names.of(&ip.to_string());
         }
-        let RequestContent { headers, body } = content;
-        body.refuse_too_large().map_err(Fault::from)?;
-        planner.reject_duplicates(headers)?;
-        let inputs = match self.input_steps(planner, plan, headers, body)?.known() {
-            Ok(inputs) => inputs,
-            Err(steps) => self.await_inputs(planner, plan, steps, body).await?,
-        };
-        let guards = {
-            let head = RequestHead::of(request.parts, headers);
-            let planned = plan.complete(planner, head, inputs.accepted());
-            self.note_score(planner, plan, head, inputs.accepted());
-            // Guards also count what a limit refuses for want of its key.
-            let guards = match plan.guards.is_empty() {
-                true => GuardVerdict::default(),
-                false => {
-                    let (route, address) = (&plan.route, &plan.caller.address);
-                    let inputs = inputs.accepted();
-                    let source = PlanSource { planner, route, address, head, inputs };
-                    self.count_guards(request, &plan.guards, &plan.limits.keys, source)?
-                }
-            };
-            for _ in 0..guards.offences {
-                self.count_offence(plan.trust.as_ref());
+        let RequestContent { headers, body, counted_by } = content;
+        let mut inputs = PlanInputs::default();
+        let arrived = match self.known_inputs(planner, plan, headers, body, &mut inputs) {
+            Ok(None) => Ok(()),
+            Ok(Some(steps)) => {
+                self.await_inputs(request, plan, steps, headers, body, &mut inputs).await
             }
-            if !guards.is_blocked() {
-                planned?;
-            }
-            guards
+            Err(fault) => Err(fault.into()),
         };
-        request.check_access(plan.access)?;
-        if let Some(answer) = guards.blocked(headers) {
-            meter.failed(blocked::ERROR);
-            self.count_refusal(&mut plan.trust);
+        let head = RequestHead::of(request.parts, headers);
+        let planned = match arrived {
+            Ok(()) => plan.complete(planner, head, inputs.accepted()),
+            Err(InputError::Fault(fault)) => {
+                plan.plan_guards(planner, head, inputs.accepted(), PendingInputs::default());
+                Err(fault)
+            }
+            Err(InputError::Blocked(block)) => {
+                return Ok(self.refuse_blocked(block, plan, headers, meter));
+            }
+        };
+        self.note_score(planner, plan, head, inputs.accepted());
+        // Guards count what fails, too, and a blocked caller hears of nothing else.
+        let guards = match plan.guards.is_empty() {
+            true => GuardVerdict::default(),
+            false => self.count_guards(request, plan, head, inputs.accepted(), counted_by)?,
+        };
+        if let Some(block) = guards.block {
+            return Ok(self.refuse_blocked(block, plan, headers, meter));
+        }
+        if let Err(fault) = planned {
+            meter.failed(fault.error());
+            let mut answer = Answer::from(fault);
+            guards.mark_answer(&mut answer.fields);
             return Ok(answer);
         }
+        request.check_access(plan.access)?;
 
         let RequestPlan { route, caller, limits, .. } = plan;
         let mut limits = LimitOutcomes::new(limits);

@@ -16,7 +16,7 @@ use http::{HeaderName, header};
 
 pub(super) use guard::CompiledGuard;
 pub(super) use limit::CompiledLimit;
-pub(super) use needs::RouteNeeds;
+pub(super) use needs::{RouteNeeds, condition_sources};
 pub(super) use scored::Numbers;
 pub(super) use variant::LimitVariant;
 
@@ -30,7 +30,6 @@ use crate::overrides::ActiveOverrides;
 use crate::route::RouteTable;
 use crate::store::BucketHasher;
 use crate::telemetry::{CallerNames, LineWriter, Metrics, SeriesNames};
-use needs::condition_sources;
 use variant::BucketNaming;
 
 /// What all workers share of one configuration. What can be large and follows from the settings

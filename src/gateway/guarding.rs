@@ -4,40 +4,55 @@ use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
 use super::compiled::CompiledGuard;
+use super::inputs::PlanInputs;
 use super::outcomes::is_grpc;
-use super::plan::{PlanSource, PlannedGuard, PlannedGuards};
+use super::plan::{
+    AcceptedInputs, PendingInputs, PlanSource, PlannedGuard, PlannedGuards, RequestHead,
+    RequestPlan,
+};
+use super::request::{CountedBy, RequestContent};
 use super::{Gateway, RequestContext};
 use crate::clock::Micros;
 use crate::guards::{GuardCount, GuardSubject};
 use crate::limit::guard::GuardStage;
 use crate::limit::{Mode, OnError};
-use crate::respond::{Answer, FieldName, Fields};
-use crate::store::{BucketKeys, StoreError};
-use crate::telemetry::GuardAction;
+use crate::respond::{Answer, Fault, FieldName, Fields, blocked};
+use crate::store::StoreError;
+use crate::telemetry::{GuardAction, RequestMeter};
 
 /// What came of counting a request.
 #[derive(Debug, Default)]
 pub(super) struct GuardVerdict<'a> {
     /// The guards that have warned its caller.
     warned: SmallVec<[&'a CompiledGuard; 1]>,
-    /// The one that has blocked it for longest, when that ends, and when it was asked.
-    blocked: Option<(&'a CompiledGuard, Micros, Micros)>,
-    /// How many guards this request was one too many for.
-    pub(super) offences: usize,
+    pub(super) block: Option<GuardBlock<'a>>,
+}
+
+/// A caller is blocked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GuardBlock<'a> {
+    /// Of several the one that has blocked it for longest.
+    guard: &'a CompiledGuard,
+    until: Micros,
+    /// When it was asked.
+    now: Micros,
+}
+
+impl<'a> GuardBlock<'a> {
+    /// The one of two that ends later.
+    fn longest(first: Option<Self>, second: GuardBlock<'a>) -> Option<Self> {
+        first.filter(|first| first.until >= second.until).or(Some(second))
+    }
+
+    /// The answer to the caller. The map of the request's headers is used again.
+    fn answer(self, headers: &mut HeaderMap) -> Answer {
+        let GuardBlock { guard, until, now } = self;
+        let is_grpc = is_grpc(headers);
+        guard.blocked_text.answer(until, now, is_grpc, std::mem::take(headers))
+    }
 }
 
 impl GuardVerdict<'_> {
-    /// The answer to a caller that is blocked. The map of the request's headers is used again.
-    pub(super) fn blocked(&self, headers: &mut HeaderMap) -> Option<Answer> {
-        let (guard, until, now) = self.blocked?;
-        let is_grpc = is_grpc(headers);
-        Some(guard.blocked_text.answer(until, now, is_grpc, std::mem::take(headers)))
-    }
-
-    pub(super) fn is_blocked(&self) -> bool {
-        self.blocked.is_some()
-    }
-
     /// Marks a request on its way to the upstream. A mark from a client is removed.
     pub(super) fn mark_request(&self, headers: &mut HeaderMap) {
         headers.remove(FieldName::XWeirWarning.header());
@@ -70,21 +85,55 @@ impl GuardVerdict<'_> {
 }
 
 impl Gateway {
-    /// Counts a request with all its guards.
+    /// Whether a guard has blocked the caller of a request, without counting it. `None` if none has.
+    pub(super) fn find_block<'a>(
+        &self,
+        request: &RequestContext<'_>,
+        guards: &PlannedGuards<'a>,
+    ) -> Option<GuardBlock<'a>> {
+        let (mut block, now) = (None, self.clock.now());
+        for PlannedGuard { guard, id, .. } in guards.iter() {
+            let GuardCount { stage, until, .. } = self.guards.look_up(&guard.numbers, *id, now);
+            if stage == GuardStage::Blocked && guard.guard.mode == Mode::Enforce {
+                request.config.guard_meters[guard.index].count(GuardAction::Refused);
+                block = GuardBlock::longest(block, GuardBlock { guard, until, now });
+            }
+        }
+        block
+    }
+
+    /// Has all its guards count a request, unless one of them has blocked the caller.
     ///
     /// # Errors
     /// If the store that gateways share does not answer, and a guard denies everything then.
     pub(super) fn count_guards<'a>(
         &self,
         request: &RequestContext<'_>,
-        guards: &PlannedGuards<'a>,
-        keys: &BucketKeys,
-        source: PlanSource<'_>,
+        plan: &RequestPlan<'a>,
+        head: RequestHead<'_, '_>,
+        inputs: AcceptedInputs<'_>,
+        counted_by: &mut CountedBy,
     ) -> Result<GuardVerdict<'a>, StoreError> {
-        let mut verdict = GuardVerdict::default();
-        let now = self.clock.now();
-        for planned in guards {
-            let counted = self.count_guard(planned, now, || planned.subject(source, keys))?;
+        let RequestPlan { route, guards, .. } = plan;
+        // One that has blocked the caller does not count the request itself.
+        if guards.len() > 1
+            && let Some(block) = self.find_block(request, guards)
+        {
+            return Ok(GuardVerdict { block: Some(block), ..GuardVerdict::default() });
+        }
+        let (planner, address) = (self.planner(request.config), &plan.caller.address);
+        let source = PlanSource { planner, route, address, head, inputs };
+        let (mut verdict, now) = (GuardVerdict::default(), self.clock.now());
+        let mut available = Ok(());
+        for planned in guards.iter() {
+            let subject = || planned.subject(source, &plan.limits.keys);
+            let counted = match self.count_guard(planned, now, counted_by, subject) {
+                Ok(counted) => counted,
+                Err(error) => {
+                    available = Err(error);
+                    continue;
+                }
+            };
             let guard = planned.guard;
             if counted.detected {
                 let blocked = counted.stage == GuardStage::Blocked;
@@ -93,7 +142,7 @@ impl Gateway {
                 self.note_detection(planned, source, counted, now);
                 // A blocked request is counted as refused.
                 if counted.stage == GuardStage::Warned && guard.guard.mode == Mode::Enforce {
-                    verdict.offences += 1;
+                    self.count_offence(plan.trust.as_ref());
                 }
             }
             match (counted.stage, guard.guard.mode) {
@@ -101,30 +150,77 @@ impl Gateway {
                 (GuardStage::Warned, Mode::Enforce) => verdict.warned.push(guard),
                 (GuardStage::Blocked, Mode::Enforce) => {
                     request.config.guard_meters[guard.index].count(GuardAction::Refused);
-                    if verdict.blocked.is_none_or(|(_, until, _)| counted.until > until) {
-                        verdict.blocked = Some((guard, counted.until, now));
-                    }
+                    let block = GuardBlock { guard, until: counted.until, now };
+                    verdict.block = GuardBlock::longest(verdict.block, block);
                 }
             }
         }
-        Ok(verdict)
+        if verdict.block.is_some() { Ok(verdict) } else { available.map(|()| verdict) }
     }
 
+    /// A request that waits for a limit is planned again when the configuration changes, and counted
+    /// once.
     fn count_guard(
         &self,
         planned: &PlannedGuard<'_>,
         now: Micros,
+        counted_by: &mut CountedBy,
         subject: impl FnOnce() -> GuardSubject,
     ) -> Result<GuardCount, StoreError> {
         let PlannedGuard { guard, id, .. } = planned;
+        let look_up = || self.guards.look_up(&guard.numbers, *id, now);
         let alone = self.guards.is_alone();
         match (guard.guard.on_error, guard.guard.mode) {
-            (OnError::Deny, Mode::Enforce) if alone => Err(StoreError::Unavailable),
+            (OnError::Deny, Mode::Enforce) if alone => Some(look_up())
+                .filter(|it| it.stage == GuardStage::Blocked)
+                .ok_or(StoreError::Unavailable),
             // Nothing is counted, and what is known stays.
-            (OnError::Allow | OnError::Deny, _) if alone => {
-                Ok(self.guards.look_up(&guard.numbers, *id, now))
+            (OnError::Allow | OnError::Deny, _) if alone => Ok(look_up()),
+            _ if counted_by.contains(id) => Ok(look_up()),
+            _ => {
+                counted_by.push(*id);
+                Ok(self.guards.count(&guard.numbers, *id, now, subject))
             }
-            _ => Ok(self.guards.count(&guard.numbers, *id, now, subject)),
         }
+    }
+
+    /// The answer to a caller that is blocked.
+    pub(super) fn refuse_blocked(
+        &self,
+        block: GuardBlock<'_>,
+        plan: &mut RequestPlan<'_>,
+        headers: &mut HeaderMap,
+        meter: &mut RequestMeter,
+    ) -> Answer {
+        meter.failed(blocked::ERROR);
+        self.count_refusal(&mut plan.trust);
+        block.answer(headers)
+    }
+
+    /// Has the guards of its route count a request that Weir answers itself. A blocked caller gets
+    /// another answer.
+    ///
+    /// # Errors
+    /// As [`count_guards`](Gateway::count_guards).
+    pub(super) fn guard_own_answer(
+        &self,
+        request: &RequestContext<'_>,
+        content: &mut RequestContent,
+        meter: &mut RequestMeter,
+        mut answer: Answer,
+    ) -> Result<Answer, Fault> {
+        let RequestContent { headers, counted_by, .. } = content;
+        let planner = self.planner(request.config);
+        let head = RequestHead::of(request.parts, headers);
+        let Ok(route) = planner.route(head) else { return Ok(answer) };
+        let mut plan = RequestPlan::begin(route, planner.address(request.peer, headers));
+        let inputs = PlanInputs::default();
+        plan.plan_guards(planner, head, inputs.accepted(), PendingInputs::default());
+        let verdict = self.count_guards(request, &plan, head, inputs.accepted(), counted_by)?;
+        if let Some(block) = verdict.block {
+            return Ok(self.refuse_blocked(block, &mut plan, headers, meter));
+        }
+        verdict.mark_answer(&mut answer.fields);
+        Ok(answer)
     }
 }

@@ -24,7 +24,7 @@ use http::{HeaderMap, Method, Uri, request};
 
 pub use access::{AccessReason, AccessSubject, AccessVerdict};
 pub use caller::{CallerAddress, FORM_BYTES, FormBody, FormStep, PlannedCaller, TokenStep};
-pub use guards::{PlannedGuard, PlannedGuards};
+pub use guards::{PendingInputs, PlannedGuard, PlannedGuards};
 pub use limits::{PlannedLimits, SkipReason, SkippedLimit};
 pub use route::{RouteMatch, RouteReason};
 pub use texts::{CallerTexts, PlanSource, PlanTexts};
@@ -129,7 +129,8 @@ impl<'a> RequestPlan<'a> {
     /// large and a request should not pay for moving it.
     ///
     /// # Errors
-    /// If the request lacks something that a limit needs, or says it twice.
+    /// If the request lacks something that a limit needs, or says something twice that a limit or a
+    /// guard asks for. Its guards are planned all the same.
     pub fn complete(
         &mut self,
         planner: Planner<'a>,
@@ -141,19 +142,26 @@ impl<'a> RequestPlan<'a> {
         }
         let host = planner.counted_host(&self.route);
         let facts = facts(head, &host, inputs);
-        let mut found = FoundNames::default();
+        let (mut found, mut readable) = (FoundNames::default(), Ok(()));
         // Most routes ask for no name, and pay for none.
         if self.route.needs.names != WantedNames::default() {
-            found = planner.names(&self.route, &facts)?;
+            match planner.names(&self.route, &facts) {
+                Ok(names) => found = names,
+                Err(error) => readable = Err(error),
+            }
             self.caller.names = found.sources;
             self.access = self.access.with_names(&planner.compiled.access, &found.names);
         }
-        if self.access == AccessVerdict::Neither {
-            let key = planner.key_input(&self.route, &self.caller.address, facts, &found.names);
-            if !self.route.guards.is_empty() {
-                let keys = &mut self.limits.keys;
-                self.guards = guards::collect(planner, self.route.guards, head.method, &key, keys);
-            }
+        let is_counted = self.access == AccessVerdict::Neither;
+        let key = planner.key_input(&self.route, &self.caller.address, facts, &found.names);
+        if is_counted && !self.route.guards.is_empty() {
+            let (pending, keys) = (PendingInputs::default(), &mut self.limits.keys);
+            let guards = self.route.guards;
+            let guarded = self.guards.collect(planner, guards, pending, head.method, &key, keys);
+            readable = readable.and(guarded);
+        }
+        readable?;
+        if is_counted {
             if self.route.needs.trust {
                 let trust = PlannedTrust::of(planner, &key.facts, &found);
                 self.limits.score = trust.score;
@@ -162,6 +170,34 @@ impl<'a> RequestPlan<'a> {
             self.limits.collect(planner, self.route.limits, head.method, &key)?;
         }
         Ok(())
+    }
+
+    /// The guards alone: of a request that gets no further, or that has inputs to wait for. While an
+    /// access list may still have a say, there are none.
+    pub fn plan_guards(
+        &mut self,
+        planner: Planner<'a>,
+        head: RequestHead<'_, '_>,
+        inputs: AcceptedInputs<'_>,
+        pending: PendingInputs,
+    ) {
+        self.guards = PlannedGuards::default();
+        let Compiled { identity, access, .. } = planner.compiled;
+        let is_unsure = access.iter().any(|list| pending.concern_access(identity, list));
+        if self.route.guards.is_empty() || is_unsure {
+            return;
+        }
+        let host = planner.counted_host(&self.route);
+        let facts = facts(head, &host, inputs);
+        // Names that can be read in two ways are nobody's.
+        let found = planner.names(&self.route, &facts).unwrap_or_default();
+        let access = self.access.with_names(access, &found.names);
+        if access == AccessVerdict::Neither {
+            let key = planner.key_input(&self.route, &self.caller.address, facts, &found.names);
+            let (guards, keys) = (self.route.guards, &mut self.limits.keys);
+            // The request is refused for what it has failed with, or by the whole plan.
+            let _ = self.guards.collect(planner, guards, pending, head.method, &key, keys);
+        }
     }
 }
 

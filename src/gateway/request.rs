@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use http::{HeaderMap, Request, request};
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::guard::RequestGuard;
@@ -13,6 +14,7 @@ use crate::body::Body;
 use crate::caller::Peer;
 use crate::protocol::Protocol;
 use crate::respond::Fault;
+use crate::store::BucketId;
 use crate::telemetry::{AccessOutcome, RequestMeter};
 
 /// What ends with a request: its meter is recorded and then its guard dropped, when the body of its
@@ -46,7 +48,11 @@ pub(super) struct RequestContext<'a> {
 pub(super) struct RequestContent {
     pub headers: HeaderMap,
     pub body: Body,
+    pub counted_by: CountedBy,
 }
+
+/// The guards that have counted a request, each by its key.
+pub(super) type CountedBy = SmallVec<[BucketId; 1]>;
 
 impl RequestContext<'_> {
     /// Counts what the access lists say, and refuses callers that they deny.

@@ -9,6 +9,7 @@ mod deferred_charges;
 mod degrade;
 mod drain;
 mod exactness;
+mod guarded_requests;
 pub(crate) mod guards;
 mod limit_options;
 mod oauth_example;

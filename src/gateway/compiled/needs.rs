@@ -97,7 +97,7 @@ impl RouteNeeds {
 }
 
 /// What conditions read.
-pub(super) fn condition_sources<'a>(
+pub(in crate::gateway) fn condition_sources<'a>(
     conditions: impl IntoIterator<Item = &'a Condition>,
 ) -> impl Iterator<Item = &'a Source> {
     conditions.into_iter().filter_map(|condition| match &condition.what {

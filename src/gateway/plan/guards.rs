@@ -1,21 +1,35 @@
 //! The guards that count a request, each with the key it counts by.
+//!
+//! What a guard asks for is read as strictly as what a limit asks for. A request in which it can be
+//! read in two ways is refused for that, and counted by its address all the same: a flood of such
+//! requests is a flood.
+
+use std::ops::Deref;
+use std::sync::LazyLock;
 
 use http::Method;
 use smallvec::SmallVec;
 
+use super::limits::applies;
 use super::{CallerTexts, PlanSource, Planner};
-use crate::gateway::compiled::CompiledGuard;
+use crate::caller::{AccessLists, Identity};
+use crate::gateway::compiled::{CompiledGuard, condition_sources};
 use crate::guards::{GuardSubject, shared_id};
-use crate::limit::Missing;
+use crate::limit::guard::Guard;
 use crate::limit::key::KeyError;
 use crate::limit::source::KeyInput;
+use crate::limit::{Key, Missing, Mode, Source};
 use crate::store::{BucketId, BucketKeys, KeyRange, key_format};
 
 /// A caller without the key is counted by its address.
 const MISSING: Missing = Missing::Ip;
 
+/// The key of a caller whose own can be read in two ways.
+static ADDRESS: LazyLock<Key> = LazyLock::new(|| Key(vec![Source::Ip]));
+
 /// The guards of a request. Most routes have none or one.
-pub type PlannedGuards<'a> = SmallVec<[PlannedGuard<'a>; 1]>;
+#[derive(Debug, Default)]
+pub struct PlannedGuards<'a>(SmallVec<[PlannedGuard<'a>; 1]>);
 
 /// A guard, and the key that it counts by.
 #[derive(Debug, Clone, Copy)]
@@ -24,24 +38,89 @@ pub struct PlannedGuard<'a> {
     pub id: BucketId,
     /// The name of the counter, where several gateways share it.
     pub key: KeyRange,
+    /// Its key or one of its conditions can be read in two ways.
+    by_address: bool,
 }
 
-/// The guards of the route whose conditions hold. One whose key is ambiguous counts nothing: the
-/// request is refused for that by whatever else asks for it.
-pub(super) fn collect<'a>(
-    planner: Planner<'a>,
-    guards: &'a [usize],
-    method: &Method,
-    input: &KeyInput<'_>,
-    keys: &mut BucketKeys,
-) -> PlannedGuards<'a> {
-    let planned = guards.iter().filter_map(|index| {
-        let guard = &planner.compiled.guards[*index];
-        let holds = guard.guard.when.iter().all(|it| it.holds(input, method) == Ok(true));
-        let (id, key) = holds.then(|| name(planner, guard, input, keys))?.ok()?;
-        Some(PlannedGuard { guard, id, key })
-    });
-    planned.collect()
+/// Inputs of a request that are yet to be waited for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PendingInputs {
+    pub token: bool,
+    pub form: bool,
+}
+
+impl PendingInputs {
+    /// Whether a list may still say something of a caller whose names are not known.
+    pub(super) fn concern_access(self, identity: &Identity, list: &AccessLists) -> bool {
+        (list.names_users() && self.concern(identity, &Source::User))
+            || (list.names_clients() && self.concern(identity, &Source::Client))
+    }
+
+    fn concern_guard(self, identity: &Identity, guard: &Guard) -> bool {
+        let mut asked = guard.key.0.iter().chain(condition_sources(&guard.when));
+        asked.any(|source| self.concern(identity, source))
+    }
+
+    fn concern(self, identity: &Identity, source: &Source) -> bool {
+        let is_pending = |source: &Source| match source {
+            Source::Jwt(_) => self.token,
+            Source::Form(_) => self.form,
+            _ => false,
+        };
+        let named_by_client = matches!(source, Source::Tenant | Source::Plan);
+        identity.sources(source).iter().any(is_pending)
+            || (named_by_client && identity.client.iter().any(is_pending))
+    }
+}
+
+impl<'a> PlannedGuards<'a> {
+    /// Adds the guards whose conditions hold, but those that ask for an input which is pending.
+    ///
+    /// # Errors
+    /// If what an enforced guard asks for can be read in two ways. The guards are added all the same.
+    pub(super) fn collect(
+        &mut self,
+        planner: Planner<'a>,
+        guards: &'a [usize],
+        pending: PendingInputs,
+        method: &Method,
+        input: &KeyInput<'_>,
+        keys: &mut BucketKeys,
+    ) -> Result<(), KeyError> {
+        self.0.clear();
+        let mut readable = Ok(());
+        for index in guards {
+            let guard = &planner.compiled.guards[*index];
+            if pending.concern_guard(&planner.compiled.identity, &guard.guard) {
+                continue;
+            }
+            let named = match applies(&guard.guard.when, input, method) {
+                Ok(true) => name(planner, guard, &guard.guard.key, input, keys),
+                Ok(false) => continue,
+                Err(error) => Err(error),
+            };
+            let by_address = named.is_err();
+            let named = named.or_else(|error| {
+                // One that only watches refuses nobody.
+                if guard.guard.mode == Mode::Enforce && readable.is_ok() {
+                    readable = Err(error);
+                }
+                name(planner, guard, &ADDRESS, input, keys)
+            });
+            if let Ok((id, key)) = named {
+                self.0.push(PlannedGuard { guard, id, key, by_address });
+            }
+        }
+        readable
+    }
+}
+
+impl<'a> Deref for PlannedGuards<'a> {
+    type Target = [PlannedGuard<'a>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
 /// Where gateways share counters, a key is known by the counter's name, so that they can tell each
@@ -49,10 +128,10 @@ pub(super) fn collect<'a>(
 fn name(
     planner: Planner<'_>,
     guard: &CompiledGuard,
+    key: &Key,
     input: &KeyInput<'_>,
     keys: &mut BucketKeys,
 ) -> Result<(BucketId, KeyRange), KeyError> {
-    let key = &guard.guard.key;
     let Some(prefix) = &guard.shared_prefix else {
         let mut id = planner.hasher.start(guard.prefix);
         key.parts(input, MISSING, |kind, bytes| id.part(kind as u8, bytes))?;
@@ -70,13 +149,17 @@ impl PlannedGuard<'_> {
     pub fn subject(&self, source: PlanSource<'_>, keys: &BucketKeys) -> GuardSubject {
         GuardSubject {
             guard: self.guard.name.clone(),
-            key: source.key_text(&self.guard.guard.key, MISSING),
+            key: source.key_text(self.counted_key(), MISSING),
             shared_key: keys.get(self.key).into(),
         }
     }
 
     /// Who was counted.
     pub fn caller_texts(&self, source: PlanSource<'_>) -> CallerTexts {
-        source.caller_texts(&self.guard.guard.key, MISSING)
+        source.caller_texts(self.counted_key(), MISSING)
+    }
+
+    fn counted_key(&self) -> &Key {
+        if self.by_address { &ADDRESS } else { &self.guard.guard.key }
     }
 }

@@ -8,7 +8,7 @@ use crate::gateway::compiled::{CompiledLimit, LimitVariant, Numbers, RouteLimit}
 use crate::limit::key::KeyError;
 use crate::limit::source::KeyInput;
 use crate::limit::trust::Score;
-use crate::limit::{Policy, Strategy};
+use crate::limit::{Condition, Policy, Strategy};
 use crate::respond::Fault;
 use crate::store::{BucketHasher, BucketId, BucketKeys, Check, KeyRange, key_format};
 
@@ -87,7 +87,7 @@ impl<'a> PlannedLimits<'a> {
         for route_limit in limits {
             let limit = &planner.compiled.limits[route_limit.limit];
             let variant = limit.variant(input.who.plan.as_deref());
-            let charge = match applies(limit, input, method) {
+            let charge = match applies(&limit.limit.when, input, method) {
                 Ok(true) => self.charge(planner.hasher, limit, variant, route_limit, input),
                 Ok(false) => {
                     self.skip(limit, SkipReason::Condition);
@@ -176,9 +176,13 @@ impl<'a> PlannedLimits<'a> {
     }
 }
 
-/// Whether all conditions of a limit hold.
-fn applies(limit: &CompiledLimit, input: &KeyInput<'_>, method: &Method) -> Result<bool, KeyError> {
-    for condition in &limit.limit.when {
+/// Whether all conditions of a limit or a guard hold.
+pub(super) fn applies(
+    conditions: &[Condition],
+    input: &KeyInput<'_>,
+    method: &Method,
+) -> Result<bool, KeyError> {
+    for condition in conditions {
         if !condition.holds(input, method)? {
             return Ok(false);
         }
