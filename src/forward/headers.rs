@@ -258,7 +258,7 @@ fn listed(headers: &HeaderMap) -> SmallVec<[&[u8]; 4]> {
     names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty()).collect()
 }
 
-/// Removes the hop-by-hop fields of a response: RFC 9110 section 7.6.1.
+/// Removes the hop-by-hop fields of a response, RFC 9110 section 7.6.1, and what only Weir says.
 pub(crate) fn clean_response(headers: &mut HeaderMap, flags: HeadFlags, upgrade: bool) {
     if flags.listed > 0 {
         let names: SmallVec<[HeaderName; 4]> = listed(headers)
@@ -277,6 +277,11 @@ pub(crate) fn clean_response(headers: &mut HeaderMap, flags: HeadFlags, upgrade:
         }
         if !upgrade {
             headers.remove(header::UPGRADE);
+        }
+    }
+    if flags.marks {
+        for name in ["x-weir-warning", "x-weir-degraded"] {
+            headers.remove(name);
         }
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct HeadFlags {
     pub expect: bool,
     /// A field that belongs to one hop, other than `Connection`.
     pub hop: bool,
+    /// A field that only a gateway may set.
+    pub marks: bool,
 }
 
 impl HeadFlags {
@@ -47,6 +49,7 @@ impl HeadFlags {
             header::TE | header::TRAILER | header::UPGRADE => self.hop = true,
             _ => match name.as_str() {
                 "keep-alive" | "proxy-connection" => self.hop = true,
+                "x-weir-warning" | "x-weir-degraded" => self.marks = true,
                 _ => {}
             },
         }

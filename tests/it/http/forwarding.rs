@@ -356,3 +356,16 @@ fn a_route_edits_its_refusals_too() {
         assert_eq!(response.one("access-control-allow-origin"), "*", "{status}");
     }
 }
+
+#[test]
+fn marks_of_weir_in_an_answer_of_the_upstream_are_removed() {
+    let upstream = Upstream::replying(|_| {
+        b"HTTP/1.1 200 OK\r\nX-Weir-Warning: flood\r\nX-Weir-Degraded: all\r\nX-Weir: yes\r\n\
+          X-Weir-Warning: again\r\nContent-Length: 0\r\n\r\n"
+            .to_vec()
+    });
+    let weir = Weir::start(&Config::to(&upstream).open());
+    let response = weir.get("/");
+    assert_eq!((response.status, response.one("x-weir")), (200, "yes"));
+    assert!(!response.has("x-weir-warning") && !response.has("x-weir-degraded"), "{response:?}");
+}
