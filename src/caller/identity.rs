@@ -196,4 +196,8 @@ impl Claims for jwt::Claims {
     fn claim(&self, name: &str) -> Option<Cow<'_, str>> {
         self.get(name)
     }
+
+    fn any_claim(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.get_any(name)
+    }
 }

@@ -75,7 +75,11 @@ pub enum UnreadForm {
 
 /// Claims by their names.
 pub trait Claims: fmt::Debug {
+    /// A claim that is text, a number or a boolean.
     fn claim(&self, name: &str) -> Option<Cow<'_, str>>;
+
+    /// A claim that is there, whatever it is.
+    fn any_claim(&self, name: &str) -> Option<Cow<'_, str>>;
 }
 
 /// Something that a request says of itself, if it does.

@@ -8,13 +8,15 @@ mod record;
 
 pub use record::{DayCounts, TrustRecord, TrustSums, day_of};
 
-use chrono::DateTime;
+use chrono::{DateTime, NaiveDate, NaiveTime};
 
 use super::rate::Rate;
 
 /// The days of a year, by which an account's age is measured.
 const YEAR: u64 = 365;
 const DAY_SECONDS: u64 = 86_400;
+/// The year 5138. What is larger is in milliseconds.
+const MAX_SECONDS: u64 = 100_000_000_000;
 
 /// How far a user is trusted, in hundredths: 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -34,9 +36,11 @@ impl Score {
     /// A score as a token says it: a decimal number, of which what lies outside 0.0 to 1.0 is drawn
     /// to the nearer end. What is no number is no trust.
     pub fn parse(text: &str) -> Self {
-        // Most decimals lie next to the float that stands for them: 0.29 × 100 is 28.999….
-        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        // Words such as `inf` are floats, too.
+        let is_decimal = |text: &&str| text.bytes().all(|it| b"0123456789+-.eE".contains(&it));
+        let number = Some(text).filter(is_decimal).and_then(|it| it.parse::<f64>().ok());
         let number = number.unwrap_or(0.0).clamp(0.0, 1.0);
+        // Most decimals lie next to the float that stands for them: 0.29 × 100 is 28.999….
         Score::of_hundredths((number * 100.0 + 1e-9) as u64)
     }
 
@@ -114,15 +118,27 @@ impl TrustWeights {
     }
 }
 
-/// Whole days from when an account was made, as a token says it: Unix seconds or RFC 3339. One that
-/// is no date, or lies ahead, is as good as made today.
+/// Whole days from when an account was made, as a token says it: Unix seconds, milliseconds, or a date
+/// or time of RFC 3339. One that is none of these, or lies ahead, is as good as made today; so is one of
+/// 1970 or before, which stands for an account of unknown age.
 pub fn age_days(created: &str, now_seconds: u64) -> u64 {
-    let seconds = created.split('.').next().and_then(|whole| whole.parse::<u64>().ok());
-    let seconds = seconds.or_else(|| {
-        let date = DateTime::parse_from_rfc3339(created).ok()?;
-        u64::try_from(date.timestamp().max(0)).ok()
-    });
-    seconds.map_or(0, |created| now_seconds.saturating_sub(created) / DAY_SECONDS)
+    let created = unix_seconds(created).or_else(|| date_seconds(created)).filter(|it| *it > 0);
+    created.map_or(0, |created| now_seconds.saturating_sub(created) / DAY_SECONDS)
+}
+
+/// Plain digits, and others behind a point, which do not count.
+fn unix_seconds(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+    let number = whole.parse().ok().filter(|_| is_number(whole) && is_number(fraction))?;
+    Some(if number > MAX_SECONDS { number / 1_000 } else { number })
+}
+
+fn date_seconds(text: &str) -> Option<u64> {
+    let time = DateTime::parse_from_rfc3339(text).map(|time| time.to_utc());
+    let day = || text.parse::<NaiveDate>().map(|day| day.and_time(NaiveTime::MIN).and_utc());
+    let time = time.or_else(|_| day()).ok()?;
+    u64::try_from(time.timestamp()).ok()
 }
 
 #[cfg(test)]

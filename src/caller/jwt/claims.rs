@@ -32,6 +32,16 @@ impl Claims {
         }
     }
 
+    /// A claim that is there, whatever it is: a number of any size, and an empty text for what is
+    /// neither text nor number.
+    pub fn get_any(&self, claim: &str) -> Option<Cow<'_, str>> {
+        Some(match find(&self.claims, claim)? {
+            Value::String(text) => Cow::Borrowed(text),
+            Value::Number(number) => Cow::Owned(number.to_string()),
+            _ => Cow::Borrowed(""),
+        })
+    }
+
     /// Whether it can still be believed, and already.
     pub fn holds_at(&self, now: u64) -> bool {
         self.valid.contains(&now)
@@ -93,8 +103,8 @@ impl ClaimRules {
         {
             return Err(Rejection::Audience);
         }
-        // Nobody can ask for them, and they may be long.
-        claims.retain(|_, value| !value.is_array());
+        // Nobody can ask what is in them, and they may be long.
+        claims.values_mut().filter(|value| value.is_array()).for_each(|it| *it = Value::Null);
         Ok(Claims { valid, claims })
     }
 
@@ -250,6 +260,19 @@ mod tests {
             "realm.deep.er.x",
         ] {
             assert_eq!(get(claim), None, "{claim}");
+        }
+        let any = |claim: &str| claims.get_any(claim).map(Cow::into_owned);
+        for (claim, value) in [
+            ("huge", Some("1e+20")),
+            ("score", Some("0.5")),
+            ("sub", Some("anna")),
+            ("none", Some("")),
+            ("list", Some("")),
+            ("realm", Some("")),
+            ("empty", Some("")),
+            ("missing", None),
+        ] {
+            assert_eq!(any(claim).as_deref(), value, "{claim}");
         }
     }
 }

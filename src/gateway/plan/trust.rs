@@ -3,7 +3,7 @@
 use crate::caller::identity::FoundNames;
 use crate::clock::Micros;
 use crate::limit::key::Part;
-use crate::limit::source::{Claims, RequestFacts};
+use crate::limit::source::RequestFacts;
 use crate::limit::trust::{Score, TrustFacts, age_days};
 use crate::store::{BucketId, key_format};
 
@@ -42,15 +42,13 @@ impl PlannedTrust {
         let now = planner.trust.now();
         let known = user.and_then(|user| planner.trust.look_up(user, now));
         let settings = &planner.compiled.settings.trust;
-        let claim = |name: &Option<String>| {
-            let (claims, name) = (facts.claims?, name.as_deref()?);
-            Claims::claim(claims, name)
-        };
+        let claim = |name: &Option<String>| facts.claims?.claim(name.as_deref()?);
+        let any_claim = |name: &Option<String>| facts.claims?.any_claim(name.as_deref()?);
         let (score, reason) = if let Some(score) = found.trust {
             (score, ScoreReason::ClientRecord)
         } else if user.is_none() {
             (Score::ZERO, ScoreReason::NoUser)
-        } else if let Some(score) = claim(&settings.score) {
+        } else if let Some(score) = any_claim(&settings.score) {
             (Score::parse(&score), ScoreReason::Claim)
         } else {
             let facts = TrustFacts {

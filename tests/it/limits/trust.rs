@@ -134,8 +134,14 @@ fn score_of_a_token_or_a_client_stands_in_for_the_formula(test_store: &TestStore
     assert_eq!(ask(&mut client, "/", &(partner + &scored)), 19, "the record of the client counts");
     let wild = trusting.user("bob", &json!({ "trust": 70 }));
     assert_eq!(ask(&mut client, "/", &wild), 20);
-    let junk = trusting.user("cid", &json!({ "trust": "very", "verified": true }));
-    assert_eq!(ask(&mut client, "/", &junk), 10, "what is no number is no trust");
+    let huge = trusting.user("hal", &json!({ "trust": 1e16 }));
+    assert_eq!(ask(&mut client, "/", &huge), 20);
+    let junk = [json!("very"), json!(-1e16), json!(null), json!([1]), json!({}), json!("")];
+    for (number, junk) in junk.iter().enumerate() {
+        let user = format!("cid-{number}");
+        let junk = trusting.user(&user, &json!({ "trust": junk, "verified": true }));
+        assert_eq!(ask(&mut client, "/", &junk), 10, "what is no number is no trust: {number}");
+    }
 }
 
 fn caller_without_a_user_has_no_trust(test_store: &TestStore) {
