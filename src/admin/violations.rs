@@ -9,11 +9,15 @@ use super::written_time::{self, WrittenTime};
 use crate::config::Settings;
 use crate::overrides;
 use crate::telemetry::CallerNames;
-use crate::violations::{AddressFilter, KeptLine, ViolationPage, ViolationQuery, unix_time};
+use crate::violations::{
+    AddressFilter, KeptLine, ViolationPage, ViolationQuery, bounded_name, unix_time,
+};
 
 /// How many a page has that does not say so, and at most.
 const DEFAULT_MAX: usize = 100;
 const MOST: usize = 1_000;
+const PARAMETERS: [&str; 10] =
+    ["user", "ip", "client", "key", "limit", "route", "since", "until", "max", "before"];
 /// What a hashed name begins with: it is taken as it is.
 const HASHED: &str = "sha256:";
 
@@ -73,10 +77,17 @@ fn unreadable(why: String) -> ApiError {
 /// An empty value is as good as none, so that a form can send all of its fields.
 fn parse(text: &str, names: CallerNames) -> Result<ViolationQuery, ApiError> {
     let mut query = ViolationQuery { max: DEFAULT_MAX, ..ViolationQuery::default() };
-    let named = |value: String| if value.starts_with(HASHED) { value } else { names.of(&value) };
+    let named = |value: String| {
+        bounded_name(if value.starts_with(HASHED) { value } else { names.of(&value) })
+    };
     let mut given = Vec::new();
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if !PARAMETERS.contains(&name) {
+            let known = PARAMETERS.join(", ");
+            let why = format!("There is no parameter {name:?}; there are {known}.");
+            return Err(ApiError::bad_request(why));
+        }
         if value.is_empty() {
             continue;
         }
@@ -96,12 +107,7 @@ fn parse(text: &str, names: CallerNames) -> Result<ViolationQuery, ApiError> {
             "since" => query.since = Some(time(name, &value)?.start),
             "until" => query.until = Some(time(name, &value)?.end),
             "max" => query.max = max(&value)?,
-            "before" => query.before = Some(value.parse().map_err(|()| bad_cursor())?),
-            other => {
-                let known = "user, ip, client, key, limit, route, since, until, max and before";
-                let why = format!("There is no parameter {other:?}; there are {known}.");
-                return Err(ApiError::bad_request(why));
-            }
+            _ => query.before = Some(value.parse().map_err(|()| bad_cursor())?),
         }
     }
     in_order(&query)?;
@@ -172,7 +178,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_refused() {
-        for bad in ["usr=a", "max=0", "max=1001", "since=soon", "before=9", "ip=here", "since=-1"] {
+        for bad in [
+            "usr=a",
+            "usr=",
+            "usr",
+            "=a",
+            "max=0",
+            "max=1001",
+            "since=soon",
+            "before=9",
+            "ip=here",
+            "since=-1",
+        ] {
             assert!(parse(bad, SHOWN).is_err(), "{bad}");
         }
         for (bad, why) in [

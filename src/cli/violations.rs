@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use super::admin_client::{AdminError, AdminRequest, AdminTarget};
 use super::{BAD_CONFIGURATION, FAILED};
-use crate::violations::Violation;
 
 /// A store in Redis may have to be searched.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -80,7 +79,8 @@ Exit codes: 0 fine, 1 no answer, 2 bad usage.";
 /// What `/v1/violations` answers.
 #[derive(Debug, Deserialize)]
 struct Answer {
-    violations: Vec<Violation>,
+    /// Another version may know more events and fields.
+    violations: Vec<Value>,
     before: Option<String>,
     hint: Option<String>,
 }
@@ -100,12 +100,14 @@ impl ViolationsCommand {
             let Some(why) = said.get("error_description").and_then(Value::as_str) else {
                 return failed(&AdminError::unexpected(path, answer.status).describe(&address));
             };
-            failed(&format!("{address} answered {}: {why}", answer.status.as_u16()));
+            let (status, why) = (answer.status.as_u16(), printable(why));
+            let remedy = self.remedy(answer.status, token.is_some());
+            failed(&format!("{address} answered {status}: {why}{remedy}"));
             let bad_usage = answer.status == StatusCode::BAD_REQUEST;
             return if bad_usage { BAD_CONFIGURATION } else { FAILED };
         }
         if self.json {
-            print(&String::from_utf8_lossy(&answer.body));
+            print(&escaped(&String::from_utf8_lossy(&answer.body)));
             return 0;
         }
         match serde_json::from_slice(&answer.body) {
@@ -115,6 +117,21 @@ impl ViolationsCommand {
             }
         }
         0
+    }
+
+    /// What can be done about an answer that is none.
+    fn remedy(&self, status: StatusCode, has_token: bool) -> String {
+        let variable = &self.token_env;
+        match status {
+            StatusCode::UNAUTHORIZED if has_token => format!(" It was sent what is in {variable}."),
+            StatusCode::UNAUTHORIZED => {
+                format!(" Set {variable} to it, or name another variable with --token-env.")
+            }
+            StatusCode::NOT_FOUND => " There is no /v1 there: ask the address of admin.listen, \
+                                      which needs admin.token_env if it is not loopback."
+                .to_owned(),
+            _ => String::new(),
+        }
     }
 
     fn query(&self) -> String {
@@ -161,7 +178,7 @@ const COLUMNS: [&str; 9] =
 /// Columns as wide as what is in them.
 fn table(answer: &Answer) -> String {
     if answer.violations.is_empty() {
-        let hint = answer.hint.as_deref().map(|hint| format!(": there is {hint}"));
+        let hint = answer.hint.as_deref().map(|hint| format!(": there is {}", printable(hint)));
         return format!("no violations{}", hint.unwrap_or_default());
     }
     let mut rows = vec![COLUMNS.map(str::to_owned)];
@@ -177,30 +194,60 @@ fn table(answer: &Answer) -> String {
         let _ = writeln!(text, "{}", line.trim_end());
     }
     if let Some(before) = &answer.before {
-        let _ = writeln!(text, "\nthere are more: --before {before}");
+        let _ = writeln!(text, "\nthere are more: --before {}", printable(before));
     }
     text
 }
 
-fn row(it: &Violation) -> [String; 9] {
-    let name = |name: &Option<String>| name.as_deref().map_or("-".to_owned(), printable);
-    let time = DateTime::from_timestamp(it.time as i64, 0).map(|time| time.naive_utc());
+fn row(it: &Value) -> [String; 9] {
+    let name = |field: &str| it.get(field).and_then(Value::as_str).map(printable);
+    let or_none = |name: Option<String>| name.unwrap_or_else(|| "-".to_owned());
+    let seconds = it.get("time").and_then(Value::as_f64);
+    let time = seconds.and_then(|seconds| DateTime::from_timestamp(seconds as i64, 0));
+    let time = time.map(|time| time.naive_utc());
+    let times = it.get("repeated").and_then(Value::as_u64).unwrap_or(1);
     [
-        time.map_or("-".to_owned(), |time| format!("{}T{}Z", time.date(), time.time())),
-        it.event.name().to_owned(),
-        name(if it.limit.is_some() { &it.limit } else { &it.guard }),
-        printable(&it.identifier),
-        name(&it.ip),
-        name(&it.user),
-        name(&it.client),
-        name(&it.route),
-        it.events().to_string(),
+        or_none(time.map(|time| format!("{}T{}Z", time.date(), time.time()))),
+        or_none(name("event")),
+        or_none(name("limit").or_else(|| name("guard"))),
+        or_none(name("identifier")),
+        or_none(name("ip")),
+        or_none(name("user")),
+        or_none(name("client")),
+        or_none(name("route")),
+        times.to_string(),
     ]
 }
 
-/// Callers choose their names: none of them is to move the cursor of a terminal.
+/// Callers choose their names: none of them is to move the cursor of a terminal, or to turn around
+/// what it shows.
 fn printable(name: &str) -> String {
-    name.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+    name.chars().map(|it| if is_harmful(it) { '\u{fffd}' } else { it }).collect()
+}
+
+/// The same for JSON, in which such characters can be written as escapes.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        if is_harmful(character) && !matches!(character, '\n' | '\t') {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        } else {
+            text.push(character);
+        }
+    }
+    text
+}
+
+/// Control characters, and those of Unicode that are not seen but change what is: separators of lines,
+/// marks of direction, joiners, tags.
+fn is_harmful(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}')
 }
 
 /// A closed pipe is not an error: the reader has read enough.
@@ -215,26 +262,58 @@ fn failed(why: &str) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::violations::ViolationEvent;
+
+    fn violation(identifier: &str) -> Value {
+        json!({
+            "time": 1_794_802_783.9, "event": "rate_limit_exceeded", "identifier": identifier,
+            "limit": "calls", "user": "ann",
+        })
+    }
+
+    fn answer(violations: Vec<Value>, before: Option<&str>) -> Answer {
+        Answer { violations, before: before.map(str::to_owned), hint: None }
+    }
 
     #[test]
     fn the_table_is_aligned_and_harmless() {
-        let event = ViolationEvent::RateLimitExceeded;
-        let mut first = Violation::new(event, "a\u{1b}[2Jb".to_owned(), "token_bucket");
-        (first.time, first.limit) = (1_794_802_783.9, Some("calls".to_owned()));
-        first.user = Some("ann".to_owned());
-        let second = Violation { repeated: Some(97), ..first.clone() };
-        let answer =
-            Answer { violations: vec![second, first], before: Some("5-0".to_owned()), hint: None };
-        let text = table(&answer);
+        let (first, mut second) = (violation("a\u{1b}[2Jb"), violation("a\u{1b}[2Jb"));
+        second["repeated"] = json!(97);
+        let text = table(&answer(vec![second, first], Some("5-0\u{1b}[2J")));
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("TIME                  EVENT                LIMIT  KEY"));
         assert!(
             lines[1].starts_with("2026-11-16T04:19:43Z  rate_limit_exceeded  calls  a\u{fffd}[2Jb")
         );
         assert!(lines[1].ends_with("97") && lines[2].ends_with('1'), "{text}");
-        assert_eq!(*lines.last().unwrap(), "there are more: --before 5-0");
+        assert_eq!(*lines.last().unwrap(), "there are more: --before 5-0\u{fffd}[2J");
+    }
+
+    #[test]
+    fn what_is_not_seen_is_shown() {
+        for unseen in
+            ['\u{9b}', '\u{7f}', '\u{202e}', '\u{2066}', '\u{2028}', '\u{200f}', '\u{feff}']
+        {
+            let name = format!("a{unseen}b");
+            assert_eq!(printable(&name), "a\u{fffd}b", "{unseen:?}");
+            let json = serde_json::to_string(&name).unwrap();
+            let safe = escaped(&json);
+            assert!(safe.is_ascii() && serde_json::from_str::<String>(&safe).unwrap() == name);
+        }
+        assert_eq!(escaped("{\n\t\"a\": \"ü\"}"), "{\n\t\"a\": \"ü\"}");
+        assert_eq!(escaped("\u{e0041}"), "\\udb40\\udc41");
+        assert_eq!(printable("J\u{fc}rgen, 日本"), "J\u{fc}rgen, 日本");
+    }
+
+    #[test]
+    fn one_event_of_another_version_hides_no_other() {
+        let strange = json!({ "event": "moon_phase", "time": "late", "user": 5, "route": "all" });
+        let text = table(&answer(vec![violation("ann"), strange, json!(7)], None));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(lines[2].contains("moon_phase") && lines[2].contains("all"), "{text}");
     }
 
     #[test]

@@ -188,6 +188,12 @@ impl Violation {
     }
 }
 
+/// A name as violations have it.
+pub fn bounded_name(mut name: String) -> String {
+    shorten(&mut name);
+    name
+}
+
 fn shorten(name: &mut String) {
     if name.len() > MAX_NAME {
         name.truncate(name.floor_char_boundary(MAX_NAME - '…'.len_utf8()));

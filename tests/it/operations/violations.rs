@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::gateway::program;
 use crate::support::{
@@ -15,6 +15,7 @@ on_each_store!(
     violations_tell_who_was_refused_by_what,
     violations_are_found_by_caller_limit_route_and_time,
     violations_come_in_pages_newest_first,
+    violations_of_a_long_name_are_found,
     command_finds_violations_of_a_user_after_a_restart,
 );
 
@@ -173,6 +174,7 @@ fn violations_are_found_by_caller_limit_route_and_time(test_store: &TestStore) {
     }
     for (query, why) in [
         ("?usr=ann", "no parameter"),
+        ("?usr", "no parameter"),
         ("?max=0", "1 to 1000"),
         ("?since=1m&until=1h", "is later than until"),
         ("?user=ann&user=ben", "given twice"),
@@ -206,6 +208,21 @@ fn violations_come_in_pages_newest_first(test_store: &TestStore) {
     }
     seen.reverse();
     assert_eq!(seen, users);
+    let none = answer(&weir, "?before=0-0");
+    assert_eq!((&none["violations"], &none["before"]), (&json!([]), &Value::Null));
+}
+
+fn violations_of_a_long_name_are_found(test_store: &TestStore) {
+    let weir = Weir::start(&test_store.configure(config()));
+    let user = "ab".repeat(500);
+    (0..2).for_each(|_| drop(items(&mut weir.connect(), &user)));
+    let shown = await_violations(&weir, 1)[0]["user"].as_str().unwrap().to_owned();
+    assert!(shown.len() < user.len());
+    let shown = shown.replace('…', "%e2%80%a6");
+    for query in [format!("?user={user}"), format!("?key={user}"), format!("?user={shown}")] {
+        assert_eq!(found(&weir, &query).len(), 1, "{query}");
+    }
+    assert_eq!(found(&weir, &format!("?user=b{user}")).len(), 0);
 }
 
 fn command_finds_violations_of_a_user_after_a_restart(test_store: &TestStore) {
@@ -268,6 +285,29 @@ fn command_says_why_there_is_no_answer() {
     assert!(code == Some(2) && why.contains("from 1 to 1000"), "{code:?} {why}");
     let output = program().args(["violations", "--admin", "127.0.0.1:1"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
+    let data = weir.address().to_string();
+    let output = program().args(["violations", "--admin", &data]).output().unwrap();
+    let why = String::from_utf8(output.stderr).unwrap();
+    assert!(why.contains("no /v1 there") && why.contains("admin.token_env"), "{why}");
+}
+
+#[test]
+fn command_names_the_variable_that_a_token_is_expected_in() {
+    let weir = Weir::start(&config().admin("listen = \"0.0.0.0:0\""));
+    let admin = weir.admin_address().to_string();
+    let said = |variable: &str| {
+        let mut command = program();
+        command.env_remove("WEIR_ADMIN_TOKEN").env("WRONG_TOKEN", "wrong");
+        let output = command.args(["violations", "--admin", &admin]);
+        let output = output.args(["--token-env", variable]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, why) = said("WEIR_ADMIN_TOKEN");
+    assert_eq!(code, Some(1));
+    assert!(why.contains("Set WEIR_ADMIN_TOKEN") && why.contains("--token-env"), "{why}");
+    let (code, why) = said("WRONG_TOKEN");
+    assert!(code == Some(1) && why.contains("what is in WRONG_TOKEN"), "{why}");
+    assert_eq!(said("WEIR_TEST_TOKEN").0, Some(0));
 }
 
 #[test]

@@ -99,10 +99,13 @@ pub(crate) async fn read(
     shared: &RedisShared,
     query: &ViolationQuery,
 ) -> Result<ViolationPage, Failure> {
+    let (mut page, mut before) = (ViolationPage::default(), query.before);
+    // Nothing stands before the first id, and Redis takes that for a mistake.
+    if before == Some(ViolationId::default()) {
+        return Ok(page);
+    }
     let session = timeout(PATIENCE, Session::open(&shared.dialer));
     let session = session.await.unwrap_or_else(|_| Err(Failure::timeout()))?;
-    let mut page = ViolationPage::default();
-    let mut before = query.before;
     loop {
         let entries = read_batch(shared, &session, before).await?;
         let (count, last) = (entries.len(), entries.last().map(|(id, _)| *id));
