@@ -116,10 +116,11 @@ impl Gateway {
         subject: impl FnOnce() -> GuardSubject,
     ) -> Result<GuardCount, StoreError> {
         let PlannedGuard { guard, id, .. } = planned;
-        match guard.guard.on_error {
-            OnError::Deny if self.guards.is_alone() => Err(StoreError::Unavailable),
+        let alone = self.guards.is_alone();
+        match (guard.guard.on_error, guard.guard.mode) {
+            (OnError::Deny, Mode::Enforce) if alone => Err(StoreError::Unavailable),
             // Nothing is counted, and what is known stays.
-            OnError::Allow if self.guards.is_alone() => {
+            (OnError::Allow | OnError::Deny, _) if alone => {
                 Ok(self.guards.look_up(&guard.numbers, *id, now))
             }
             _ => Ok(self.guards.count(&guard.numbers, *id, now, subject)),

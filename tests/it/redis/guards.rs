@@ -143,6 +143,19 @@ fn guards_do_what_on_error_says_while_redis_is_away() {
 }
 
 #[test]
+fn shadow_guard_refuses_nobody_while_redis_is_away() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::ok());
+    let guard = format!("{}mode = \"shadow\"\non_error = \"deny\"\n", slow_guard());
+    let weir = Weir::start(&config(&upstream, &guard).store(&redis.store()));
+    redis.kill();
+    wait_at_most(Duration::from_secs(5), "it is noticed", || weir.degraded());
+    let (mut client, began) = (weir.connect(), Instant::now());
+    while began.elapsed() < SOON {
+        assert_eq!(user(&mut client, "ann").status, 200);
+    }
+}
+
+#[test]
 fn every_key_of_guards_expires() {
     let (redis, upstream) = (Redis::start(), Upstream::ok());
     let weir = Weir::start(&config(&upstream, &slow_guard()).store(&redis.store()));

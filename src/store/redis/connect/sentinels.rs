@@ -203,7 +203,8 @@ impl SentinelReports {
             })
         };
         let newest = reports().map(|(_, report, _)| report.epoch).max();
-        let under_way = |report: &SentinelReport| report.is_replaced && Some(report.epoch) == newest;
+        let under_way =
+            |report: &SentinelReport| report.is_replaced && Some(report.epoch) == newest;
         if let Some((sentinel, report, _)) = reports().find(|(_, report, _)| under_way(report)) {
             let detail = format!(
                 "master {} is being replaced, says sentinel {}",
