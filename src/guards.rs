@@ -39,8 +39,9 @@ pub struct GuardTable {
     names: RwLock<CallerNames>,
     /// Whether the store that gateways share does not answer.
     alone: AtomicBool,
-    /// Held while the store is told: a report that is under way would undo what an operator lifts.
-    pub(crate) reporting: tokio::sync::Mutex<()>,
+    /// Penalties that the store knows of and other gateways have yet to be told about. Locked while
+    /// the store is told: a report that is under way would undo what an operator lifts.
+    pub(crate) unannounced: tokio::sync::Mutex<Vec<PenaltyNotice>>,
     /// Whether what is counted has to be told to a store.
     reports: bool,
 }
@@ -91,8 +92,8 @@ impl GuardTable {
         let each = max_keys.div_ceil(SHARDS).max(1);
         let shards = (0..SHARDS).map(|_| Mutex::new(GuardShard::new(each))).collect();
         let (guards, names) = (RwLock::default(), RwLock::default());
-        let (alone, reporting) = (AtomicBool::new(false), tokio::sync::Mutex::default());
-        GuardTable { shards, guards, names, alone, reporting, reports }
+        let (alone, unannounced) = (AtomicBool::new(false), tokio::sync::Mutex::default());
+        GuardTable { shards, guards, names, alone, unannounced, reports }
     }
 
     /// Takes over the guards of a configuration.

@@ -36,6 +36,18 @@ impl GuardEntry {
         if has_ended { Some(0) } else { self.is_clean().then_some(self.state.count) }
     }
 
+    /// Goes on to an instant. Requests that were not told yet stay with their window.
+    fn advance(&mut self, numbers: &GuardNumbers, now: Micros) -> GuardState {
+        let window_end = self.state.window_end;
+        self.state = numbers.at(self.state, now);
+        if self.state.window_end != window_end {
+            let untold = std::mem::take(&mut self.untold);
+            let follows = window_end.0 + numbers.window_us == self.state.window_end.0;
+            self.untold_before = if follows { untold } else { 0 };
+        }
+        self.state
+    }
+
     fn penalty(&self, id: BucketId) -> Option<Penalty> {
         let GuardSubject { guard, key, shared_key } = self.subject.as_deref()?;
         let GuardState { stage, until, offence, count, .. } = self.state;
@@ -75,11 +87,8 @@ impl GuardShard {
             return GuardCount { stage, until, count: 1, detected: false };
         };
         let entry = &mut self.entries[at];
-        let before = numbers.at(entry.state, now);
+        let before = entry.advance(numbers, now);
         let state = numbers.count(before, now, 1);
-        if before.window_end != entry.state.window_end {
-            entry.untold_before = std::mem::take(&mut entry.untold);
-        }
         entry.state = state;
         let detected = state.stage != before.stage;
         if entry.subject.is_none() && (reports || detected) {
@@ -124,9 +133,12 @@ impl GuardShard {
     pub(super) fn put_back(&mut self, report: &GuardReport) {
         let Some(at) = self.entries.find(report.id) else { return };
         let entry = &mut self.entries[at];
-        if entry.state.window_end == report.state.window_end {
-            let requests = u32::try_from(report.requests).unwrap_or(u32::MAX);
+        let requests = u32::try_from(report.requests).unwrap_or(u32::MAX);
+        let (reported, counted) = (report.state.window_end, entry.state.window_end);
+        if reported == counted {
             entry.untold = entry.untold.saturating_add(requests);
+        } else if reported.0 + report.numbers.window_us == counted.0 {
+            entry.untold_before = entry.untold_before.saturating_add(requests);
         }
         self.entries.mark_dirty(at);
     }
@@ -139,7 +151,7 @@ impl GuardShard {
     ) -> Option<Penalty> {
         let at = self.entries.find(report.id)?;
         let entry = &mut self.entries[at];
-        let before = report.numbers.at(entry.state, now);
+        let before = entry.advance(&report.numbers, now);
         let mut state = report.numbers.merge(before, heard, now);
         if heard.window_end == state.window_end {
             state.count = state.count.max(heard.count + u64::from(entry.untold));
@@ -171,7 +183,8 @@ impl GuardShard {
         }
         let Some(at) = self.entries.find(id).or_else(|| self.insert(id, now)) else { return };
         let entry = &mut self.entries[at];
-        entry.state = numbers.merge(entry.state, heard, now);
+        let here = entry.advance(numbers, now);
+        entry.state = numbers.merge(here, heard, now);
         entry.state.count = entry.state.count.max(notice.count);
         entry.subject.get_or_insert_with(|| {
             Box::new(GuardSubject {

@@ -110,9 +110,39 @@ fn what_could_not_be_reported_is_reported_later() {
     table.put_back(&reports);
     send(&table, 1, later(10), 1);
     let reports = table.take_reports(10);
-    let told: Vec<_> = reports.iter().map(|it| (it.state.window_end, it.requests)).collect();
+    let told = |reports: &[GuardReport]| -> Vec<_> {
+        reports.iter().map(|it| (it.state.window_end, it.requests)).collect()
+    };
     let (before, now) = (GUARD.window_end(NOW), GUARD.window_end(later(10)));
-    assert_eq!(told, [(before, 2), (now, 1)], "each with its window");
+    assert_eq!(told(&reports), [(before, 2), (now, 1)], "each with its window");
+    table.put_back(&reports);
+    assert_eq!(told(&table.take_reports(10)), [(before, 2), (now, 1)]);
+}
+
+#[test]
+fn report_of_a_window_that_ended_meanwhile_is_put_back_to_that_window() {
+    let table = table(100, true);
+    send(&table, 1, NOW, 4);
+    let reports = table.take_reports(10);
+    send(&table, 1, later(10), 1);
+    table.put_back(&reports);
+    let told: Vec<_> = table.take_reports(10).iter().map(|it| it.requests).collect();
+    assert_eq!(told, [4, 1]);
+}
+
+#[test]
+fn requests_stay_with_their_window_if_it_ends_before_they_are_reported() {
+    let table = table(100, true);
+    send(&table, 1, NOW, 2);
+    let reports = table.take_reports(10);
+    send(&table, 1, NOW, 3);
+    table.hear(&reports[0], reports[0].state, later(10));
+    let told: Vec<_> = table.take_reports(10).iter().map(|it| it.requests).collect();
+    assert_eq!(told, [3, 0]);
+    send(&table, 1, later(10), 4);
+    send(&table, 1, later(40), 1);
+    let told: Vec<_> = table.take_reports(10).iter().map(|it| it.requests).collect();
+    assert_eq!(told, [1], "what is older than the window before counts no more");
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 
-use super::supervise::guards::{self, GuardReporter};
+use super::supervise::guards::GuardReporter;
 use super::supervise::overrides;
+use super::supervise::penalty_stream;
 use super::supervise::supervisor::{self, Supervisor};
 use super::supervise::trust::{self, TrustReporter};
 use super::supervise::violations;
@@ -82,7 +83,8 @@ impl StoreControl for RedisShared {
     }
 
     fn lift_penalty<'a>(&'a self, penalty: &'a Penalty) -> BoxFuture<'a, Result<(), String>> {
-        async { guards::lift(self, penalty).await.map_err(|failure| failure.to_string()) }.boxed()
+        async { penalty_stream::lift(self, penalty).await.map_err(|failure| failure.to_string()) }
+            .boxed()
     }
 
     fn violations<'a>(

@@ -1,10 +1,11 @@
 //! Guards of gateways that share Redis: counts add up, and blocks are known to all.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::limits::guards::{FLOOD, flood_until, is_blocked, tables, user};
+use crate::limits::guards::{FLOOD, flood_until, is_blocked, is_warned, tables, user};
 use crate::support::{Cluster, Config, Redis, TestStore, Upstream, Weir, wait_at_most};
 
 /// In which a block at one gateway is known to the others.
@@ -153,6 +154,37 @@ fn shadow_guard_refuses_nobody_while_redis_is_away() {
     while began.elapsed() < SOON {
         assert_eq!(user(&mut client, "ann").status, 200);
     }
+}
+
+#[test]
+fn penalty_that_could_not_be_announced_is_announced_later_and_counted_once() {
+    let (redis, upstream) = (Redis::start(), Upstream::ok());
+    let words = "ACL SETUSER weir on >s ~* +@all -xadd";
+    redis.command(&words.split(' ').collect::<Vec<_>>());
+    let start = |user: &str| {
+        let url = format!("kind = \"redis\"\nurl = \"redis://{user}{}\"", redis.address());
+        Weir::start(&config(&upstream, &slow_guard()).store(&url).store("timeout = \"5s\""))
+    };
+    let (a, b) = (start("weir:s@"), start(""));
+    let sent = Cell::new(0);
+    flood_until(&mut a.connect(), "eve", "warned", |response| {
+        sent.set(sent.get() + 1);
+        is_warned(response)
+    });
+    let counter = || redis.keys().into_iter().find(|key| key.name.contains("@guard:flood"));
+    wait_at_most(SOON, "it is reported", || counter().is_some());
+    let name = counter().expect("a counter").name;
+    for _ in 0..50 {
+        let state = redis.command(&["GET", &name]).text();
+        let counted: u64 = state.split(' ').nth(1).expect("a count").parse().expect("a number");
+        assert!(counted <= sent.get(), "{state} of {}", sent.get());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(b.admin("/v1/penalties").json(), serde_json::json!([]));
+    redis.command(&["ACL", "SETUSER", "weir", "+xadd"]);
+    wait_at_most(SOON + SOON, "the other one hears of it", || {
+        b.admin("/v1/penalties").json()[0]["stage"] == "warned"
+    });
 }
 
 #[test]
