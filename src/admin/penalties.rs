@@ -19,7 +19,7 @@ struct PenaltyView<'a> {
     /// The Unix second at which it ends, rounded up.
     until: u64,
     seconds_left: u64,
-    /// How many requests came in the window that is counted.
+    /// The requests with which it was noticed.
     count: u64,
     /// The guard only watches: nobody is warned or blocked.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

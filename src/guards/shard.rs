@@ -50,7 +50,7 @@ impl GuardEntry {
 
     fn penalty(&self, id: BucketId) -> Option<Penalty> {
         let GuardSubject { guard, key, shared_key } = self.subject.as_deref()?;
-        let GuardState { stage, until, offence, count, .. } = self.state;
+        let GuardState { stage, until, offence, offence_count: count, .. } = self.state;
         (stage != GuardStage::Clean).then(|| Penalty {
             id,
             guard: guard.to_string(),
@@ -185,7 +185,6 @@ impl GuardShard {
         let entry = &mut self.entries[at];
         let here = entry.advance(numbers, now);
         entry.state = numbers.merge(here, heard, now);
-        entry.state.count = entry.state.count.max(notice.count);
         entry.subject.get_or_insert_with(|| {
             Box::new(GuardSubject {
                 guard: notice.guard.as_str().into(),

@@ -188,6 +188,20 @@ fn penalty_that_could_not_be_announced_is_announced_later_and_counted_once() {
 }
 
 #[test]
+fn penalty_tells_how_many_requests_it_was_noticed_with_on_every_gateway() {
+    let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
+    let config = test_store.configure(config(&upstream, &slow_guard()));
+    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    block_is_known(&a, &b);
+    // Past the end of the window that was counted.
+    std::thread::sleep(Duration::from_secs(2));
+    for weir in [&a, &b] {
+        assert!(is_blocked(&user(&mut weir.connect(), "eve")));
+        assert_eq!(weir.admin("/v1/penalties").json()[0]["count"], 21);
+    }
+}
+
+#[test]
 fn every_key_of_guards_expires() {
     let (redis, upstream) = (Redis::start(), Upstream::ok());
     let weir = Weir::start(&config(&upstream, &slow_guard()).store(&redis.store()));

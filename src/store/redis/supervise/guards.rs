@@ -30,7 +30,7 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(250);
 /// How many keys one round reports; what is left waits for the next.
 const MOST_REPORTS: usize = 2_000;
 /// The numbers that a reply has for each key.
-const REPLY_NUMBERS: usize = 6;
+const REPLY_NUMBERS: usize = 7;
 
 /// One for the process.
 #[derive(Debug)]
@@ -139,10 +139,13 @@ impl GuardReporter {
         }
         let now = self.shared.clock.now();
         for (report, numbers) in reports.iter().zip(numbers.chunks_exact(REPLY_NUMBERS)) {
-            let &[window_end, count, stage, until, offence, changed] = numbers else { continue };
+            let &[window_end, count, stage, until, offence, offence_count, changed] = numbers
+            else {
+                continue;
+            };
             let Some(stage) = GuardStage::of_number(stage) else { continue };
-            let (window_end, until) = (Micros(window_end), Micros(until));
-            let heard = GuardState { window_end, count, stage, until, offence: Micros(offence) };
+            let [window_end, until, offence] = [window_end, until, offence].map(Micros);
+            let heard = GuardState { window_end, count, stage, until, offence, offence_count };
             self.sharing.table.hear(report, heard, now);
             if changed == 1 && stage != GuardStage::Clean {
                 let penalty = penalty_of(report, &heard);
@@ -158,7 +161,7 @@ impl GuardReporter {
 }
 
 /// In the order in which `lua/guard.lua` takes them.
-fn wire_numbers(report: &GuardReport) -> [u64; 8] {
+fn wire_numbers(report: &GuardReport) -> [u64; 9] {
     let GuardReport { numbers, requests, state, .. } = report;
     [
         numbers.window_us,
@@ -169,6 +172,7 @@ fn wire_numbers(report: &GuardReport) -> [u64; 8] {
         state.stage as u64,
         state.until.0,
         state.offence.0,
+        state.offence_count,
     ]
 }
 
@@ -181,6 +185,6 @@ fn penalty_of(report: &GuardReport, heard: &GuardState) -> Penalty {
         stage: heard.stage,
         until: heard.until,
         offence: heard.offence,
-        count: heard.count,
+        count: heard.offence_count,
     }
 }
