@@ -20,6 +20,7 @@ on_each_store!(
     allowed_callers_are_not_counted,
     guard_counts_only_where_its_conditions_hold,
     operator_lifts_a_penalty,
+    penalty_is_found_by_any_address_and_spelling_of_its_key,
 );
 
 const MARK: &str = "x-weir-warning";
@@ -279,4 +280,30 @@ fn operator_lifts_a_penalty(test_store: &TestStore) {
     wait_until("it is recorded", || !audited(&weir, "penalty_lifted").is_empty());
     assert_eq!(audited(&weir, "penalty_lifted")[0]["identifier"], "eve/1");
     assert_eq!(weir.operate("PUT", path, "{}").status, 405);
+}
+
+fn penalty_is_found_by_any_address_and_spelling_of_its_key(test_store: &TestStore) {
+    let upstream = Upstream::ok();
+    let guard = FLOOD.replace("\"header:x-user\"", "[\"ip\", \"header:x-user\"]");
+    let guard = guard.replace("\"3s\"", "\"1h\"");
+    let guard = format!("{guard}[identity]\ntrusted_proxies = [\"127.0.0.1\"]\n");
+    let weir = guarded(test_store, &upstream, &guard, "");
+    let mut client = weir.connect();
+    let lines = "X-Forwarded-For: 2001:db8::1:5\r\nX-User: eve/1\r\n";
+    let mut penalise = || {
+        wait_until("it is warned", || is_warned(&client.ask(get_with("/a/b", lines))));
+        wait_until("it is listed", || {
+            weir.admin("/v1/penalties").json()[0]["key"] == "2001:db8::, eve/1"
+        });
+    };
+    // As it is listed, by the caller's address, and otherwise spelled.
+    for key in ["2001:db8::,%20eve%2F1", "2001:db8::1:5,eve%2F1", "2001:DB8:0::9,%20eve%2f1"] {
+        penalise();
+        assert_eq!(weir.operate("DELETE", &format!("/v1/penalties/flood/{key}"), "").status, 200);
+        assert_eq!(weir.admin("/v1/penalties").json(), serde_json::json!([]), "{key}");
+    }
+    penalise();
+    for key in ["2001:db8:1::,eve%2F1", "2001:db8::,ann", "2001:db8::"] {
+        assert_eq!(weir.operate("DELETE", &format!("/v1/penalties/flood/{key}"), "").status, 404);
+    }
 }
