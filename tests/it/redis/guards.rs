@@ -202,6 +202,23 @@ fn penalty_tells_how_many_requests_it_was_noticed_with_on_every_gateway() {
 }
 
 #[test]
+fn guards_do_what_on_error_says_if_redis_lets_them_share_nothing() {
+    let (redis, upstream) = (Redis::start(), Upstream::ok());
+    let words = "ACL SETUSER weir on >s ~* +@all -xadd -xrange";
+    redis.command(&words.split(' ').collect::<Vec<_>>());
+    let guard = format!("{}on_error = \"deny\"\n", slow_guard());
+    let url = format!("kind = \"redis\"\nurl = \"redis://weir:s@{}\"", redis.address());
+    // No error of a busy machine's.
+    let config = config(&upstream, &guard).store(&url).store("timeout = \"5s\"");
+    let weir = Weir::start(&config);
+    let mut client = weir.connect();
+    wait_at_most(SOON, "nobody passes", || user(&mut client, "ann").status == 503);
+    assert!(!weir.degraded(), "limits are decided by Redis");
+    redis.command(&["ACL", "SETUSER", "weir", "+xadd", "+xrange"]);
+    wait_at_most(SOON, "it is let in again", || user(&mut client, "ann").status == 200);
+}
+
+#[test]
 fn every_key_of_guards_expires() {
     let (redis, upstream) = (Redis::start(), Upstream::ok());
     let weir = Weir::start(&config(&upstream, &slow_guard()).store(&redis.store()));

@@ -67,16 +67,22 @@ impl GuardReporter {
     }
 
     async fn round(&mut self) {
-        let alone = self.shared.breaker.is_open();
-        self.sharing.table.set_alone(alone);
-        if alone {
+        if self.shared.breaker.is_open() {
+            self.sharing.table.set_alone(true);
             self.link.close();
             return;
         }
         let exchanged = self.exchange().await;
         self.link.note(&exchanged, "guards count for this gateway alone");
-        if exchanged.is_err() {
-            sleep(FAILURE_PAUSE).await;
+        match exchanged {
+            Ok(()) => self.sharing.table.set_alone(false),
+            Err(failure) => {
+                // A Redis that lets guards share nothing is as good as none to them.
+                if failure.reason.needs_operator() {
+                    self.sharing.table.set_alone(true);
+                }
+                sleep(FAILURE_PAUSE).await;
+            }
         }
     }
 
