@@ -58,6 +58,10 @@ impl<E> BoundedTable<E> {
         self.slots.iter().map(|slot| (slot.id, &slot.entry))
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (BucketId, &mut E)> {
+        self.slots.iter_mut().map(|slot| (slot.id, &mut slot.entry))
+    }
+
     pub(crate) fn find(&self, id: BucketId) -> Option<Position> {
         let found = self.index.find(hash(id), |at| self.slots[*at as usize].id == id);
         found.map(|at| Position(*at as usize))

@@ -9,8 +9,8 @@ use super::api::{AdminApi, json, percent_decoded};
 use super::api_error::{ApiError, unavailable};
 use crate::caller::Addresses;
 use crate::guards::Penalty;
-use crate::limit::Key;
 use crate::limit::source::Source;
+use crate::limit::{Key, Mode};
 use crate::overrides;
 use crate::telemetry::AuditEvent;
 
@@ -43,7 +43,7 @@ impl AdminApi {
                 until: it.until.0.div_ceil(1_000_000),
                 seconds_left: it.until.since(now).as_micros().div_ceil(1_000_000) as u64,
                 count: it.count,
-                shadow: self.guards.is_shadow(&it.guard),
+                shadow: self.guards.mode(&it.guard) == Mode::Shadow,
             })
             .collect();
         (StatusCode::OK, json(&views))

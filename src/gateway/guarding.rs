@@ -3,12 +3,13 @@
 use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
+use super::auditing::GuardedRequest;
 use super::compiled::CompiledGuard;
 use super::outcomes::is_grpc;
 use super::plan::{PlanSource, PlannedGuard, PlannedGuards};
 use super::{Gateway, RequestContext};
 use crate::clock::Micros;
-use crate::guards::{GuardCount, GuardSubject};
+use crate::guards::{Detection, GuardCount};
 use crate::limit::guard::GuardStage;
 use crate::limit::{Mode, OnError};
 use crate::respond::{Answer, FieldName, Fields};
@@ -20,18 +21,26 @@ use crate::telemetry::GuardAction;
 pub(super) struct GuardVerdict<'a> {
     /// The guards that have warned its caller.
     warned: SmallVec<[&'a CompiledGuard; 1]>,
-    /// The one that has blocked it for longest, when that ends, and when it was asked.
-    blocked: Option<(&'a CompiledGuard, Micros, Micros)>,
+    /// The one that has blocked it for longest.
+    blocked: Option<Block<'a>>,
     /// How many guards this request was one too many for.
     pub(super) offences: usize,
+}
+
+/// The block of a caller.
+#[derive(Debug, Clone, Copy)]
+struct Block<'a> {
+    guard: &'a CompiledGuard,
+    until: Micros,
+    asked_at: Micros,
 }
 
 impl GuardVerdict<'_> {
     /// The answer to a caller that is blocked. The map of the request's headers is used again.
     pub(super) fn blocked(&self, headers: &mut HeaderMap) -> Option<Answer> {
-        let (guard, until, now) = self.blocked?;
+        let Block { guard, until, asked_at } = self.blocked?;
         let is_grpc = is_grpc(headers);
-        Some(guard.blocked_text.answer(until, now, is_grpc, std::mem::take(headers)))
+        Some(guard.blocked_text.answer(until, asked_at, is_grpc, std::mem::take(headers)))
     }
 
     pub(super) fn is_blocked(&self) -> bool {
@@ -83,25 +92,27 @@ impl Gateway {
         let mut verdict = GuardVerdict::default();
         let now = self.clock.now();
         for planned in guards {
-            let counted = self.count_guard(planned, now, || planned.subject(source, keys))?;
-            let guard = planned.guard;
-            if counted.detected {
-                let blocked = counted.stage == GuardStage::Blocked;
-                let action = if blocked { GuardAction::Blocked } else { GuardAction::Warned };
-                request.config.guard_meters[guard.index].count(action);
-                self.note_detection(planned, source, counted, now);
-                // A blocked request is counted as refused.
-                if counted.stage == GuardStage::Warned && guard.guard.mode == Mode::Enforce {
-                    verdict.offences += 1;
-                }
+            let (guard, counting) = (planned.guard, GuardedRequest { planned, source, keys, now });
+            let counted = self.count_guard(&counting)?;
+            let meter = &request.config.guard_meters[guard.index];
+            let enforced = guard.guard.mode == Mode::Enforce;
+            if counted.detection == Detection::Noticed {
+                meter.count(GuardAction::detected(counted.stage));
+                self.note_detection(&counting, &counted);
             }
-            match (counted.stage, guard.guard.mode) {
-                (GuardStage::Clean, _) | (_, Mode::Shadow) => {}
-                (GuardStage::Warned, Mode::Enforce) => verdict.warned.push(guard),
-                (GuardStage::Blocked, Mode::Enforce) => {
-                    request.config.guard_meters[guard.index].count(GuardAction::Refused);
-                    if verdict.blocked.is_none_or(|(_, until, _)| counted.until > until) {
-                        verdict.blocked = Some((guard, counted.until, now));
+            match counted.stage {
+                GuardStage::Clean => {}
+                GuardStage::Warned if enforced => {
+                    // A blocked request is counted as refused.
+                    verdict.offences += usize::from(counted.detection != Detection::None);
+                    verdict.warned.push(guard);
+                }
+                GuardStage::Warned => {}
+                GuardStage::Blocked => {
+                    meter.count(GuardAction::Refused);
+                    let until = counted.until;
+                    if enforced && verdict.blocked.is_none_or(|it| until > it.until) {
+                        verdict.blocked = Some(Block { guard, until, asked_at: now });
                     }
                 }
             }
@@ -109,21 +120,16 @@ impl Gateway {
         Ok(verdict)
     }
 
-    fn count_guard(
-        &self,
-        planned: &PlannedGuard<'_>,
-        now: Micros,
-        subject: impl FnOnce() -> GuardSubject,
-    ) -> Result<GuardCount, StoreError> {
-        let PlannedGuard { guard, id, .. } = planned;
+    fn count_guard(&self, request: &GuardedRequest<'_, '_>) -> Result<GuardCount, StoreError> {
+        let PlannedGuard { guard, id, .. } = *request.planned;
         let alone = self.guards.is_alone();
         match (guard.guard.on_error, guard.guard.mode) {
             (OnError::Deny, Mode::Enforce) if alone => Err(StoreError::Unavailable),
             // Nothing is counted, and what is known stays.
             (OnError::Allow | OnError::Deny, _) if alone => {
-                Ok(self.guards.look_up(&guard.numbers, *id, now))
+                Ok(self.guards.look_up(&guard.numbers, id, request.now))
             }
-            _ => Ok(self.guards.count(&guard.numbers, *id, now, subject)),
+            _ => Ok(self.guards.count(&guard.numbers, id, request.now, request)),
         }
     }
 }

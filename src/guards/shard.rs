@@ -3,11 +3,23 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{GuardCount, GuardReport, GuardSubject, KnownGuard, Penalty, PenaltyNotice};
+use super::{
+    CountedRequest, Detection, GuardCount, GuardReport, GuardSubject, KnownGuard, Penalty,
+    PenaltyNotice,
+};
 use crate::bounded_table::{BoundedTable, Position};
 use crate::clock::Micros;
 use crate::limit::guard::{GuardNumbers, GuardStage, GuardState};
 use crate::store::BucketId;
+use crate::violations::Violation;
+
+/// Whether the store is told what is counted, and whether it can be asked now who noticed it first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reporting {
+    Never,
+    Later,
+    Now,
+}
 
 #[derive(Debug)]
 pub(super) struct GuardShard {
@@ -21,6 +33,8 @@ struct GuardEntry {
     untold: u32,
     /// The same of the window before, which was over before it could be told.
     untold_before: u32,
+    /// What was noticed here, until the store has said whether others have noticed it before.
+    pending: Option<Box<Violation>>,
     /// Known from the first request on where the store has to be told, else from the first offence.
     subject: Option<Box<GuardSubject>>,
 }
@@ -78,33 +92,42 @@ impl GuardShard {
         numbers: &GuardNumbers,
         id: BucketId,
         now: Micros,
-        reports: bool,
-        subject: impl FnOnce() -> GuardSubject,
+        reporting: Reporting,
+        request: &impl CountedRequest,
     ) -> GuardCount {
         let Some(at) = self.entries.find(id).or_else(|| self.insert(id, now)) else {
             // All keys that there is room for are warned or blocked.
             let (stage, until) = (GuardStage::Clean, Micros(0));
-            return GuardCount { stage, until, count: 1, detected: false };
+            return GuardCount { stage, until, count: 1, detection: Detection::None };
         };
         let entry = &mut self.entries[at];
         let before = entry.advance(numbers, now);
         let state = numbers.count(before, now, 1);
         entry.state = state;
-        let detected = state.stage != before.stage;
-        if entry.subject.is_none() && (reports || detected) {
-            entry.subject = Some(Box::new(subject()));
+        let GuardState { stage, until, count, .. } = state;
+        let mut counted = GuardCount { stage, until, count, detection: Detection::None };
+        if stage != before.stage {
+            let asks = reporting == Reporting::Now && entry.pending.is_none();
+            counted.detection = if asks { Detection::Pending } else { Detection::Noticed };
+            if asks {
+                entry.pending = Some(Box::new(request.violation(&counted)));
+            }
+        }
+        let reports = reporting != Reporting::Never;
+        if entry.subject.is_none() && (reports || counted.detection != Detection::None) {
+            entry.subject = Some(Box::new(request.subject()));
         }
         if reports && state != before {
             entry.untold = entry.untold.saturating_add(1);
             self.entries.mark_dirty(at);
         }
-        GuardCount { stage: state.stage, until: state.until, count: state.count, detected }
+        counted
     }
 
     pub(super) fn look_up(&self, numbers: &GuardNumbers, id: BucketId, now: Micros) -> GuardCount {
         let known = self.entries.find(id).map(|at| self.entries[at].state).unwrap_or_default();
         let GuardState { stage, until, count, .. } = numbers.at(known, now);
-        GuardCount { stage, until, count, detected: false }
+        GuardCount { stage, until, count, detection: Detection::None }
     }
 
     pub(super) fn take_reports(
@@ -121,12 +144,15 @@ impl GuardShard {
             // A guard that a reload has removed counts nothing any more.
             let Some(guard) = guards.get(&subject.guard) else { continue };
             let (subject, numbers, state) = (subject.clone(), guard.numbers, entry.state);
+            // With the first of two, since that one tells the store of the stage.
+            let mut pending = entry.pending.take();
             if before > 0 {
                 let window_end = Micros(state.window_end.0.saturating_sub(numbers.window_us));
                 let (subject, state) = (subject.clone(), GuardState { window_end, ..state });
-                reports.push(GuardReport { id, subject, numbers, requests: before, state });
+                let (requests, pending) = (before, pending.take());
+                reports.push(GuardReport { id, subject, numbers, requests, state, pending });
             }
-            reports.push(GuardReport { id, subject, numbers, requests, state });
+            reports.push(GuardReport { id, subject, numbers, requests, state, pending });
         }
     }
 
@@ -140,7 +166,19 @@ impl GuardShard {
         } else if reported.0 + report.numbers.window_us == counted.0 {
             entry.untold_before = entry.untold_before.saturating_add(requests);
         }
+        // Of two that have been noticed since then the later one is kept.
+        if entry.pending.is_none() {
+            entry.pending = report.pending.clone();
+        }
         self.entries.mark_dirty(at);
+    }
+
+    pub(super) fn take_pending(&mut self) -> Vec<(Penalty, Violation)> {
+        let pending = self.entries.iter_mut().filter_map(|(id, entry)| {
+            let violation = entry.pending.take()?;
+            Some((entry.penalty(id)?, *violation))
+        });
+        pending.collect()
     }
 
     pub(super) fn hear(

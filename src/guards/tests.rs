@@ -1,6 +1,7 @@
 //! Bounds of the table, and what gateways tell each other.
 
 use super::*;
+use crate::violations::ViolationEvent;
 
 const GUARD: GuardNumbers =
     GuardNumbers { window_us: 10_000_000, threshold: 5, penalty_us: 60_000_000 };
@@ -23,10 +24,22 @@ fn subject(number: u64) -> GuardSubject {
     GuardSubject { guard: "flood".into(), key: number.to_string(), shared_key }
 }
 
+struct TestRequest(u64);
+
+impl CountedRequest for TestRequest {
+    fn subject(&self) -> GuardSubject {
+        subject(self.0)
+    }
+
+    fn violation(&self, counted: &GuardCount) -> Violation {
+        Violation::new(ViolationEvent::detected(counted.stage), self.0.to_string(), "guard")
+    }
+}
+
 fn send(table: &GuardTable, number: u64, at: Micros, count: usize) -> GuardCount {
     let mut last = None;
     for _ in 0..count {
-        last = Some(table.count(&GUARD, id(number), at, || subject(number)));
+        last = Some(table.count(&GUARD, id(number), at, &TestRequest(number)));
     }
     last.expect("at least one")
 }
@@ -169,4 +182,22 @@ fn penalties_survive_in_a_snapshot() {
     };
     assert_eq!(told(&after), told(&before));
     assert_eq!(told(&after).len(), 1);
+}
+
+#[test]
+fn offence_is_recorded_once_the_store_has_been_told_of_it() {
+    let here = table(100, true);
+    assert_eq!(send(&here, 1, NOW, 6).detection, Detection::Pending);
+    let reports = here.take_reports(10);
+    assert!(reports[0].pending.is_some());
+    here.put_back(&reports);
+    assert!(here.take_reports(10)[0].pending.is_some(), "until it has been told");
+    assert!(here.take_pending().is_empty(), "it is told now");
+    let alone = table(100, true);
+    send(&alone, 1, NOW, 6);
+    assert!(alone.set_alone(true) && !alone.set_alone(true));
+    let noticed = alone.take_pending();
+    assert_eq!((noticed.len(), noticed[0].0.count), (1, 6));
+    assert_eq!(send(&alone, 1, later(10), 6).detection, Detection::Noticed, "nobody to ask");
+    assert_eq!(send(&table(100, false), 1, NOW, 6).detection, Detection::Noticed);
 }

@@ -101,6 +101,13 @@ impl ViolationEvent {
         }
     }
 
+    pub fn severity(self) -> Severity {
+        match self {
+            ViolationEvent::BurstDetectedBlocked => Severity::Error,
+            _ => Severity::Warning,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             ViolationEvent::RateLimitExceeded => "rate_limit_exceeded",
@@ -114,14 +121,10 @@ impl ViolationEvent {
 impl Violation {
     /// One of which nothing is known but what every violation has.
     pub fn new(event: ViolationEvent, identifier: String, limit_type: &'static str) -> Self {
-        let severity = match event {
-            ViolationEvent::BurstDetectedBlocked => Severity::Error,
-            _ => Severity::Warning,
-        };
         Violation {
             time: unix_time(),
             event,
-            severity,
+            severity: event.severity(),
             identifier,
             limit_type: limit_type.into(),
             limit: None,

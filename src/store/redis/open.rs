@@ -122,6 +122,9 @@ impl StoreControl for RedisShared {
 
     fn leave(&self) -> BoxFuture<'_, ()> {
         async {
+            if let Some(guards) = self.guards.get() {
+                guards.note_pending(self.clock.now());
+            }
             if !self.breaker.is_open() {
                 violations::send_last(self).await;
                 if let Some(table) = self.trust.get() {

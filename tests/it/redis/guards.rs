@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::limits::guards::{FLOOD, flood_until, is_blocked, is_warned, tables, user};
+use crate::limits::guards::{
+    FLOOD, audited, detections, flood_until, is_blocked, is_warned, tables, user,
+};
 use crate::support::{Cluster, Config, Redis, TestStore, Upstream, Weir, wait_at_most};
 
 /// In which a block at one gateway is known to the others.
@@ -216,6 +218,26 @@ fn guards_do_what_on_error_says_if_redis_lets_them_share_nothing() {
     assert!(!weir.degraded(), "limits are decided by Redis");
     redis.command(&["ACL", "SETUSER", "weir", "+xadd", "+xrange"]);
     wait_at_most(SOON, "it is let in again", || user(&mut client, "ann").status == 200);
+}
+
+#[test]
+fn offence_that_two_gateways_notice_is_counted_and_recorded_once() {
+    let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
+    let config = test_store.configure(config(&upstream, &slow_guard()));
+    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let (mut at_a, mut at_b) = (a.connect(), b.connect());
+    wait_at_most(Duration::from_secs(10), "both know of the block", || {
+        // Each has more than the threshold before it can have heard of the other.
+        (0..30).all(|_| is_blocked(&user(&mut at_a, "eve")) & is_blocked(&user(&mut at_b, "eve")))
+    });
+    let sum = |action: &str| detections(&a, action) + detections(&b, action);
+    let lines = |event: &str| audited(&a, event).len() + audited(&b, event).len();
+    wait_at_most(SOON, "it is counted", || sum("blocked") > 0.0);
+    wait_at_most(SOON, "it is recorded", || lines("burst_detected_blocked") > 0);
+    // What the other one knows of it has been reported by then.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!((sum("warned"), sum("blocked")), (1.0, 1.0));
+    assert_eq!((lines("burst_detected_warning"), lines("burst_detected_blocked")), (1, 1));
 }
 
 #[test]

@@ -68,21 +68,30 @@ impl GuardReporter {
 
     async fn round(&mut self) {
         if self.shared.breaker.is_open() {
-            self.sharing.table.set_alone(true);
+            self.count_alone();
             self.link.close();
             return;
         }
         let exchanged = self.exchange().await;
         self.link.note(&exchanged, "guards count for this gateway alone");
         match exchanged {
-            Ok(()) => self.sharing.table.set_alone(false),
+            Ok(()) => {
+                self.sharing.table.set_alone(false);
+            }
             Err(failure) => {
                 // A Redis that lets guards share nothing is as good as none to them.
                 if failure.reason.needs_operator() {
-                    self.sharing.table.set_alone(true);
+                    self.count_alone();
                 }
                 sleep(FAILURE_PAUSE).await;
             }
+        }
+    }
+
+    /// Nobody says from now on whether others have noticed the same.
+    fn count_alone(&self) {
+        if self.sharing.table.set_alone(true) {
+            self.sharing.note_pending(self.shared.clock.now());
         }
     }
 
@@ -155,9 +164,10 @@ impl GuardReporter {
             self.sharing.table.hear(report, heard, now);
             if changed == 1 && stage != GuardStage::Clean {
                 let penalty = penalty_of(report, &heard);
-                // What this gateway has not noticed by itself, all have together.
-                if stage > report.state.stage {
-                    self.sharing.note_detection(&penalty, now);
+                // What this gateway knew of before has been counted: it only tells of it again.
+                if report.pending.is_some() || stage > report.state.stage {
+                    let noticed = report.pending.as_deref().cloned();
+                    self.sharing.note_detection(&penalty, noticed, now);
                 }
                 unannounced.push(penalty.notice());
             }
