@@ -5,7 +5,7 @@
 //! go first, so a flood of new keys does not hide the one that floods.
 //!
 //! Where gateways share a store, each tells it what it has counted and hears what all have
-//! ([`GuardReport`], [`GuardTable::hear`]), beside the way of requests.
+//! ([`GuardReport`], [`GuardTable::merge_shared`]), beside the way of requests.
 
 mod penalty;
 mod shard;
@@ -195,17 +195,17 @@ impl GuardTable {
         }
     }
 
-    /// What the store knows of a key that it was told about. The penalty, if that is news here.
-    pub fn hear(&self, report: &GuardReport, heard: GuardState, now: Micros) -> Option<Penalty> {
-        self.shard(report.id).lock().hear(report, heard, now)
+    /// Adds what the store knows of a key that it was told about.
+    pub fn merge_shared(&self, report: &GuardReport, shared: GuardState, now: Micros) {
+        self.shard(report.id).lock().merge_shared(report, shared, now);
     }
 
     /// Another gateway has warned or blocked a key, or lifted its penalty.
-    pub fn learn(&self, id: BucketId, notice: &PenaltyNotice, now: Micros) {
+    pub fn apply_notice(&self, id: BucketId, notice: &PenaltyNotice, now: Micros) {
         let Some(guard) = self.guards.read().get(notice.guard.as_str()).copied() else {
             return;
         };
-        self.shard(id).lock().learn(id, notice, &guard.numbers, now);
+        self.shard(id).lock().apply_notice(id, notice, &guard.numbers, now);
     }
 
     /// Has all penalties told again: the store may have lost them.

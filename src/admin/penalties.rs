@@ -63,8 +63,7 @@ impl AdminApi {
         let penalties = self.guards.penalties(self.store.clock().now());
         let is_meant = |it: &&Penalty| it.guard == guard && wanted.contains(&it.key);
         let found = penalties.iter().find(is_meant).ok_or_else(ApiError::not_found)?;
-        self.store.lift_penalty(found).await.map_err(unavailable)?;
-        self.guards.lift(found.id);
+        self.store.lift_penalty(&self.guards, found).await.map_err(unavailable)?;
         let identifier = &self.guards.caller_names().of(&found.key);
         self.audit.record(AuditEvent::PenaltyLifted { guard, identifier });
         let (guard, key) = (&found.guard, &found.key);

@@ -5,10 +5,11 @@ use serde::Serialize;
 
 use super::api::{AdminApi, json, percent_decoded};
 use super::api_error::ApiError;
+use crate::clock::unix_time;
 use crate::config;
 use crate::overrides;
 use crate::telemetry::CallerNames;
-use crate::violations::{AddressFilter, KeptLine, ViolationPage, ViolationQuery, unix_time};
+use crate::violations::{AddressFilter, KeptLine, ViolationPage, ViolationQuery};
 
 /// How many a page has that does not say so, and at most.
 const DEFAULT_MAX: usize = 100;
@@ -30,7 +31,7 @@ impl AdminApi {
         &self,
         query: &str,
     ) -> Result<(StatusCode, String), ApiError> {
-        let names = CallerNames { hashed: self.settings().telemetry.hash_keys };
+        let names = CallerNames::configured(&self.settings().telemetry);
         let query = parse(query, names)?;
         let shared = self.store.violations(&query).await.map_err(unreadable)?;
         let answer = match shared {

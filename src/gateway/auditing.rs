@@ -10,7 +10,7 @@ use crate::guards::{CountedRequest, GuardCount, GuardSubject};
 use crate::limit::{Mode, Policy, Retry};
 use crate::store::BucketKeys;
 use crate::telemetry::request_id;
-use crate::violations::{Violation, ViolationEvent, ViolationKey, seconds_until};
+use crate::violations::{Violation, ViolationEvent, ViolationKey, retry_after_seconds};
 
 impl Gateway {
     /// Notes what the limits of a request have refused, also those that only watch.
@@ -58,7 +58,7 @@ impl CountedRequest for GuardedRequest<'_, '_> {
             guard: Some(planned.guard.name.to_string()),
             shadow: planned.guard.guard.mode == Mode::Shadow,
             request_count: Some(counted.count),
-            retry_after: Some(seconds_until(counted.until, *now)),
+            retry_after: Some(retry_after_seconds(counted.until, *now)),
             ..of_request(event, "guard", planned.caller_texts(*source), *source)
         }
     }
@@ -79,7 +79,7 @@ fn describe_refusal(
         degraded: limit.mode == Mode::Enforce && !check.enforced,
         tokens: Some(policy.report(outcome.state, outcome.now).remaining),
         retry_after: match retry {
-            Retry::At(at) => Some(seconds_until(at, outcome.now)),
+            Retry::At(at) => Some(retry_after_seconds(at, outcome.now)),
             Retry::Never => None,
         },
         ..of_request(event, policy.algorithm(), texts, source)

@@ -30,9 +30,9 @@ pub(super) struct GuardShard {
 struct GuardEntry {
     state: GuardState,
     /// What was counted here and not told yet.
-    untold: u32,
+    unreported: u32,
     /// The same of the window before, which was over before it could be told.
-    untold_before: u32,
+    unreported_before: u32,
     /// What was noticed here, until the store has said whether others have noticed it before.
     pending: Option<Box<Violation>>,
     /// Known from the first request on where the store has to be told, else from the first offence.
@@ -55,9 +55,9 @@ impl GuardEntry {
         let window_end = self.state.window_end;
         self.state = numbers.at(self.state, now);
         if self.state.window_end != window_end {
-            let untold = std::mem::take(&mut self.untold);
+            let unreported = std::mem::take(&mut self.unreported);
             let follows = window_end.0 + numbers.window_us == self.state.window_end.0;
-            self.untold_before = if follows { untold } else { 0 };
+            self.unreported_before = if follows { unreported } else { 0 };
         }
         self.state
     }
@@ -118,7 +118,7 @@ impl GuardShard {
             entry.subject = Some(Box::new(request.subject()));
         }
         if reports && state != before {
-            entry.untold = entry.untold.saturating_add(1);
+            entry.unreported = entry.unreported.saturating_add(1);
             self.entries.mark_dirty(at);
         }
         counted
@@ -138,8 +138,8 @@ impl GuardShard {
     ) {
         for (id, at) in self.entries.take_dirty(most) {
             let entry = &mut self.entries[at];
-            let requests = u64::from(std::mem::take(&mut entry.untold));
-            let before = u64::from(std::mem::take(&mut entry.untold_before));
+            let requests = u64::from(std::mem::take(&mut entry.unreported));
+            let before = u64::from(std::mem::take(&mut entry.unreported_before));
             let Some(subject) = entry.subject.as_deref() else { continue };
             // A guard that a reload has removed counts nothing any more.
             let Some(guard) = guards.get(&subject.guard) else { continue };
@@ -162,9 +162,9 @@ impl GuardShard {
         let requests = u32::try_from(report.requests).unwrap_or(u32::MAX);
         let (reported, counted) = (report.state.window_end, entry.state.window_end);
         if reported == counted {
-            entry.untold = entry.untold.saturating_add(requests);
+            entry.unreported = entry.unreported.saturating_add(requests);
         } else if reported.0 + report.numbers.window_us == counted.0 {
-            entry.untold_before = entry.untold_before.saturating_add(requests);
+            entry.unreported_before = entry.unreported_before.saturating_add(requests);
         }
         // Of two that have been noticed since then the later one is kept.
         if entry.pending.is_none() {
@@ -181,30 +181,23 @@ impl GuardShard {
         pending.collect()
     }
 
-    pub(super) fn hear(
-        &mut self,
-        report: &GuardReport,
-        heard: GuardState,
-        now: Micros,
-    ) -> Option<Penalty> {
-        let at = self.entries.find(report.id)?;
+    pub(super) fn merge_shared(&mut self, report: &GuardReport, shared: GuardState, now: Micros) {
+        let Some(at) = self.entries.find(report.id) else { return };
         let entry = &mut self.entries[at];
-        let before = entry.advance(&report.numbers, now);
-        let mut state = report.numbers.merge(before, heard, now);
-        if heard.window_end == state.window_end {
-            state.count = state.count.max(heard.count + u64::from(entry.untold));
+        let here = entry.advance(&report.numbers, now);
+        let mut state = report.numbers.merge(here, shared, now);
+        if shared.window_end == state.window_end {
+            state.count = state.count.max(shared.count + u64::from(entry.unreported));
         }
         entry.state = state;
         // What only this gateway knows is told with the next report.
-        if (state.stage, state.until) != (heard.stage, heard.until)
-            && state.stage != GuardStage::Clean
-        {
+        let is_known = (state.stage, state.until) == (shared.stage, shared.until);
+        if !is_known && state.stage != GuardStage::Clean {
             self.entries.mark_dirty(at);
         }
-        if state.stage > before.stage { self.entries[at].penalty(report.id) } else { None }
     }
 
-    pub(super) fn learn(
+    pub(super) fn apply_notice(
         &mut self,
         id: BucketId,
         notice: &PenaltyNotice,
@@ -245,7 +238,7 @@ impl GuardShard {
         let Some(at) = self.entries.find(id) else { return false };
         let entry = &mut self.entries[at];
         let had = !entry.is_clean();
-        (entry.untold, entry.untold_before) = (0, 0);
+        (entry.unreported, entry.unreported_before) = (0, 0);
         // Offences of this window are forgiven, too.
         entry.state = GuardState { window_end: entry.state.window_end, ..GuardState::default() };
         had

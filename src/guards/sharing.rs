@@ -7,7 +7,7 @@ use crate::clock::Micros;
 use crate::limit::Mode;
 use crate::store::BucketHasher;
 use crate::telemetry::{AuditLog, GuardAction, GuardCounters, Metrics};
-use crate::violations::{Violation, ViolationEvent, seconds_until};
+use crate::violations::{Violation, ViolationEvent, retry_after_seconds};
 
 #[derive(Debug, Clone)]
 pub struct GuardSharing {
@@ -34,7 +34,7 @@ impl GuardSharing {
             event,
             severity: event.severity(),
             request_count: Some(penalty.count),
-            retry_after: Some(seconds_until(penalty.until, now)),
+            retry_after: Some(retry_after_seconds(penalty.until, now)),
             ..violation
         });
     }

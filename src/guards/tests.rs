@@ -104,11 +104,11 @@ fn counts_of_two_gateways_add_up() {
     // What a store makes of both.
     let sum = GUARD.count(GUARD.count(GuardState::default(), NOW, 4), NOW, theirs[0].requests);
     assert_eq!(sum.stage, GuardStage::Warned);
-    assert!(there.hear(&theirs[0], sum, NOW).is_some());
-    assert!(there.hear(&theirs[0], sum, NOW).is_none(), "no news any more");
-    assert_eq!(there.look_up(&GUARD, id(1), NOW).count, 7);
+    there.merge_shared(&theirs[0], sum, NOW);
+    let known = there.look_up(&GUARD, id(1), NOW);
+    assert_eq!((known.stage, known.count), (GuardStage::Warned, 7));
     let notice = there.penalties(NOW)[0].notice();
-    here.learn(id(1), &notice, NOW);
+    here.apply_notice(id(1), &notice, NOW);
     assert_eq!(here.look_up(&GUARD, id(1), NOW).stage, GuardStage::Warned);
 }
 
@@ -149,7 +149,7 @@ fn requests_stay_with_their_window_if_it_ends_before_they_are_reported() {
     send(&table, 1, NOW, 2);
     let reports = table.take_reports(10);
     send(&table, 1, NOW, 3);
-    table.hear(&reports[0], reports[0].state, later(10));
+    table.merge_shared(&reports[0], reports[0].state, later(10));
     let told: Vec<_> = table.take_reports(10).iter().map(|it| it.requests).collect();
     assert_eq!(told, [3, 0]);
     send(&table, 1, later(10), 4);
@@ -174,7 +174,7 @@ fn penalties_survive_in_a_snapshot() {
     send(&before, 7, NOW, 6);
     for penalty in before.penalties(NOW) {
         let kept = penalty.kept();
-        after.learn(kept.kept_id().expect("an id"), &kept, later(1));
+        after.apply_notice(kept.kept_id().expect("an id"), &kept, later(1));
     }
     let told = |table: &GuardTable| -> Vec<_> {
         let penalties = table.penalties(later(1));

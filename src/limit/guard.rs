@@ -13,6 +13,9 @@ use super::key::Key;
 use super::{Mode, OnError};
 use crate::clock::Micros;
 
+/// The longest penalty. A block holds twice as long.
+pub const MAX_PENALTY: Duration = Duration::from_secs(30 * 86_400);
+
 /// `[guards.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {

@@ -27,7 +27,7 @@ struct UserEntry {
     record: TrustRecord,
     score: Score,
     /// What was counted here and not told yet, by day.
-    untold: SmallVec<[DayCounts; 1]>,
+    unreported: SmallVec<[DayCounts; 1]>,
     /// The name of the record in the shared store; empty where there is none.
     name: Box<[u8]>,
 }
@@ -36,20 +36,20 @@ impl UserEntry {
     /// How much there is to remember of it: what has to be told first, then violations, then calls.
     fn weight(&self, today: u32) -> (bool, u32, u64) {
         let sums = self.record.sums(today);
-        (!self.untold.is_empty(), sums.violations, sums.successes + sums.failures)
+        (!self.unreported.is_empty(), sums.violations, sums.successes + sums.failures)
     }
 
-    fn note_untold(&mut self, counts: &DayCounts) {
+    fn note_unreported(&mut self, counts: &DayCounts) {
         if counts.is_nothing() {
             return;
         }
-        match self.untold.iter_mut().find(|it| it.day == counts.day) {
+        match self.unreported.iter_mut().find(|it| it.day == counts.day) {
             Some(same) => same.add(counts),
             None => {
-                if self.untold.len() >= MOST_DAYS {
-                    self.untold.remove(0);
+                if self.unreported.len() >= MOST_DAYS {
+                    self.unreported.remove(0);
                 }
-                self.untold.push(*counts);
+                self.unreported.push(*counts);
             }
         }
     }
@@ -96,7 +96,7 @@ impl TrustShard {
         let entry = &mut self.entries[at];
         entry.record.add(counts);
         if self.reports {
-            entry.note_untold(counts);
+            entry.note_unreported(counts);
         }
         // Also if there is nothing to tell: a user who comes back is worth asking about again.
         self.mark(at);
@@ -105,22 +105,22 @@ impl TrustShard {
     pub(super) fn take_reports(&mut self, most: usize, reports: &mut Vec<TrustReport>) {
         for (id, at) in self.entries.take_dirty(most) {
             let entry = &mut self.entries[at];
-            let (name, days) = (entry.name.clone(), std::mem::take(&mut entry.untold));
+            let (name, days) = (entry.name.clone(), std::mem::take(&mut entry.unreported));
             reports.push(TrustReport { id, name, days });
         }
     }
 
     pub(super) fn put_back(&mut self, report: &TrustReport) {
         let Some(at) = self.entries.find(report.id) else { return };
-        report.days.iter().for_each(|counts| self.entries[at].note_untold(counts));
+        report.days.iter().for_each(|counts| self.entries[at].note_unreported(counts));
         self.mark(at);
     }
 
-    pub(super) fn hear(&mut self, id: BucketId, mut heard: TrustRecord) {
+    pub(super) fn merge_shared(&mut self, id: BucketId, mut heard: TrustRecord) {
         let Some(at) = self.entries.find(id) else { return };
         let entry = &mut self.entries[at];
         // What was counted since the report went out is not in there.
-        entry.untold.iter().for_each(|counts| heard.add(counts));
+        entry.unreported.iter().for_each(|counts| heard.add(counts));
         entry.record = heard;
     }
 
@@ -158,8 +158,8 @@ impl TrustShard {
         name: Box<[u8]>,
         today: u32,
     ) -> Option<Position> {
-        let (record, untold) = (TrustRecord::default(), SmallVec::new());
-        let entry = UserEntry { record, score, untold, name };
+        let (record, unreported) = (TrustRecord::default(), SmallVec::new());
+        let entry = UserEntry { record, score, unreported, name };
         let inserted = self.entries.insert(id, entry, |it| Some(it.weight(today)))?;
         self.scores.add(score);
         if let Some(removed) = inserted.removed {

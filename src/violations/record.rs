@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Micros;
+use crate::clock::{Micros, unix_time};
 use crate::limit::Policy;
 use crate::limit::guard::GuardStage;
 
@@ -200,14 +200,8 @@ fn shorten(name: &mut String) {
 
 /// How long it is until then in seconds, to the millisecond and rounded up: what comes earlier is
 /// refused again.
-pub fn seconds_until(until: Micros, now: Micros) -> f64 {
+pub fn retry_after_seconds(until: Micros, now: Micros) -> f64 {
     until.since(now).as_micros().div_ceil(1_000) as f64 / 1e3
-}
-
-/// Seconds since 1970, to the millisecond.
-pub fn unix_time() -> f64 {
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    (time.unwrap_or_default().as_secs_f64() * 1e3).round() / 1e3
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::supervise::trust::{self, TrustReporter};
 use super::supervise::violations;
 use super::{RedisShared, RedisStore};
 use crate::config::settings::{self, StoreKind};
-use crate::guards::{GuardSharing, Penalty};
+use crate::guards::{GuardSharing, GuardTable, Penalty};
 use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, MemoryStore, OpenedStore, StoreContext, StoreControl};
 use crate::trust::TrustTable;
@@ -82,9 +82,15 @@ impl StoreControl for RedisShared {
         let _ = self.trust.set(trust.clone());
     }
 
-    fn lift_penalty<'a>(&'a self, penalty: &'a Penalty) -> BoxFuture<'a, Result<(), String>> {
-        async { penalty_stream::lift(self, penalty).await.map_err(|failure| failure.to_string()) }
-            .boxed()
+    fn lift_penalty<'a>(
+        &'a self,
+        guards: &'a GuardTable,
+        penalty: &'a Penalty,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        async {
+            penalty_stream::lift(self, guards, penalty).await.map_err(|failure| failure.to_string())
+        }
+        .boxed()
     }
 
     fn violations<'a>(

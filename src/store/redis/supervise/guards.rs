@@ -161,7 +161,7 @@ impl GuardReporter {
             let Some(stage) = GuardStage::of_number(stage) else { continue };
             let [window_end, until, offence] = [window_end, until, offence].map(Micros);
             let heard = GuardState { window_end, count, stage, until, offence, offence_count };
-            self.sharing.table.hear(report, heard, now);
+            self.sharing.table.merge_shared(report, heard, now);
             if changed == 1 && stage != GuardStage::Clean {
                 let penalty = penalty_of(report, &heard);
                 // What this gateway knew of before has been counted: it only tells of it again.

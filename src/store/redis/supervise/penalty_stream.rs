@@ -5,15 +5,16 @@ use redis::Cmd;
 use tokio::time::timeout;
 
 use super::reporting::{CALL_TIMEOUT, ask, open, parsed};
-use crate::guards::{GuardSharing, Penalty, PenaltyNotice, shared_id};
+use crate::guards::{GuardSharing, GuardTable, Penalty, PenaltyNotice, shared_id};
+use crate::limit::guard::MAX_PENALTY;
 use crate::store::redis::RedisShared;
 use crate::store::redis::connect::failure::{Failure, Reason};
 use crate::store::redis::connect::session::Session;
 
 /// How many announcements are read at once.
 const MOST_NOTICES: usize = 1_000;
-/// Longer than any block lasts, in seconds: twice the longest penalty.
-const KEPT_SECONDS: u64 = 2 * 30 * 86_400;
+/// As long as any block lasts, in seconds.
+const KEPT_SECONDS: u64 = 2 * MAX_PENALTY.as_secs();
 /// The field of an announcement.
 const NOTICE: &str = "penalty";
 
@@ -64,7 +65,7 @@ pub(crate) async fn read(
             let notice = text.and_then(|text| serde_json::from_str::<PenaltyNotice>(text).ok());
             if let Some(notice) = notice {
                 let id = shared_id(&sharing.hasher, notice.name.as_bytes());
-                sharing.table.learn(id, &notice, now);
+                sharing.table.apply_notice(id, &notice, now);
             }
         }
         if many < MOST_NOTICES {
@@ -77,8 +78,11 @@ pub(crate) async fn read(
 ///
 /// # Errors
 /// If Redis does not take it.
-pub(crate) async fn lift(shared: &RedisShared, penalty: &Penalty) -> Result<(), Failure> {
-    let Some(GuardSharing { table, .. }) = shared.guards.get() else { return Ok(()) };
+pub(crate) async fn lift(
+    shared: &RedisShared,
+    table: &GuardTable,
+    penalty: &Penalty,
+) -> Result<(), Failure> {
     let lifted = async {
         let mut unannounced = table.unannounced.lock().await;
         let session = open(shared).await?;

@@ -121,7 +121,7 @@ async fn report(
         return Err(Failure::new(Reason::Reply, "trust: a reply of another length"));
     }
     for (report, text) in reports.iter().zip(&texts) {
-        table.hear(report, text);
+        table.merge_shared(report, text);
     }
     Ok(())
 }

@@ -96,7 +96,7 @@ pub(crate) async fn read(
         let (count, last) = (entries.len(), entries.last().map(|(id, _)| *id));
         for (id, violation) in entries {
             let Some(violation) = violation else { continue };
-            if page.is_past(query, KeptViolation { id, violation }) {
+            if page.offer(query, KeptViolation { id, violation }) {
                 return Ok(page);
             }
         }
