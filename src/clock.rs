@@ -34,6 +34,12 @@ pub fn unix_second() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
+/// The same, to the millisecond.
+pub fn unix_time() -> f64 {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    (time.unwrap_or_default().as_secs_f64() * 1e3).round() / 1e3
+}
+
 /// A point in time: microseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Micros(pub u64);

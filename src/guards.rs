@@ -5,7 +5,7 @@
 //! go first, so a flood of new keys does not hide the one that floods.
 //!
 //! Where gateways share a store, each tells it what it has counted and hears what all have
-//! ([`GuardReport`], [`GuardTable::hear`]), beside the way of requests.
+//! ([`GuardReport`], [`GuardTable::merge_shared`]), beside the way of requests.
 
 mod penalty;
 mod shard;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 pub use penalty::{Penalty, PenaltyNotice};
-use shard::GuardShard;
+use shard::{GuardShard, Reporting};
 pub use sharing::GuardSharing;
 
 use crate::clock::Micros;
@@ -26,6 +26,7 @@ use crate::limit::Mode;
 use crate::limit::guard::{Guard, GuardNumbers, GuardStage, GuardState};
 use crate::store::{BucketHasher, BucketId};
 use crate::telemetry::CallerNames;
+use crate::violations::Violation;
 
 const SHARDS: usize = 64;
 
@@ -39,8 +40,9 @@ pub struct GuardTable {
     names: RwLock<CallerNames>,
     /// Whether the store that gateways share does not answer.
     alone: AtomicBool,
-    /// Held while the store is told: a report that is under way would undo what an operator lifts.
-    pub(crate) reporting: tokio::sync::Mutex<()>,
+    /// Penalties that the store knows of and other gateways have yet to be told about. Locked while
+    /// the store is told: a report that is under way would undo what an operator lifts.
+    pub(crate) unannounced: tokio::sync::Mutex<Vec<PenaltyNotice>>,
     /// Whether what is counted has to be told to a store.
     reports: bool,
 }
@@ -70,8 +72,24 @@ pub struct GuardCount {
     pub until: Micros,
     /// How many requests came in this window.
     pub count: u64,
-    /// Whether this request is the one that made it so.
-    pub detected: bool,
+    pub detection: Detection,
+}
+
+/// Whether a request is the one with which a stage began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detection {
+    None,
+    /// It is, and that has to be counted and recorded.
+    Noticed,
+    /// It is, and that is counted and recorded once the store has confirmed that no other gateway has
+    /// noticed the same.
+    Pending,
+}
+
+/// A request in words, which are made only if they have to be remembered.
+pub trait CountedRequest {
+    fn subject(&self) -> GuardSubject;
+    fn violation(&self, counted: &GuardCount) -> Violation;
 }
 
 /// What one gateway has to tell about one key.
@@ -83,6 +101,8 @@ pub struct GuardReport {
     /// What was counted here and not told yet.
     pub requests: u64,
     pub state: GuardState,
+    /// What was noticed here, and not recorded yet.
+    pub pending: Option<Box<Violation>>,
 }
 
 impl GuardTable {
@@ -91,8 +111,8 @@ impl GuardTable {
         let each = max_keys.div_ceil(SHARDS).max(1);
         let shards = (0..SHARDS).map(|_| Mutex::new(GuardShard::new(each))).collect();
         let (guards, names) = (RwLock::default(), RwLock::default());
-        let (alone, reporting) = (AtomicBool::new(false), tokio::sync::Mutex::default());
-        GuardTable { shards, guards, names, alone, reporting, reports }
+        let (alone, unannounced) = (AtomicBool::new(false), tokio::sync::Mutex::default());
+        GuardTable { shards, guards, names, alone, unannounced, reports }
     }
 
     /// Takes over the guards of a configuration.
@@ -103,9 +123,9 @@ impl GuardTable {
         *self.names.write() = names;
     }
 
-    /// Whether a guard only watches.
-    pub fn is_shadow(&self, guard: &str) -> bool {
-        self.guards.read().get(guard).is_some_and(|it| it.mode == Mode::Shadow)
+    /// Whether a guard enforces or only watches.
+    pub fn mode(&self, guard: &str) -> Mode {
+        self.guards.read().get(guard).map_or(Mode::Enforce, |it| it.mode)
     }
 
     pub fn has_guards(&self) -> bool {
@@ -122,8 +142,9 @@ impl GuardTable {
         self.alone.load(Ordering::Relaxed)
     }
 
-    pub fn set_alone(&self, alone: bool) {
-        self.alone.store(alone, Ordering::Relaxed);
+    /// True if that is news.
+    pub fn set_alone(&self, alone: bool) -> bool {
+        self.alone.swap(alone, Ordering::Relaxed) != alone
     }
 
     /// What is known of a key, without counting anything.
@@ -131,15 +152,27 @@ impl GuardTable {
         self.shard(id).lock().look_up(numbers, id, now)
     }
 
-    /// Counts one request. `subject` is made only if it has to be remembered.
+    /// Counts one request.
     pub fn count(
         &self,
         numbers: &GuardNumbers,
         id: BucketId,
         now: Micros,
-        subject: impl FnOnce() -> GuardSubject,
+        request: &impl CountedRequest,
     ) -> GuardCount {
-        self.shard(id).lock().count(numbers, id, now, self.reports, subject)
+        let mut shard = self.shard(id).lock();
+        // Read under the lock, so that `take_pending` misses nothing once the gateway is alone.
+        let reporting = match (self.reports, self.is_alone()) {
+            (false, _) => Reporting::Never,
+            (true, true) => Reporting::Later,
+            (true, false) => Reporting::Now,
+        };
+        shard.count(numbers, id, now, reporting, request)
+    }
+
+    /// What was noticed here and is not recorded yet: the store cannot say whether others have noticed it.
+    pub fn take_pending(&self) -> Vec<(Penalty, Violation)> {
+        self.shards.iter().flat_map(|shard| shard.lock().take_pending()).collect()
     }
 
     /// What the store has not been told yet, of some keys.
@@ -162,17 +195,17 @@ impl GuardTable {
         }
     }
 
-    /// What the store knows of a key that it was told about. The penalty, if that is news here.
-    pub fn hear(&self, report: &GuardReport, heard: GuardState, now: Micros) -> Option<Penalty> {
-        self.shard(report.id).lock().hear(report, heard, now)
+    /// Adds what the store knows of a key that it was told about.
+    pub fn merge_shared(&self, report: &GuardReport, shared: GuardState, now: Micros) {
+        self.shard(report.id).lock().merge_shared(report, shared, now);
     }
 
     /// Another gateway has warned or blocked a key, or lifted its penalty.
-    pub fn learn(&self, id: BucketId, notice: &PenaltyNotice, now: Micros) {
+    pub fn apply_notice(&self, id: BucketId, notice: &PenaltyNotice, now: Micros) {
         let Some(guard) = self.guards.read().get(notice.guard.as_str()).copied() else {
             return;
         };
-        self.shard(id).lock().learn(id, notice, &guard.numbers, now);
+        self.shard(id).lock().apply_notice(id, notice, &guard.numbers, now);
     }
 
     /// Has all penalties told again: the store may have lost them.

@@ -20,6 +20,7 @@
 //! | [`upstream`] | servers, connections, balance |
 //! | [`telemetry`] | metrics, access log, audit log, log |
 //! | [`violations`] | who was refused or flooded, for logs and operators |
+//! | [`guards`] | who floods: counts, warnings and blocks |
 //! | [`trust`] | how calls of users have ended lately |
 //! | [`overrides`] | what operators set for single callers at run time |
 //! | [`admin`] | `/metrics`, `/healthz`, `/readyz`, `/v1` |
@@ -31,6 +32,7 @@
 mod admin;
 mod app;
 mod body;
+mod bounded_table;
 pub mod caller;
 pub mod cli;
 pub mod clock;

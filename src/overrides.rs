@@ -21,7 +21,7 @@ use crate::config;
 use crate::limit::adjust::{AdjustError, Numbers};
 use crate::limit::spelling::{KeyNormalizer, NormalizedKey};
 use crate::limit::trust::Score;
-use crate::limit::{Limit, Policy};
+use crate::limit::{Key, Limit, Policy};
 use crate::route::bare_host;
 pub use table::{OverrideTable, TableFull};
 
@@ -172,6 +172,11 @@ impl Override {
 
 /// A key of a limit as an operator writes it, in the form that requests have.
 pub fn normalized_key(limit: &Limit, key: &str, addresses: &Addresses) -> Option<NormalizedKey> {
+    normalized(&limit.key, key, addresses)
+}
+
+/// The same of any key.
+pub fn normalized(key: &Key, text: &str, addresses: &Addresses) -> Option<NormalizedKey> {
     struct AsCounted<'a>(&'a Addresses);
     impl KeyNormalizer for AsCounted<'_> {
         fn ip(&self, ip: IpAddr) -> IpAddr {
@@ -182,7 +187,7 @@ pub fn normalized_key(limit: &Limit, key: &str, addresses: &Addresses) -> Option
             bare_host(host).into_owned()
         }
     }
-    limit.key.spelled(key, &AsCounted(addresses))
+    key.spelled(text, &AsCounted(addresses))
 }
 
 /// An address, or a network of them.

@@ -5,7 +5,7 @@
 //! it is counted once its answer is known; nobody waits for a store.
 //!
 //! Where gateways share a store, each tells it what it has counted and hears what all have
-//! ([`TrustReport`], [`TrustTable::hear`]), beside the way of requests.
+//! ([`TrustReport`], [`TrustTable::merge_shared`]), beside the way of requests.
 
 mod shard;
 
@@ -128,9 +128,9 @@ impl TrustTable {
     }
 
     /// What the store knows of a user that it was asked about.
-    pub fn hear(&self, report: &TrustReport, text: &str) {
+    pub fn merge_shared(&self, report: &TrustReport, text: &str) {
         let today = day_of(self.now());
-        self.shard(report.id).lock().hear(report.id, TrustRecord::parse(text, today));
+        self.shard(report.id).lock().merge_shared(report.id, TrustRecord::parse(text, today));
     }
 
     /// What a snapshot is to keep.

@@ -11,5 +11,5 @@ mod ring;
 
 pub use query::{AddressFilter, ViolationPage, ViolationQuery, ViolationView};
 pub use recent::{RecentViolations, ViolationKey};
-pub use record::{Severity, Violation, ViolationEvent, bounded_name, seconds_until, unix_time};
+pub use record::{Severity, Violation, ViolationEvent, bounded_name, retry_after_seconds};
 pub use ring::{KeptLine, KeptViolation, MAX_KEPT, ViolationId, ViolationRing};

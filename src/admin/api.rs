@@ -71,8 +71,6 @@ impl AdminApi {
 
     /// Another configuration is in force.
     pub(crate) fn configure(&self, settings: Arc<Settings>) {
-        let names = CallerNames { hashed: settings.telemetry.hash_keys };
-        self.guards.configure(&settings.guards, names);
         *self.settings.lock() = settings;
     }
 
@@ -212,7 +210,7 @@ impl AdminApi {
         self.wait_until_served().await;
         let seconds = entry.until.saturating_sub(overrides::now());
         let reason = entry.reason.as_deref();
-        let names = CallerNames { hashed: self.settings.lock().telemetry.hash_keys };
+        let names = CallerNames::configured(&self.settings.lock().telemetry);
         match &entry.subject {
             Subject::Override { limit, key, .. } => {
                 let key = &names.of(key);
@@ -240,7 +238,7 @@ impl AdminApi {
         self.wait_until_served().await;
         let held = found.into_iter().next().map(|(_, entry)| entry);
         let held = held.ok_or_else(ApiError::not_found)?;
-        let names = CallerNames { hashed: self.settings.lock().telemetry.hash_keys };
+        let names = CallerNames::configured(&self.settings.lock().telemetry);
         let what = &held.id_with(|name| names.of(name));
         self.audit.record(AuditEvent::OverrideRemoved { what });
         Ok((StatusCode::OK, json(&held)))

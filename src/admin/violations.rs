@@ -6,12 +6,11 @@ use serde::Serialize;
 use super::api::{AdminApi, json, percent_decoded};
 use super::api_error::ApiError;
 use super::written_time::{self, WrittenTime};
+use crate::clock::unix_time;
 use crate::config::Settings;
 use crate::overrides;
 use crate::telemetry::CallerNames;
-use crate::violations::{
-    AddressFilter, KeptLine, ViolationPage, ViolationQuery, bounded_name, unix_time,
-};
+use crate::violations::{AddressFilter, KeptLine, ViolationPage, ViolationQuery, bounded_name};
 
 /// How many a page has that does not say so, and at most.
 const DEFAULT_MAX: usize = 100;
@@ -39,7 +38,7 @@ impl AdminApi {
         query: &str,
     ) -> Result<(StatusCode, String), ApiError> {
         let settings = self.settings();
-        let names = CallerNames { hashed: settings.telemetry.hash_keys };
+        let names = CallerNames::configured(&settings.telemetry);
         let query = parse(query, names)?;
         let shared = self.store.violations(&query).await.map_err(unreadable)?;
         let (source, page) = match shared {

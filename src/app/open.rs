@@ -56,12 +56,12 @@ impl OpenedGateway {
         let store = store::open(&settings.store, context).map_err(AppError::Randomness)?;
         store.control.share_overrides(&store.overrides);
         let guards = GuardTable::new(settings.store.max_keys, store.control.is_shared());
-        let names = CallerNames { hashed: settings.telemetry.hash_keys };
+        let names = CallerNames::configured(&settings.telemetry);
         guards.configure(&settings.guards, names);
         let now = store.control.clock().now();
         for notice in &store.penalties {
             if let Some(id) = notice.kept_id() {
-                guards.learn(id, notice, now);
+                guards.apply_notice(id, notice, now);
             }
         }
         let guards = Arc::new(guards);

@@ -12,9 +12,10 @@ use crate::admin::AdminApi;
 use crate::config::settings::{Settings, StoreKind};
 use crate::config::{self, ConfigSource, LoadedConfig, regular_file};
 use crate::gateway::{Compiled, ExternalSnapshot};
+use crate::guards::GuardTable;
 use crate::listen::worker::Worker;
 use crate::store::{BucketHasher, StoreControl};
-use crate::telemetry::{AuditEvent, Metrics};
+use crate::telemetry::{AuditEvent, CallerNames, Metrics};
 
 #[derive(Debug)]
 pub(crate) struct Reloader {
@@ -31,6 +32,7 @@ pub(crate) struct Reloader {
     logs: Logs,
     external_state: ExternalState,
     api: Arc<AdminApi>,
+    guards: Arc<GuardTable>,
     /// What is served.
     served: Arc<Settings>,
     compiled: Arc<Compiled>,
@@ -55,6 +57,7 @@ pub(crate) struct ReloaderParts {
     pub(crate) logs: Logs,
     pub(crate) external_state: ExternalState,
     pub(crate) api: Arc<AdminApi>,
+    pub(crate) guards: Arc<GuardTable>,
 }
 
 /// How long workers may take to apply a configuration.
@@ -77,6 +80,7 @@ impl Reloader {
             logs: parts.logs,
             external_state: parts.external_state,
             api: parts.api,
+            guards: parts.guards,
             served,
             compiled: parts.compiled,
             retired: Vec::new(),
@@ -171,6 +175,8 @@ impl Reloader {
         settings.store.kind = self.store_kind.clone();
         self.store.configure(&settings.store);
         self.served = Arc::new(settings);
+        let names = CallerNames::configured(&self.served.telemetry);
+        self.guards.configure(&self.served.guards, names);
         self.api.configure(self.served.clone());
         let compiled = self.compile();
         self.current = loaded;

@@ -49,7 +49,7 @@ impl RunningGateway {
         let signals = Signals::listen()?;
         let (stop_accepting, stopping) = watch::channel(false);
         let (audit, shared) = (logs.audit.clone(), store.clone());
-        let (guards, about) = (opened.guards, overrides.clone());
+        let (guards, about) = (opened.guards.clone(), overrides.clone());
         let api = Arc::new(AdminApi::new(about, guards, shared, audit, settings.clone()));
         let admin_service =
             AdminService::new(metrics.clone(), store.clone(), workers.clone(), api.clone());
@@ -86,6 +86,7 @@ impl RunningGateway {
             logs,
             external_state,
             api: api.clone(),
+            guards: opened.guards,
         });
         let file = source.path().map(Path::to_owned);
         let control = ControlThread::start(reloader, file, overrides)?;

@@ -6,10 +6,11 @@ use super::Gateway;
 use super::outcomes::{LimitOutcome, LimitOutcomes};
 use super::plan::{CallerTexts, PlanSource, PlannedGuard};
 use crate::clock::{self, Micros};
-use crate::guards::GuardCount;
+use crate::guards::{CountedRequest, GuardCount, GuardSubject};
 use crate::limit::{Mode, Policy, Retry};
+use crate::store::BucketKeys;
 use crate::telemetry::request_id;
-use crate::violations::{Violation, ViolationEvent, ViolationKey, seconds_until};
+use crate::violations::{Violation, ViolationEvent, ViolationKey, retry_after_seconds};
 
 impl Gateway {
     /// Notes what the limits of a request have refused, also those that only watch.
@@ -29,25 +30,37 @@ impl Gateway {
     }
 
     /// Notes that a guard has warned or blocked the caller of a request.
-    pub(super) fn note_detection(
-        &self,
-        planned: &PlannedGuard<'_>,
-        source: PlanSource<'_>,
-        counted: GuardCount,
-        now: Micros,
-    ) {
+    pub(super) fn note_detection(&self, request: &GuardedRequest<'_, '_>, counted: &GuardCount) {
         let event = ViolationEvent::detected(counted.stage);
-        let key = ViolationKey { event, bucket: planned.id };
-        self.violations.note(key, clock::cached_now(), || {
-            let texts = planned.caller_texts(source);
-            Violation {
-                guard: Some(planned.guard.name.to_string()),
-                shadow: planned.guard.guard.mode == Mode::Shadow,
-                request_count: Some(counted.count),
-                retry_after: Some(seconds_until(counted.until, now)),
-                ..of_request(event, "guard", texts, source)
-            }
-        });
+        let key = ViolationKey { event, bucket: request.planned.id };
+        self.violations.note(key, clock::cached_now(), || request.violation(counted));
+    }
+}
+
+/// A request that a guard counts.
+#[derive(Debug)]
+pub(super) struct GuardedRequest<'a, 'r> {
+    pub(super) planned: &'r PlannedGuard<'a>,
+    pub(super) source: PlanSource<'r>,
+    pub(super) keys: &'r BucketKeys,
+    pub(super) now: Micros,
+}
+
+impl CountedRequest for GuardedRequest<'_, '_> {
+    fn subject(&self) -> GuardSubject {
+        self.planned.subject(self.source, self.keys)
+    }
+
+    fn violation(&self, counted: &GuardCount) -> Violation {
+        let GuardedRequest { planned, source, now, .. } = self;
+        let event = ViolationEvent::detected(counted.stage);
+        Violation {
+            guard: Some(planned.guard.name.to_string()),
+            shadow: planned.guard.guard.mode == Mode::Shadow,
+            request_count: Some(counted.count),
+            retry_after: Some(retry_after_seconds(counted.until, *now)),
+            ..of_request(event, "guard", planned.caller_texts(*source), *source)
+        }
     }
 }
 
@@ -66,7 +79,7 @@ fn describe_refusal(
         degraded: limit.mode == Mode::Enforce && !check.enforced,
         tokens: Some(policy.report(outcome.state, outcome.now).remaining),
         retry_after: match retry {
-            Retry::At(at) => Some(seconds_until(at, outcome.now)),
+            Retry::At(at) => Some(retry_after_seconds(at, outcome.now)),
             Retry::Never => None,
         },
         ..of_request(event, policy.algorithm(), texts, source)

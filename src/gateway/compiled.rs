@@ -159,7 +159,7 @@ impl Compiled {
             counts_host: counted.contains(&header::HOST),
             counted,
             identity: Arc::new(identity),
-            names: CallerNames { hashed: settings.telemetry.hash_keys },
+            names: CallerNames::configured(&settings.telemetry),
             metrics: metrics.clone(),
             access_log,
             settings,

@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
+use super::auditing::GuardedRequest;
 use super::compiled::CompiledGuard;
 use super::inputs::PlanInputs;
 use super::outcomes::is_grpc;
@@ -13,7 +14,7 @@ use super::plan::{
 use super::request::{CountedBy, RequestContent};
 use super::{Gateway, RequestContext};
 use crate::clock::Micros;
-use crate::guards::{GuardCount, GuardSubject};
+use crate::guards::{Detection, GuardCount};
 use crate::limit::guard::GuardStage;
 use crate::limit::{Mode, OnError};
 use crate::respond::{Answer, Fault, FieldName, Fields, blocked};
@@ -28,14 +29,13 @@ pub(super) struct GuardVerdict<'a> {
     pub(super) block: Option<GuardBlock<'a>>,
 }
 
-/// A caller is blocked.
+/// The block of a caller.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GuardBlock<'a> {
     /// Of several the one that has blocked it for longest.
     guard: &'a CompiledGuard,
     until: Micros,
-    /// When it was asked.
-    now: Micros,
+    asked_at: Micros,
 }
 
 impl<'a> GuardBlock<'a> {
@@ -46,9 +46,9 @@ impl<'a> GuardBlock<'a> {
 
     /// The answer to the caller. The map of the request's headers is used again.
     fn answer(self, headers: &mut HeaderMap) -> Answer {
-        let GuardBlock { guard, until, now } = self;
+        let GuardBlock { guard, until, asked_at } = self;
         let is_grpc = is_grpc(headers);
-        guard.blocked_text.answer(until, now, is_grpc, std::mem::take(headers))
+        guard.blocked_text.answer(until, asked_at, is_grpc, std::mem::take(headers))
     }
 }
 
@@ -96,7 +96,7 @@ impl Gateway {
             let GuardCount { stage, until, .. } = self.guards.look_up(&guard.numbers, *id, now);
             if stage == GuardStage::Blocked && guard.guard.mode == Mode::Enforce {
                 request.config.guard_meters[guard.index].count(GuardAction::Refused);
-                block = GuardBlock::longest(block, GuardBlock { guard, until, now });
+                block = GuardBlock::longest(block, GuardBlock { guard, until, asked_at: now });
             }
         }
         block
@@ -114,44 +114,48 @@ impl Gateway {
         inputs: AcceptedInputs<'_>,
         counted_by: &mut CountedBy,
     ) -> Result<GuardVerdict<'a>, StoreError> {
-        let RequestPlan { route, guards, .. } = plan;
         // One that has blocked the caller does not count the request itself.
-        if guards.len() > 1
-            && let Some(block) = self.find_block(request, guards)
+        if plan.guards.len() > 1
+            && let Some(block) = self.find_block(request, &plan.guards)
         {
             return Ok(GuardVerdict { block: Some(block), ..GuardVerdict::default() });
         }
-        let (planner, address) = (self.planner(request.config), &plan.caller.address);
+        let (planner, keys) = (self.planner(request.config), &plan.limits.keys);
+        let (route, address) = (&plan.route, &plan.caller.address);
         let source = PlanSource { planner, route, address, head, inputs };
         let (mut verdict, now) = (GuardVerdict::default(), self.clock.now());
         let mut available = Ok(());
-        for planned in guards.iter() {
-            let subject = || planned.subject(source, &plan.limits.keys);
-            let counted = match self.count_guard(planned, now, counted_by, subject) {
+        for planned in plan.guards.iter() {
+            let (guard, counting) = (planned.guard, GuardedRequest { planned, source, keys, now });
+            let counted = match self.count_guard(&counting, counted_by) {
                 Ok(counted) => counted,
                 Err(error) => {
                     available = Err(error);
                     continue;
                 }
             };
-            let guard = planned.guard;
-            if counted.detected {
-                let blocked = counted.stage == GuardStage::Blocked;
-                let action = if blocked { GuardAction::Blocked } else { GuardAction::Warned };
-                request.config.guard_meters[guard.index].count(action);
-                self.note_detection(planned, source, counted, now);
-                // A blocked request is counted as refused.
-                if counted.stage == GuardStage::Warned && guard.guard.mode == Mode::Enforce {
-                    self.count_offence(plan.trust.as_ref());
-                }
+            let meter = &request.config.guard_meters[guard.index];
+            let enforced = guard.guard.mode == Mode::Enforce;
+            if counted.detection == Detection::Noticed {
+                meter.count(GuardAction::detected(counted.stage));
+                self.note_detection(&counting, &counted);
             }
-            match (counted.stage, guard.guard.mode) {
-                (GuardStage::Clean, _) | (_, Mode::Shadow) => {}
-                (GuardStage::Warned, Mode::Enforce) => verdict.warned.push(guard),
-                (GuardStage::Blocked, Mode::Enforce) => {
-                    request.config.guard_meters[guard.index].count(GuardAction::Refused);
-                    let block = GuardBlock { guard, until: counted.until, now };
-                    verdict.block = GuardBlock::longest(verdict.block, block);
+            match counted.stage {
+                GuardStage::Clean => {}
+                GuardStage::Warned if enforced => {
+                    // A blocked request is counted as refused.
+                    if counted.detection != Detection::None {
+                        self.count_offence(plan.trust.as_ref());
+                    }
+                    verdict.warned.push(guard);
+                }
+                GuardStage::Warned => {}
+                GuardStage::Blocked => {
+                    meter.count(GuardAction::Refused);
+                    if enforced {
+                        let block = GuardBlock { guard, until: counted.until, asked_at: now };
+                        verdict.block = GuardBlock::longest(verdict.block, block);
+                    }
                 }
             }
         }
@@ -162,24 +166,23 @@ impl Gateway {
     /// once.
     fn count_guard(
         &self,
-        planned: &PlannedGuard<'_>,
-        now: Micros,
+        request: &GuardedRequest<'_, '_>,
         counted_by: &mut CountedBy,
-        subject: impl FnOnce() -> GuardSubject,
     ) -> Result<GuardCount, StoreError> {
-        let PlannedGuard { guard, id, .. } = planned;
-        let look_up = || self.guards.look_up(&guard.numbers, *id, now);
+        let PlannedGuard { guard, id, .. } = *request.planned;
+        let look_up = || self.guards.look_up(&guard.numbers, id, request.now);
         let alone = self.guards.is_alone();
         match (guard.guard.on_error, guard.guard.mode) {
-            (OnError::Deny, Mode::Enforce) if alone => Some(look_up())
-                .filter(|it| it.stage == GuardStage::Blocked)
-                .ok_or(StoreError::Unavailable),
+            (OnError::Deny, Mode::Enforce) if alone => {
+                let known = Some(look_up()).filter(|it| it.stage == GuardStage::Blocked);
+                known.ok_or(StoreError::Unavailable)
+            }
             // Nothing is counted, and what is known stays.
             (OnError::Allow | OnError::Deny, _) if alone => Ok(look_up()),
-            _ if counted_by.contains(id) => Ok(look_up()),
+            _ if counted_by.contains(&id) => Ok(look_up()),
             _ => {
-                counted_by.push(*id);
-                Ok(self.guards.count(&guard.numbers, *id, now, subject))
+                counted_by.push(id);
+                Ok(self.guards.count(&guard.numbers, id, request.now, request))
             }
         }
     }

@@ -19,7 +19,7 @@ pub struct Penalty {
     pub until: Micros,
     /// The end of the window of the last offence.
     pub offence: Micros,
-    /// How many requests came in the window that is counted.
+    /// The requests with which that was noticed.
     pub count: u64,
 }
 
@@ -50,9 +50,7 @@ impl Penalty {
             count: self.count,
         }
     }
-}
 
-impl Penalty {
     /// What a snapshot keeps: there the key is named by its id.
     pub fn kept(&self) -> PenaltyNotice {
         PenaltyNotice { name: format!("{:032x}", self.id.0), ..self.notice() }
@@ -71,6 +69,7 @@ impl PenaltyNotice {
             stage: GuardStage::of_number(self.stage)?,
             until: Micros(self.until),
             offence: Micros(self.offence),
+            offence_count: self.count,
             ..GuardState::default()
         })
     }

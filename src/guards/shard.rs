@@ -3,37 +3,38 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hashbrown::HashTable;
-
-use super::{GuardCount, GuardReport, GuardSubject, KnownGuard, Penalty, PenaltyNotice};
+use super::{
+    CountedRequest, Detection, GuardCount, GuardReport, GuardSubject, KnownGuard, Penalty,
+    PenaltyNotice,
+};
+use crate::bounded_table::{BoundedTable, Position};
 use crate::clock::Micros;
 use crate::limit::guard::{GuardNumbers, GuardStage, GuardState};
 use crate::store::BucketId;
+use crate::violations::Violation;
 
-/// How many keys are compared to find one that may go.
-const SAMPLE: usize = 16;
-
-#[derive(Debug)]
-pub(super) struct GuardShard {
-    /// Indexes of `entries`, by the key's id.
-    index: HashTable<u32>,
-    entries: Vec<GuardEntry>,
-    most: usize,
-    /// Where the search for a key that may go begins.
-    hand: usize,
-    /// Keys that the store has to be told about.
-    dirty: Vec<BucketId>,
+/// Whether the store is told what is counted, and whether it can be asked now who noticed it first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reporting {
+    Never,
+    Later,
+    Now,
 }
 
 #[derive(Debug)]
+pub(super) struct GuardShard {
+    entries: BoundedTable<GuardEntry>,
+}
+
+#[derive(Debug, Default)]
 struct GuardEntry {
-    id: BucketId,
     state: GuardState,
     /// What was counted here and not told yet.
-    untold: u32,
+    unreported: u32,
     /// The same of the window before, which was over before it could be told.
-    untold_before: u32,
-    is_dirty: bool,
+    unreported_before: u32,
+    /// What was noticed here, until the store has said whether others have noticed it before.
+    pending: Option<Box<Violation>>,
     /// Known from the first request on where the store has to be told, else from the first offence.
     subject: Option<Box<GuardSubject>>,
 }
@@ -43,11 +44,29 @@ impl GuardEntry {
         self.state.stage == GuardStage::Clean
     }
 
-    fn penalty(&self) -> Option<Penalty> {
+    /// How much there is to lose; `None` if it is warned or blocked, and must not be forgotten.
+    fn weight(&self, now: Micros) -> Option<u64> {
+        let has_ended = self.state.window_end <= now && self.state.until <= now;
+        if has_ended { Some(0) } else { self.is_clean().then_some(self.state.count) }
+    }
+
+    /// Goes on to an instant. Requests that were not told yet stay with their window.
+    fn advance(&mut self, numbers: &GuardNumbers, now: Micros) -> GuardState {
+        let window_end = self.state.window_end;
+        self.state = numbers.at(self.state, now);
+        if self.state.window_end != window_end {
+            let unreported = std::mem::take(&mut self.unreported);
+            let follows = window_end.0 + numbers.window_us == self.state.window_end.0;
+            self.unreported_before = if follows { unreported } else { 0 };
+        }
+        self.state
+    }
+
+    fn penalty(&self, id: BucketId) -> Option<Penalty> {
         let GuardSubject { guard, key, shared_key } = self.subject.as_deref()?;
-        let GuardState { stage, until, offence, count, .. } = self.state;
+        let GuardState { stage, until, offence, offence_count: count, .. } = self.state;
         (stage != GuardStage::Clean).then(|| Penalty {
-            id: self.id,
+            id,
             guard: guard.to_string(),
             key: key.clone(),
             shared_key: shared_key.clone(),
@@ -61,8 +80,7 @@ impl GuardEntry {
 
 impl GuardShard {
     pub(super) fn new(most: usize) -> Self {
-        let (index, entries, dirty) = (HashTable::new(), Vec::new(), Vec::new());
-        GuardShard { index, entries, most, hand: 0, dirty }
+        GuardShard { entries: BoundedTable::new(most) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -74,38 +92,42 @@ impl GuardShard {
         numbers: &GuardNumbers,
         id: BucketId,
         now: Micros,
-        reports: bool,
-        subject: impl FnOnce() -> GuardSubject,
+        reporting: Reporting,
+        request: &impl CountedRequest,
     ) -> GuardCount {
-        let Some(at) = self.find(id).or_else(|| self.insert(id, now)) else {
+        let Some(at) = self.entries.find(id).or_else(|| self.insert(id, now)) else {
             // All keys that there is room for are warned or blocked.
             let (stage, until) = (GuardStage::Clean, Micros(0));
-            return GuardCount { stage, until, count: 1, detected: false };
+            return GuardCount { stage, until, count: 1, detection: Detection::None };
         };
         let entry = &mut self.entries[at];
-        let before = numbers.at(entry.state, now);
+        let before = entry.advance(numbers, now);
         let state = numbers.count(before, now, 1);
-        if before.window_end != entry.state.window_end {
-            entry.untold_before = std::mem::take(&mut entry.untold);
-        }
         entry.state = state;
-        let detected = state.stage != before.stage;
-        if entry.subject.is_none() && (reports || detected) {
-            entry.subject = Some(Box::new(subject()));
-        }
-        if reports && state != before {
-            entry.untold = entry.untold.saturating_add(1);
-            if !std::mem::replace(&mut entry.is_dirty, true) {
-                self.dirty.push(id);
+        let GuardState { stage, until, count, .. } = state;
+        let mut counted = GuardCount { stage, until, count, detection: Detection::None };
+        if stage != before.stage {
+            let asks = reporting == Reporting::Now && entry.pending.is_none();
+            counted.detection = if asks { Detection::Pending } else { Detection::Noticed };
+            if asks {
+                entry.pending = Some(Box::new(request.violation(&counted)));
             }
         }
-        GuardCount { stage: state.stage, until: state.until, count: state.count, detected }
+        let reports = reporting != Reporting::Never;
+        if entry.subject.is_none() && (reports || counted.detection != Detection::None) {
+            entry.subject = Some(Box::new(request.subject()));
+        }
+        if reports && state != before {
+            entry.unreported = entry.unreported.saturating_add(1);
+            self.entries.mark_dirty(at);
+        }
+        counted
     }
 
     pub(super) fn look_up(&self, numbers: &GuardNumbers, id: BucketId, now: Micros) -> GuardCount {
-        let known = self.find(id).map(|at| self.entries[at].state).unwrap_or_default();
+        let known = self.entries.find(id).map(|at| self.entries[at].state).unwrap_or_default();
         let GuardState { stage, until, count, .. } = numbers.at(known, now);
-        GuardCount { stage, until, count, detected: false }
+        GuardCount { stage, until, count, detection: Detection::None }
     }
 
     pub(super) fn take_reports(
@@ -114,60 +136,68 @@ impl GuardShard {
         guards: &HashMap<Arc<str>, KnownGuard>,
         reports: &mut Vec<GuardReport>,
     ) {
-        let from = self.dirty.len().saturating_sub(most);
-        for id in self.dirty.split_off(from) {
-            let Some(at) = self.find(id) else { continue };
+        for (id, at) in self.entries.take_dirty(most) {
             let entry = &mut self.entries[at];
-            entry.is_dirty = false;
-            let requests = u64::from(std::mem::take(&mut entry.untold));
-            let before = u64::from(std::mem::take(&mut entry.untold_before));
+            let requests = u64::from(std::mem::take(&mut entry.unreported));
+            let before = u64::from(std::mem::take(&mut entry.unreported_before));
             let Some(subject) = entry.subject.as_deref() else { continue };
             // A guard that a reload has removed counts nothing any more.
             let Some(guard) = guards.get(&subject.guard) else { continue };
             let (subject, numbers, state) = (subject.clone(), guard.numbers, entry.state);
+            // With the first of two, since that one tells the store of the stage.
+            let mut pending = entry.pending.take();
             if before > 0 {
                 let window_end = Micros(state.window_end.0.saturating_sub(numbers.window_us));
                 let (subject, state) = (subject.clone(), GuardState { window_end, ..state });
-                reports.push(GuardReport { id, subject, numbers, requests: before, state });
+                let (requests, pending) = (before, pending.take());
+                reports.push(GuardReport { id, subject, numbers, requests, state, pending });
             }
-            reports.push(GuardReport { id, subject, numbers, requests, state });
+            reports.push(GuardReport { id, subject, numbers, requests, state, pending });
         }
     }
 
     pub(super) fn put_back(&mut self, report: &GuardReport) {
-        let Some(at) = self.find(report.id) else { return };
+        let Some(at) = self.entries.find(report.id) else { return };
         let entry = &mut self.entries[at];
-        if entry.state.window_end == report.state.window_end {
-            let requests = u32::try_from(report.requests).unwrap_or(u32::MAX);
-            entry.untold = entry.untold.saturating_add(requests);
+        let requests = u32::try_from(report.requests).unwrap_or(u32::MAX);
+        let (reported, counted) = (report.state.window_end, entry.state.window_end);
+        if reported == counted {
+            entry.unreported = entry.unreported.saturating_add(requests);
+        } else if reported.0 + report.numbers.window_us == counted.0 {
+            entry.unreported_before = entry.unreported_before.saturating_add(requests);
         }
-        self.mark(at);
+        // Of two that have been noticed since then the later one is kept.
+        if entry.pending.is_none() {
+            entry.pending = report.pending.clone();
+        }
+        self.entries.mark_dirty(at);
     }
 
-    pub(super) fn hear(
-        &mut self,
-        report: &GuardReport,
-        heard: GuardState,
-        now: Micros,
-    ) -> Option<Penalty> {
-        let at = self.find(report.id)?;
+    pub(super) fn take_pending(&mut self) -> Vec<(Penalty, Violation)> {
+        let pending = self.entries.iter_mut().filter_map(|(id, entry)| {
+            let violation = entry.pending.take()?;
+            Some((entry.penalty(id)?, *violation))
+        });
+        pending.collect()
+    }
+
+    pub(super) fn merge_shared(&mut self, report: &GuardReport, shared: GuardState, now: Micros) {
+        let Some(at) = self.entries.find(report.id) else { return };
         let entry = &mut self.entries[at];
-        let before = report.numbers.at(entry.state, now);
-        let mut state = report.numbers.merge(before, heard, now);
-        if heard.window_end == state.window_end {
-            state.count = state.count.max(heard.count + u64::from(entry.untold));
+        let here = entry.advance(&report.numbers, now);
+        let mut state = report.numbers.merge(here, shared, now);
+        if shared.window_end == state.window_end {
+            state.count = state.count.max(shared.count + u64::from(entry.unreported));
         }
         entry.state = state;
         // What only this gateway knows is told with the next report.
-        if (state.stage, state.until) != (heard.stage, heard.until)
-            && state.stage != GuardStage::Clean
-        {
-            self.mark(at);
+        let is_known = (state.stage, state.until) == (shared.stage, shared.until);
+        if !is_known && state.stage != GuardStage::Clean {
+            self.entries.mark_dirty(at);
         }
-        if state.stage > before.stage { self.entries[at].penalty() } else { None }
     }
 
-    pub(super) fn learn(
+    pub(super) fn apply_notice(
         &mut self,
         id: BucketId,
         notice: &PenaltyNotice,
@@ -182,10 +212,10 @@ impl GuardShard {
         if heard.until <= now {
             return;
         }
-        let Some(at) = self.find(id).or_else(|| self.insert(id, now)) else { return };
+        let Some(at) = self.entries.find(id).or_else(|| self.insert(id, now)) else { return };
         let entry = &mut self.entries[at];
-        entry.state = numbers.merge(entry.state, heard, now);
-        entry.state.count = entry.state.count.max(notice.count);
+        let here = entry.advance(numbers, now);
+        entry.state = numbers.merge(here, heard, now);
         entry.subject.get_or_insert_with(|| {
             Box::new(GuardSubject {
                 guard: notice.guard.as_str().into(),
@@ -196,103 +226,27 @@ impl GuardShard {
     }
 
     pub(super) fn mark_penalties(&mut self) {
-        for at in 0..self.entries.len() {
-            if !self.entries[at].is_clean() {
-                self.mark(at);
-            }
-        }
+        self.entries.mark_all_dirty(|entry| !entry.is_clean());
     }
 
     pub(super) fn penalties(&self, now: Micros) -> Vec<Penalty> {
-        let live = self.entries.iter().filter(|entry| entry.state.until > now);
-        live.filter_map(GuardEntry::penalty).collect()
+        let live = self.entries.iter().filter(|(_, entry)| entry.state.until > now);
+        live.filter_map(|(id, entry)| entry.penalty(id)).collect()
     }
 
     pub(super) fn lift(&mut self, id: BucketId) -> bool {
-        let Some(at) = self.find(id) else { return false };
+        let Some(at) = self.entries.find(id) else { return false };
         let entry = &mut self.entries[at];
         let had = !entry.is_clean();
-        (entry.untold, entry.untold_before) = (0, 0);
+        (entry.unreported, entry.unreported_before) = (0, 0);
         // Offences of this window are forgiven, too.
         entry.state = GuardState { window_end: entry.state.window_end, ..GuardState::default() };
         had
     }
 
-    fn mark(&mut self, at: usize) {
-        let entry = &mut self.entries[at];
-        if !std::mem::replace(&mut entry.is_dirty, true) {
-            self.dirty.push(entry.id);
-        }
-    }
-
-    fn find(&self, id: BucketId) -> Option<usize> {
-        let found = self.index.find(hash(id), |at| self.entries[*at as usize].id == id);
-        found.map(|at| *at as usize)
-    }
-
     /// A new entry. `None` if there is no room for one.
-    fn insert(&mut self, id: BucketId, now: Micros) -> Option<usize> {
-        if self.entries.len() >= self.most {
-            let gone = self.dispensable(now)?;
-            self.remove(gone);
-        }
-        let at = self.entries.len();
-        let state = GuardState::default();
-        self.entries.push(GuardEntry {
-            id,
-            state,
-            untold: 0,
-            untold_before: 0,
-            is_dirty: false,
-            subject: None,
-        });
-        let entries = &self.entries;
-        self.index.insert_unique(hash(id), at as u32, |at| hash(entries[*at as usize].id));
-        Some(at)
+    fn insert(&mut self, id: BucketId, now: Micros) -> Option<Position> {
+        let inserted = self.entries.insert(id, GuardEntry::default(), |it| it.weight(now));
+        inserted.map(|it| it.at)
     }
-
-    /// Of some keys that are neither warned nor blocked, one whose window has ended, or the one with
-    /// the fewest requests.
-    fn dispensable(&mut self, now: Micros) -> Option<usize> {
-        let (many, hand) = (self.entries.len(), self.hand);
-        let mut best: Option<(u64, usize)> = None;
-        for step in 0..many.min(SAMPLE) {
-            let at = (hand + step) % many;
-            let entry = &self.entries[at];
-            let ended = entry.state.window_end <= now && entry.state.until <= now;
-            if !ended && !entry.is_clean() {
-                continue;
-            }
-            let count = if ended { 0 } else { entry.state.count };
-            if best.is_none_or(|(least, _)| count < least) {
-                best = Some((count, at));
-            }
-            if ended {
-                break;
-            }
-        }
-        self.hand = (hand + SAMPLE) % many.max(1);
-        best.map(|(_, at)| at)
-    }
-
-    fn remove(&mut self, at: usize) {
-        let id = self.entries[at].id;
-        let found = self.index.find_entry(hash(id), |it| *it as usize == at);
-        if let Ok(found) = found {
-            found.remove();
-        }
-        self.entries.swap_remove(at);
-        // The last one has moved to its place.
-        if let Some(moved) = self.entries.get(at) {
-            let (from, moved) = (self.entries.len() as u32, hash(moved.id));
-            if let Some(it) = self.index.find_mut(moved, |it| *it == from) {
-                *it = at as u32;
-            }
-        }
-    }
-}
-
-/// Ids are keyed hashes already.
-fn hash(id: BucketId) -> u64 {
-    id.0 as u64
 }

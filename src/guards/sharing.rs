@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::{GuardTable, Penalty};
 use crate::clock::Micros;
-use crate::limit::guard::GuardStage;
+use crate::limit::Mode;
 use crate::store::BucketHasher;
 use crate::telemetry::{AuditLog, GuardAction, GuardCounters, Metrics};
-use crate::violations::{Violation, ViolationEvent, seconds_until};
+use crate::violations::{Violation, ViolationEvent, retry_after_seconds};
 
 #[derive(Debug, Clone)]
 pub struct GuardSharing {
@@ -18,20 +18,31 @@ pub struct GuardSharing {
 }
 
 impl GuardSharing {
-    /// Counts and records an offence that several gateways have found together.
-    pub fn note_detection(&self, penalty: &Penalty, now: Micros) {
-        let blocked = penalty.stage == GuardStage::Blocked;
-        let action = if blocked { GuardAction::Blocked } else { GuardAction::Warned };
-        GuardCounters::new(&penalty.guard, &self.metrics).count(action);
+    /// Counts and records an offence: with the request that was one too many, or without one if only
+    /// several gateways together have found it.
+    pub fn note_detection(&self, penalty: &Penalty, noticed: Option<Violation>, now: Micros) {
+        let mode = self.table.mode(&penalty.guard);
+        let action = GuardAction::detected(penalty.stage);
+        GuardCounters::new(&penalty.guard, mode, &self.metrics).count(action);
         let event = ViolationEvent::detected(penalty.stage);
-        let identifier = self.table.caller_names().of(&penalty.key);
-        // No single request was one too many: several gateways have counted it together.
-        self.audit.note_violation(Violation {
+        let violation = noticed.unwrap_or_else(|| Violation {
             guard: Some(penalty.guard.clone()),
-            shadow: self.table.is_shadow(&penalty.guard),
-            request_count: Some(penalty.count),
-            retry_after: Some(seconds_until(penalty.until, now)),
-            ..Violation::new(event, identifier, "guard")
+            shadow: mode == Mode::Shadow,
+            ..Violation::new(event, self.table.caller_names().of(&penalty.key), "guard")
         });
+        self.audit.note_violation(Violation {
+            event,
+            severity: event.severity(),
+            request_count: Some(penalty.count),
+            retry_after: Some(retry_after_seconds(penalty.until, now)),
+            ..violation
+        });
+    }
+
+    /// Counts and records what was noticed here and could not be told to a store.
+    pub fn note_pending(&self, now: Micros) {
+        for (penalty, violation) in self.table.take_pending() {
+            self.note_detection(&penalty, Some(violation), now);
+        }
     }
 }

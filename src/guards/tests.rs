@@ -1,6 +1,7 @@
 //! Bounds of the table, and what gateways tell each other.
 
 use super::*;
+use crate::violations::ViolationEvent;
 
 const GUARD: GuardNumbers =
     GuardNumbers { window_us: 10_000_000, threshold: 5, penalty_us: 60_000_000 };
@@ -23,10 +24,22 @@ fn subject(number: u64) -> GuardSubject {
     GuardSubject { guard: "flood".into(), key: number.to_string(), shared_key }
 }
 
+struct TestRequest(u64);
+
+impl CountedRequest for TestRequest {
+    fn subject(&self) -> GuardSubject {
+        subject(self.0)
+    }
+
+    fn violation(&self, counted: &GuardCount) -> Violation {
+        Violation::new(ViolationEvent::detected(counted.stage), self.0.to_string(), "guard")
+    }
+}
+
 fn send(table: &GuardTable, number: u64, at: Micros, count: usize) -> GuardCount {
     let mut last = None;
     for _ in 0..count {
-        last = Some(table.count(&GUARD, id(number), at, || subject(number)));
+        last = Some(table.count(&GUARD, id(number), at, &TestRequest(number)));
     }
     last.expect("at least one")
 }
@@ -91,11 +104,11 @@ fn counts_of_two_gateways_add_up() {
     // What a store makes of both.
     let sum = GUARD.count(GUARD.count(GuardState::default(), NOW, 4), NOW, theirs[0].requests);
     assert_eq!(sum.stage, GuardStage::Warned);
-    assert!(there.hear(&theirs[0], sum, NOW).is_some());
-    assert!(there.hear(&theirs[0], sum, NOW).is_none(), "no news any more");
-    assert_eq!(there.look_up(&GUARD, id(1), NOW).count, 7);
+    there.merge_shared(&theirs[0], sum, NOW);
+    let known = there.look_up(&GUARD, id(1), NOW);
+    assert_eq!((known.stage, known.count), (GuardStage::Warned, 7));
     let notice = there.penalties(NOW)[0].notice();
-    here.learn(id(1), &notice, NOW);
+    here.apply_notice(id(1), &notice, NOW);
     assert_eq!(here.look_up(&GUARD, id(1), NOW).stage, GuardStage::Warned);
 }
 
@@ -110,9 +123,39 @@ fn what_could_not_be_reported_is_reported_later() {
     table.put_back(&reports);
     send(&table, 1, later(10), 1);
     let reports = table.take_reports(10);
-    let told: Vec<_> = reports.iter().map(|it| (it.state.window_end, it.requests)).collect();
+    let told = |reports: &[GuardReport]| -> Vec<_> {
+        reports.iter().map(|it| (it.state.window_end, it.requests)).collect()
+    };
     let (before, now) = (GUARD.window_end(NOW), GUARD.window_end(later(10)));
-    assert_eq!(told, [(before, 2), (now, 1)], "each with its window");
+    assert_eq!(told(&reports), [(before, 2), (now, 1)], "each with its window");
+    table.put_back(&reports);
+    assert_eq!(told(&table.take_reports(10)), [(before, 2), (now, 1)]);
+}
+
+#[test]
+fn report_of_a_window_that_ended_meanwhile_is_put_back_to_that_window() {
+    let table = table(100, true);
+    send(&table, 1, NOW, 4);
+    let reports = table.take_reports(10);
+    send(&table, 1, later(10), 1);
+    table.put_back(&reports);
+    let told: Vec<_> = table.take_reports(10).iter().map(|it| it.requests).collect();
+    assert_eq!(told, [4, 1]);
+}
+
+#[test]
+fn requests_stay_with_their_window_if_it_ends_before_they_are_reported() {
+    let table = table(100, true);
+    send(&table, 1, NOW, 2);
+    let reports = table.take_reports(10);
+    send(&table, 1, NOW, 3);
+    table.merge_shared(&reports[0], reports[0].state, later(10));
+    let told: Vec<_> = table.take_reports(10).iter().map(|it| it.requests).collect();
+    assert_eq!(told, [3, 0]);
+    send(&table, 1, later(10), 4);
+    send(&table, 1, later(40), 1);
+    let told: Vec<_> = table.take_reports(10).iter().map(|it| it.requests).collect();
+    assert_eq!(told, [1], "what is older than the window before counts no more");
 }
 
 #[test]
@@ -131,7 +174,7 @@ fn penalties_survive_in_a_snapshot() {
     send(&before, 7, NOW, 6);
     for penalty in before.penalties(NOW) {
         let kept = penalty.kept();
-        after.learn(kept.kept_id().expect("an id"), &kept, later(1));
+        after.apply_notice(kept.kept_id().expect("an id"), &kept, later(1));
     }
     let told = |table: &GuardTable| -> Vec<_> {
         let penalties = table.penalties(later(1));
@@ -139,4 +182,22 @@ fn penalties_survive_in_a_snapshot() {
     };
     assert_eq!(told(&after), told(&before));
     assert_eq!(told(&after).len(), 1);
+}
+
+#[test]
+fn offence_is_recorded_once_the_store_has_been_told_of_it() {
+    let here = table(100, true);
+    assert_eq!(send(&here, 1, NOW, 6).detection, Detection::Pending);
+    let reports = here.take_reports(10);
+    assert!(reports[0].pending.is_some());
+    here.put_back(&reports);
+    assert!(here.take_reports(10)[0].pending.is_some(), "until it has been told");
+    assert!(here.take_pending().is_empty(), "it is told now");
+    let alone = table(100, true);
+    send(&alone, 1, NOW, 6);
+    assert!(alone.set_alone(true) && !alone.set_alone(true));
+    let noticed = alone.take_pending();
+    assert_eq!((noticed.len(), noticed[0].0.count), (1, 6));
+    assert_eq!(send(&alone, 1, later(10), 6).detection, Detection::Noticed, "nobody to ask");
+    assert_eq!(send(&table(100, false), 1, NOW, 6).detection, Detection::Noticed);
 }

@@ -13,6 +13,9 @@ use super::key::Key;
 use super::{Mode, OnError};
 use crate::clock::Micros;
 
+/// The longest penalty. A block holds twice as long.
+pub const MAX_PENALTY: Duration = Duration::from_secs(30 * 86_400);
+
 /// `[guards.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
@@ -66,8 +69,9 @@ pub struct GuardState {
     pub stage: GuardStage,
     /// When the stage ends.
     pub until: Micros,
-    /// The end of the window of the last offence.
+    /// The end of the window of the last offence, and the requests with which it was noticed.
     pub offence: Micros,
+    pub offence_count: u64,
 }
 
 /// The numbers of a guard, in microseconds.
@@ -102,7 +106,7 @@ impl GuardNumbers {
         if state.stage != GuardStage::Clean && state.until <= now {
             if state.stage == GuardStage::Blocked {
                 // What came before the block is paid for.
-                (state.count, state.offence) = (0, Micros(0));
+                (state.count, state.offence, state.offence_count) = (0, Micros(0), 0);
             }
             (state.stage, state.until) = (GuardStage::Clean, Micros(0));
         }
@@ -121,20 +125,26 @@ impl GuardNumbers {
             return state;
         }
         state.count = state.count.saturating_add(requests);
-        if state.count > self.threshold && state.offence != state.window_end {
-            state = self.offend(state, now, state.window_end);
+        if state.count > self.threshold && state.window_end > state.offence {
+            state = self.offend(state, now, state.window_end, state.count);
         }
         state
     }
 
     /// The state after an offence in the window that ends then.
-    fn offend(&self, state: GuardState, now: Micros, window_end: Micros) -> GuardState {
+    fn offend(
+        &self,
+        state: GuardState,
+        now: Micros,
+        window_end: Micros,
+        offence_count: u64,
+    ) -> GuardState {
         let (stage, factor) = match state.stage {
             GuardStage::Clean => (GuardStage::Warned, 1),
             GuardStage::Warned | GuardStage::Blocked => (GuardStage::Blocked, 2),
         };
         let until = Micros(now.0 + factor * self.penalty_us);
-        GuardState { stage, until, offence: window_end, ..state }
+        GuardState { stage, until, offence: window_end, offence_count, ..state }
     }
 
     /// What another gateway, or the store, says of the same key, beside what is known here. Nothing
@@ -145,23 +155,15 @@ impl GuardNumbers {
         let mut merged = here;
         match (here.stage, heard.stage) {
             (GuardStage::Warned, GuardStage::Warned) if heard.offence > here.offence => {
-                merged = self.offend(here, now, heard.offence);
+                merged = self.offend(here, now, heard.offence, heard.offence_count);
             }
             (a, b) if b > a || (b == a && heard.until > here.until) => {
                 (merged.stage, merged.until) = (b, heard.until);
-                merged.offence = heard.offence;
+                (merged.offence, merged.offence_count) = (heard.offence, heard.offence_count);
             }
             _ => {}
         }
         merged
-    }
-
-    /// When nothing needs to be remembered of a state any more.
-    pub fn ends_at(&self, state: &GuardState) -> Micros {
-        match state.stage {
-            GuardStage::Clean => state.window_end,
-            _ => state.until.max(state.window_end),
-        }
     }
 }
 
@@ -191,6 +193,12 @@ mod tests {
         assert_eq!(state.stage, GuardStage::Clean);
         let state = send(state, 4, 1);
         assert_eq!((state.stage, state.until), (GuardStage::Warned, second(64)));
+        let state = send(state, 12, 3);
+        assert_eq!(
+            (state.count, state.offence_count),
+            (3, 6),
+            "it stays known how many those were"
+        );
     }
 
     #[test]
@@ -264,6 +272,7 @@ mod tests {
         for heard in [GuardState::default(), send(GuardState::default(), 14, 6)] {
             assert_eq!(GUARD.merge(blocked, heard, second(15)), GUARD.at(blocked, second(15)));
         }
-        assert_eq!(GUARD.merge(GuardState::default(), blocked, second(15)).stage, blocked.stage);
+        let heard = GUARD.merge(GuardState::default(), blocked, second(15));
+        assert_eq!((heard.stage, heard.offence_count), (blocked.stage, 6));
     }
 }

@@ -17,6 +17,10 @@ pub struct NormalizedKey {
     pub text: String,
 }
 
+/// The parts of a key as lists and logs show them, with `, ` between them.
+#[derive(Debug, Default)]
+pub struct ReadableKey(String);
+
 /// How a request's address and host are brought into the form that counts.
 pub trait KeyNormalizer {
     fn ip(&self, ip: IpAddr) -> IpAddr;
@@ -47,7 +51,38 @@ impl Key {
     }
 }
 
+impl ReadableKey {
+    pub fn push(&mut self, part: Part, bytes: &[u8]) {
+        let ReadableKey(text) = self;
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        let address = if part == Part::Ip { address(bytes) } else { None };
+        // Writing into a string does not fail.
+        let _ = match address {
+            Some(ip) => write!(text, "{ip}"),
+            None => write!(text, "{}", String::from_utf8_lossy(bytes)),
+        };
+    }
+
+    pub fn into_text(self) -> String {
+        self.0
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
 impl NormalizedKey {
+    /// As lists and logs show it.
+    pub fn readable(&self) -> String {
+        let mut text = ReadableKey::default();
+        self.parts.iter().for_each(|(part, bytes)| text.push(*part, bytes));
+        text.into_text()
+    }
+
     fn read(
         &mut self,
         source: &Source,

@@ -33,8 +33,7 @@ impl Score {
         Score(if hundredths > 100 { 100 } else { hundredths as u8 })
     }
 
-    /// A score as a token says it: a decimal number, of which what lies outside 0.0 to 1.0 is drawn
-    /// to the nearer end. What is no number is no trust.
+    /// A score as a token says it: a decimal number, clamped to 0.0 to 1.0. What is no number is 0.
     pub fn parse(text: &str) -> Self {
         // Words such as `inf` are floats, too.
         let is_decimal = |text: &&str| text.bytes().all(|it| b"0123456789+-.eE".contains(&it));
@@ -100,8 +99,8 @@ pub struct TrustFacts {
 }
 
 impl TrustWeights {
-    /// The score of a user. Everything is counted in thousandths of a year's share of the calls, so
-    /// nothing is rounded before the end.
+    /// The score of a user. All parts are integers over one common denominator, the weights' 1000 times
+    /// the days of a year times the number of calls, so that only the result is rounded.
     pub fn score(&self, facts: &TrustFacts) -> Score {
         let TrustSums { successes, failures, violations } = facts.sums;
         let calls = u128::from(successes) + u128::from(failures);

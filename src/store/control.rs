@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use super::{AnyStore, BucketHasher, MemoryStore};
 use crate::clock::Clock;
 use crate::config::settings;
-use crate::guards::{GuardSharing, Penalty, PenaltyNotice};
+use crate::guards::{GuardSharing, GuardTable, Penalty, PenaltyNotice};
 use crate::overrides::{Override, OverrideTable};
 use crate::telemetry::{AuditLog, Metrics};
 use crate::trust::{KeptUser, TrustTable};
@@ -89,8 +89,13 @@ pub trait StoreControl: Debug + Send + Sync {
     /// keeps what outlives the process.
     fn share_guards(&self, sharing: GuardSharing);
 
-    /// Makes a key clean for all gateways that share the store. `Err` says why that failed.
-    fn lift_penalty<'a>(&'a self, _penalty: &'a Penalty) -> BoxFuture<'a, Result<(), String>> {
+    /// Makes a key clean, for all gateways that share the store. `Err` says why that failed.
+    fn lift_penalty<'a>(
+        &'a self,
+        guards: &'a GuardTable,
+        penalty: &'a Penalty,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        guards.lift(penalty.id);
         ready(Ok(())).boxed()
     }
 

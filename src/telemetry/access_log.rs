@@ -7,7 +7,8 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{StatusCode, request};
 use serde::Serialize;
 
-use super::line_writer::{self, LineWriter};
+use super::line_writer::LineWriter;
+use crate::clock;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -89,7 +90,7 @@ impl AccessLogEntry {
 
     pub(super) fn write(&mut self, route: &str, status: StatusCode, seconds: f64, bytes: u64) {
         self.log.write(&AccessLogLine {
-            time: line_writer::now(),
+            time: clock::unix_time(),
             request_id: &self.request_id,
             client: &self.client,
             method: &self.method,

@@ -19,8 +19,9 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tracing_appender::non_blocking::WorkerGuard;
 
-use super::line_writer::{self, LineWriter};
+use super::line_writer::LineWriter;
 use super::metrics::Metrics;
+use crate::clock;
 use crate::config::settings::{AuditTargets, LogTarget};
 use crate::violations::{KeptLine, KeptViolation, Violation, ViolationRing};
 use budget::AuditBudget;
@@ -106,7 +107,7 @@ impl AuditLog {
 
     /// Writes one line, without waiting for it.
     pub fn record(&self, event: AuditEvent<'_>) {
-        self.write(&line_of(&event::line(line_writer::now(), &event)));
+        self.write(&line_of(&event::line(clock::unix_time(), &event)));
     }
 
     /// Whether another violation may be recorded in this second.

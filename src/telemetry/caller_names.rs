@@ -4,12 +4,18 @@ use std::fmt::Write as _;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
+use crate::config::settings;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallerNames {
     pub hashed: bool,
 }
 
 impl CallerNames {
+    pub fn configured(telemetry: &settings::Telemetry) -> Self {
+        CallerNames { hashed: telemetry.hash_keys }
+    }
+
     /// 64 bits of SHA-256 in hexadecimal digits, if names are not to be shown.
     pub fn of(self, name: &str) -> String {
         if !self.hashed {

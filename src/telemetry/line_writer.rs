@@ -11,7 +11,6 @@ use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuar
 
 use super::log_file::LogFile;
 use crate::config::settings::{LogTarget, Rotation};
-pub(super) use crate::violations::unix_time as now;
 
 /// Lines that may wait for the disk.
 const WAITING_LINES: usize = 16 * 1024;

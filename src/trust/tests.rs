@@ -122,7 +122,7 @@ fn counts_of_two_gateways_add_up() {
     assert!(here.take_reports(10).is_empty(), "told once");
     send(&here, 1, UserEvent::Success, 1);
     // What a store makes of both.
-    here.hear(&reports[0], "20000 4 3 0;19990 0 0 2");
+    here.merge_shared(&reports[0], "20000 4 3 0;19990 0 0 2");
     assert_eq!(sums(&here, 1), Some((5, 3, 2)), "with what is yet to be told");
     assert_eq!(here.take_reports(10)[0].days[0].successes, 1);
     assert_eq!(sums(&there, 1), Some((0, 3, 0)));
@@ -134,7 +134,7 @@ fn a_user_that_is_new_here_is_asked_about() {
     meet(&table, 7);
     let reports = table.take_reports(10);
     assert!(reports[0].days.is_empty());
-    table.hear(&reports[0], "19999 10 0 1");
+    table.merge_shared(&reports[0], "19999 10 0 1");
     assert_eq!(sums(&table, 7), Some((10, 0, 1)));
     send(&table, 7, UserEvent::Neither, 1);
     assert_eq!(table.take_reports(10).len(), 1, "asked again with the next call");

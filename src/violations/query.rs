@@ -82,7 +82,7 @@ impl ViolationQuery {
     pub fn page(&self, newest_first: impl IntoIterator<Item = KeptViolation>) -> ViolationPage {
         let mut page = ViolationPage::default();
         for entry in newest_first {
-            if page.is_past(self, entry) {
+            if page.offer(self, entry) {
                 break;
             }
         }
@@ -91,8 +91,8 @@ impl ViolationQuery {
 }
 
 impl ViolationPage {
-    /// Takes the next entry if it is asked for. True once nothing further belongs to the page.
-    pub fn is_past(&mut self, query: &ViolationQuery, entry: KeptViolation) -> bool {
+    /// Takes the next entry if it is asked for. True once the page is complete.
+    pub fn offer(&mut self, query: &ViolationQuery, entry: KeptViolation) -> bool {
         if query.before.is_some_and(|before| entry.id >= before) || !query.fits(&entry.violation) {
             return false;
         }

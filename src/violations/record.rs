@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Micros;
+use crate::clock::{Micros, unix_time};
 use crate::limit::Policy;
 use crate::limit::guard::GuardStage;
 
@@ -101,6 +101,13 @@ impl ViolationEvent {
         }
     }
 
+    pub fn severity(self) -> Severity {
+        match self {
+            ViolationEvent::BurstDetectedBlocked => Severity::Error,
+            _ => Severity::Warning,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             ViolationEvent::RateLimitExceeded => "rate_limit_exceeded",
@@ -114,14 +121,10 @@ impl ViolationEvent {
 impl Violation {
     /// One of which nothing is known but what every violation has.
     pub fn new(event: ViolationEvent, identifier: String, limit_type: &'static str) -> Self {
-        let severity = match event {
-            ViolationEvent::BurstDetectedBlocked => Severity::Error,
-            _ => Severity::Warning,
-        };
         Violation {
             time: unix_time(),
             event,
-            severity,
+            severity: event.severity(),
             identifier,
             limit_type: limit_type.into(),
             limit: None,
@@ -203,14 +206,8 @@ fn shorten(name: &mut String) {
 
 /// How long it is until then in seconds, to the millisecond and rounded up: what comes earlier is
 /// refused again.
-pub fn seconds_until(until: Micros, now: Micros) -> f64 {
+pub fn retry_after_seconds(until: Micros, now: Micros) -> f64 {
     until.since(now).as_micros().div_ceil(1_000) as f64 / 1e3
-}
-
-/// Seconds since 1970, to the millisecond.
-pub fn unix_time() -> f64 {
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    (time.unwrap_or_default().as_secs_f64() * 1e3).round() / 1e3
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ fn report(
 ) -> (GuardState, bool) {
     let mut argument = Vec::new();
     rmp::encode::write_array_len(&mut argument, 1).expect("memory");
-    rmp::encode::write_array_len(&mut argument, 8).expect("memory");
+    rmp::encode::write_array_len(&mut argument, 9).expect("memory");
     let GuardNumbers { window_us, threshold, penalty_us } = numbers;
     let stage = known.stage as u64;
     for number in [
@@ -60,6 +60,7 @@ fn report(
         stage,
         known.until.0,
         known.offence.0,
+        known.offence_count,
     ] {
         rmp::encode::write_uint(&mut argument, number).expect("memory");
     }
@@ -67,12 +68,12 @@ fn report(
     call.arg(script.text()).arg(1).arg("guard").arg(argument);
     call.arg(now.0 / 1_000_000).arg(now.0 % 1_000_000);
     let reply: Vec<u64> = redis.ask(&call);
-    let [window_end, count, stage, until, offence, changed] = reply[..] else {
-        panic!("six numbers, not {reply:?}")
+    let [window_end, count, stage, until, offence, offence_count, changed] = reply[..] else {
+        panic!("seven numbers, not {reply:?}")
     };
     let stage = GuardStage::of_number(stage).expect("a stage");
     let (window_end, until, offence) = (Micros(window_end), Micros(until), Micros(offence));
-    (GuardState { window_end, count, stage, until, offence }, changed == 1)
+    (GuardState { window_end, count, stage, until, offence, offence_count }, changed == 1)
 }
 
 #[test]
@@ -115,9 +116,11 @@ fn gateways_that_report_notice_what_one_that_sees_everything_does() {
             let window_end = numbers.window_end(now);
             let (heard, _) = report(&redis, &script, numbers, now, window_end, requests, *here);
             prop_assert_eq!((heard.stage, heard.until), (all.stage, all.until));
+            prop_assert_eq!(heard.offence_count, all.offence_count);
             for gateway in &mut gateways {
                 let merged = numbers.merge(*gateway, heard, now);
                 prop_assert_eq!(merged.stage, all.stage);
+                prop_assert_eq!(merged.offence_count, all.offence_count);
                 *gateway = GuardState { count: merged.count.max(heard.count), ..merged };
             }
         }

@@ -32,7 +32,8 @@ VALUES = {
     ("weir_config_reloads_total", "result"): {"ok", "failed"},
     ("weir_upstream_errors_total", "error"): {"unreachable", "timeout", "broken", "cut_off", "status_5xx"},
     ("weir_access_total", "action"): {"allowed", "denied"},
-    ("weir_guard_detections_total", "action"): {"warned", "blocked", "refused"},
+    ("weir_guard_detections_total", "action"): {"warned", "blocked", "refused",
+                                                "shadow_warned", "shadow_blocked", "shadow_refused"},
     **{(f"weir_decision_seconds_{part}", "store"): {"memory", "redis", "local"} for part in ("bucket", "count", "sum")},
 }
 

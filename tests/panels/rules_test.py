@@ -35,7 +35,7 @@ class AlertTests(unittest.TestCase):
                               ('{status="429"}', ""), ("by (route)", "by (route, instance)"),
                               ("unless on (route) weir:refusals_expected", "")],
         "WeirFlood": [(">= 10", ">= 5"), (">= 10", ">= 40"), ("[10m]", "[30m]"), ('action="blocked"', 'action="warned"'),
-                      ("by (guard)", "by (guard, instance)")],
+                      ('action="blocked"', 'action=~".*blocked"'), ("by (guard)", "by (guard, instance)")],
         "WeirStoreDegraded": [("for: 2m", "for: 1m"),
                               ("max_over_time(weir_store_degraded[1m])", "weir_store_degraded")],
         "WeirUnchecked": [("and on (limit)", "or on (limit)"), ("for: 2m", "for: 1m"), ("critical", "warning"),

@@ -11,14 +11,13 @@ use super::strategy::MODES;
 use super::when::{RouteName, when};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::file::{Section, Value};
-use crate::limit::guard::Guard;
+use crate::limit::guard::{Guard, MAX_PENALTY};
 use crate::limit::{Mode, OnError};
 
-/// Gateways tell each other ten times a second what they have counted: a shorter window would be
-/// over before they have.
+/// Gateways tell each other some twenty times a second what they have counted: a much shorter window
+/// would be over before they have.
 const WINDOWS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
-const PENALTIES: RangeInclusive<Duration> =
-    Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
+const PENALTIES: RangeInclusive<Duration> = Duration::from_secs(1)..=MAX_PENALTY;
 const THRESHOLDS: RangeInclusive<u64> = 1..=1_000_000_000;
 
 /// The guards, their names, and the routes that their conditions name.

@@ -46,7 +46,7 @@ impl CompiledGuard {
             blocked_text: BlockedText::new(&guard.name),
             header_name: HeaderValue::from_str(&guard.name)
                 .unwrap_or_else(|_| HeaderValue::from_static("yes")),
-            counters: GuardCounters::new(&guard.name, metrics),
+            counters: GuardCounters::new(&guard.name, guard.mode, metrics),
             guard: guard.clone(),
         }
     }

@@ -1,16 +1,13 @@
 //! What a plan says of a request in words: names, and the keys of limits. Made on demand, for those
 //! who read plans; serving a request needs none of it.
 
-use std::fmt::Write as _;
-use std::net::IpAddr;
-
 use super::{
     AcceptedInputs, CallerAddress, Planner, RequestHead, RequestInputs, RequestPlan, RouteMatch,
     facts,
 };
 use crate::caller::identity::{FoundNames, WantedNames};
-use crate::limit::key::Part;
 use crate::limit::source::{KeyInput, SourceValue};
+use crate::limit::spelling::ReadableKey;
 use crate::limit::{Key, Missing};
 use crate::respond::Fault;
 
@@ -108,24 +105,10 @@ const ALL_NAMES: WantedNames =
     WantedNames { user: true, client: true, tenant: true, plan: true, trust: false };
 
 fn key_text(key: &Key, missing: Missing, input: &KeyInput<'_>) -> String {
-    let mut text = String::new();
+    let mut text = ReadableKey::default();
     // A limit was planned only if it has a key.
-    let _ = key.parts(input, missing, |part, bytes| {
-        if !text.is_empty() {
-            text.push_str(", ");
-        }
-        let address = if part == Part::Ip { address(bytes) } else { None };
-        let _ = match address {
-            Some(ip) => write!(text, "{ip}"),
-            None => write!(text, "{}", String::from_utf8_lossy(bytes)),
-        };
-    });
-    text
-}
-
-fn address(bytes: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+    let _ = key.parts(input, missing, |part, bytes| text.push(part, bytes));
+    text.into_text()
 }
 
 fn text(name: &SourceValue<'_>) -> Option<String> {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 
-use super::supervise::guards::{self, GuardReporter};
+use super::supervise::guards::GuardReporter;
 use super::supervise::overrides;
+use super::supervise::penalty_stream;
 use super::supervise::supervisor::{self, Supervisor};
 use super::supervise::trust::{self, TrustReporter};
 use super::supervise::violations;
 use super::{RedisShared, RedisStore};
 use crate::config::settings::{self, StoreKind};
-use crate::guards::{GuardSharing, Penalty};
+use crate::guards::{GuardSharing, GuardTable, Penalty};
 use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, MemoryStore, OpenedStore, StoreContext, StoreControl};
 use crate::trust::TrustTable;
@@ -81,8 +82,15 @@ impl StoreControl for RedisShared {
         let _ = self.trust.set(trust.clone());
     }
 
-    fn lift_penalty<'a>(&'a self, penalty: &'a Penalty) -> BoxFuture<'a, Result<(), String>> {
-        async { guards::lift(self, penalty).await.map_err(|failure| failure.to_string()) }.boxed()
+    fn lift_penalty<'a>(
+        &'a self,
+        guards: &'a GuardTable,
+        penalty: &'a Penalty,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        async {
+            penalty_stream::lift(self, guards, penalty).await.map_err(|failure| failure.to_string())
+        }
+        .boxed()
     }
 
     fn violations<'a>(
@@ -120,6 +128,9 @@ impl StoreControl for RedisShared {
 
     fn leave(&self) -> BoxFuture<'_, ()> {
         async {
+            if let Some(guards) = self.guards.get() {
+                guards.note_pending(self.clock.now());
+            }
             if !self.breaker.is_open() {
                 violations::send_last(self).await;
                 if let Some(table) = self.trust.get() {

@@ -9,6 +9,7 @@ use prometheus::{IntCounter, IntGauge};
 use tokio::sync::Notify;
 
 use super::connect::dialer::Dialer;
+use super::connect::hash_slot::hash_slot;
 use super::decide::reply_order::ReplyOrder;
 use super::supervise::breaker::Breaker;
 use super::supervise::ledger::Ledger;
@@ -99,6 +100,11 @@ impl RedisShared {
 
     pub(super) fn is_cluster(&self) -> bool {
         self.dialer.seeds().is_some()
+    }
+
+    /// The hash slot of a key. Without a cluster everything is in one.
+    pub(super) fn slot_of(&self, key: &[u8]) -> u16 {
+        if self.is_cluster() { hash_slot(key) } else { 0 }
     }
 
     /// A key that is no bucket: names of limits have no `@`.

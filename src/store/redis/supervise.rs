@@ -5,7 +5,7 @@
 //! [`recovery_trial`] that it is fast enough, and pays the debts ([`payments`]). Beside that it counts the
 //! gateways that share the store ([`census`]) and keeps their overrides equal ([`overrides`]). What
 //! guards count, what is known of users and who was refused is shared by tasks of their own
-//! ([`guards`], [`trust`], [`violations`]).
+//! ([`guards`], [`trust`], [`violations`], by way of [`reporting`]).
 
 pub(super) mod breaker;
 pub mod census;
@@ -15,8 +15,10 @@ pub(super) mod late_budget;
 pub(super) mod ledger;
 pub(super) mod overrides;
 pub(super) mod payments;
+pub(super) mod penalty_stream;
 pub(super) mod probe;
 pub(super) mod recovery_trial;
+pub(super) mod reporting;
 pub(super) mod supervisor;
 pub(super) mod trust;
 pub(super) mod violations;

@@ -3,6 +3,8 @@
 use prometheus::IntCounter;
 use prometheus::local::LocalIntCounter;
 
+use crate::limit::Mode;
+use crate::limit::guard::GuardStage;
 use crate::telemetry::Metrics;
 
 /// What a guard has done.
@@ -15,24 +17,35 @@ pub enum GuardAction {
 }
 
 impl GuardAction {
-    const ALL: [(GuardAction, &str); 3] = [
-        (GuardAction::Warned, "warned"),
-        (GuardAction::Blocked, "blocked"),
-        (GuardAction::Refused, "refused"),
-    ];
+    /// The labels, in the order of the actions. What is only watched has its own: nobody was warned,
+    /// blocked or refused.
+    const ENFORCED: [&str; 3] = ["warned", "blocked", "refused"];
+    const SHADOW: [&str; 3] = ["shadow_warned", "shadow_blocked", "shadow_refused"];
+
+    /// A guard has put a caller on this stage.
+    pub fn detected(stage: GuardStage) -> Self {
+        match stage {
+            GuardStage::Blocked => GuardAction::Blocked,
+            GuardStage::Clean | GuardStage::Warned => GuardAction::Warned,
+        }
+    }
 }
 
 /// The counters of one guard.
 #[derive(Debug, Clone)]
 pub struct GuardCounters {
-    counters: [IntCounter; GuardAction::ALL.len()],
+    counters: [IntCounter; GuardAction::ENFORCED.len()],
 }
 
 impl GuardCounters {
     #[must_use]
-    pub fn new(guard: &str, metrics: &Metrics) -> Self {
-        let counter = |(_, action)| metrics.guard_detections.with_label_values(&[guard, action]);
-        GuardCounters { counters: GuardAction::ALL.map(counter) }
+    pub fn new(guard: &str, mode: Mode, metrics: &Metrics) -> Self {
+        let labels = match mode {
+            Mode::Enforce => GuardAction::ENFORCED,
+            Mode::Shadow => GuardAction::SHADOW,
+        };
+        let counter = |action| metrics.guard_detections.with_label_values(&[guard, action]);
+        GuardCounters { counters: labels.map(counter) }
     }
 
     pub fn count(&self, action: GuardAction) {
@@ -43,7 +56,7 @@ impl GuardCounters {
 /// The same as one worker counts.
 #[derive(Debug)]
 pub struct GuardMeter {
-    counters: [LocalIntCounter; GuardAction::ALL.len()],
+    counters: [LocalIntCounter; GuardAction::ENFORCED.len()],
 }
 
 impl GuardMeter {

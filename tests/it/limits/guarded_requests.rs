@@ -110,7 +110,7 @@ fn guard_in_shadow_mode_refuses_no_ambiguous_request(test_store: &TestStore) {
     let weir = Weir::start(&guarded(test_store, &cases, "mode = \"shadow\"", ""));
     for (number, Case { request, .. }) in cases.iter().enumerate() {
         let guard = format!("g{number}");
-        let labels = [("guard", guard.as_str()), ("action", "warned")];
+        let labels = [("guard", guard.as_str()), ("action", "shadow_warned")];
         wait_until("it is counted", || {
             for _ in 0..3 {
                 let response = weir.ask(request);

@@ -20,6 +20,7 @@ on_each_store!(
     allowed_callers_are_not_counted,
     guard_counts_only_where_its_conditions_hold,
     operator_lifts_a_penalty,
+    penalty_is_found_by_any_address_and_spelling_of_its_key,
 );
 
 const MARK: &str = "x-weir-warning";
@@ -71,12 +72,12 @@ pub(crate) fn is_blocked(response: &Response) -> bool {
     response.status == 429 && response.json()["error"] == "burst_blocked"
 }
 
-fn detections(weir: &Weir, action: &str) -> f64 {
+pub(crate) fn detections(weir: &Weir, action: &str) -> f64 {
     let labels = [("guard", "flood"), ("action", action)];
     weir.metrics().value("weir_guard_detections_total", &labels).unwrap_or(-1.0)
 }
 
-fn audited(weir: &Weir, event: &str) -> Vec<Value> {
+pub(crate) fn audited(weir: &Weir, event: &str) -> Vec<Value> {
     let output = weir.output();
     let lines = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter(|line| line["event"] == event).collect()
@@ -194,7 +195,7 @@ fn guard_in_shadow_mode_counts_and_stops_nobody(test_store: &TestStore) {
     let weir = guarded(test_store, &upstream, &format!("{FLOOD}mode = \"shadow\"\n"), "");
     let mut client = weir.connect();
     let began = Instant::now();
-    while detections(&weir, "blocked") < 1.0 {
+    while detections(&weir, "shadow_blocked") < 1.0 {
         for _ in 0..5 {
             let response = user(&mut client, "eve");
             assert!(response.status == 200 && !is_warned(&response), "{response:?}");
@@ -202,7 +203,9 @@ fn guard_in_shadow_mode_counts_and_stops_nobody(test_store: &TestStore) {
         assert!(began.elapsed() < Duration::from_secs(20), "never noticed");
     }
     assert!(upstream.requests().iter().all(|it| !it.has(MARK)));
-    assert_eq!(detections(&weir, "refused"), 0.0);
+    for action in ["warned", "blocked", "refused"] {
+        assert!(detections(&weir, action) <= 0.0, "{action}: nobody was");
+    }
     assert_eq!(weir.admin("/v1/penalties").json()[0]["shadow"], true);
     wait_until("it is recorded", || !audited(&weir, "burst_detected_blocked").is_empty());
     assert_eq!(audited(&weir, "burst_detected_blocked")[0]["shadow"], true);
@@ -279,4 +282,30 @@ fn operator_lifts_a_penalty(test_store: &TestStore) {
     wait_until("it is recorded", || !audited(&weir, "penalty_lifted").is_empty());
     assert_eq!(audited(&weir, "penalty_lifted")[0]["identifier"], "eve/1");
     assert_eq!(weir.operate("PUT", path, "{}").status, 405);
+}
+
+fn penalty_is_found_by_any_address_and_spelling_of_its_key(test_store: &TestStore) {
+    let upstream = Upstream::ok();
+    let guard = FLOOD.replace("\"header:x-user\"", "[\"ip\", \"header:x-user\"]");
+    let guard = guard.replace("\"3s\"", "\"1h\"");
+    let guard = format!("{guard}[identity]\ntrusted_proxies = [\"127.0.0.1\"]\n");
+    let weir = guarded(test_store, &upstream, &guard, "");
+    let mut client = weir.connect();
+    let lines = "X-Forwarded-For: 2001:db8::1:5\r\nX-User: eve/1\r\n";
+    let mut penalise = || {
+        wait_until("it is warned", || is_warned(&client.ask(get_with("/a/b", lines))));
+        wait_until("it is listed", || {
+            weir.admin("/v1/penalties").json()[0]["key"] == "2001:db8::, eve/1"
+        });
+    };
+    // As it is listed, by the caller's address, and otherwise spelled.
+    for key in ["2001:db8::,%20eve%2F1", "2001:db8::1:5,eve%2F1", "2001:DB8:0::9,%20eve%2f1"] {
+        penalise();
+        assert_eq!(weir.operate("DELETE", &format!("/v1/penalties/flood/{key}"), "").status, 200);
+        assert_eq!(weir.admin("/v1/penalties").json(), serde_json::json!([]), "{key}");
+    }
+    penalise();
+    for key in ["2001:db8:1::,eve%2F1", "2001:db8::,ann", "2001:db8::"] {
+        assert_eq!(weir.operate("DELETE", &format!("/v1/penalties/flood/{key}"), "").status, 404);
+    }
 }

@@ -1,10 +1,13 @@
 //! Guards of gateways that share Redis: counts add up, and blocks are known to all.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::limits::guards::{FLOOD, flood_until, is_blocked, tables, user};
+use crate::limits::guards::{
+    FLOOD, audited, detections, flood_until, is_blocked, is_warned, tables, user,
+};
 use crate::support::{Cluster, Config, Redis, TestStore, Upstream, Weir, wait_at_most};
 
 /// In which a block at one gateway is known to the others.
@@ -153,6 +156,88 @@ fn shadow_guard_refuses_nobody_while_redis_is_away() {
     while began.elapsed() < SOON {
         assert_eq!(user(&mut client, "ann").status, 200);
     }
+}
+
+#[test]
+fn penalty_that_could_not_be_announced_is_announced_later_and_counted_once() {
+    let (redis, upstream) = (Redis::start(), Upstream::ok());
+    let words = "ACL SETUSER weir on >s ~* +@all -xadd";
+    redis.command(&words.split(' ').collect::<Vec<_>>());
+    let start = |user: &str| {
+        let url = format!("kind = \"redis\"\nurl = \"redis://{user}{}\"", redis.address());
+        Weir::start(&config(&upstream, &slow_guard()).store(&url).store("timeout = \"5s\""))
+    };
+    let (a, b) = (start("weir:s@"), start(""));
+    let sent = Cell::new(0);
+    flood_until(&mut a.connect(), "eve", "warned", |response| {
+        sent.set(sent.get() + 1);
+        is_warned(response)
+    });
+    let counter = || redis.keys().into_iter().find(|key| key.name.contains("@guard:flood"));
+    wait_at_most(SOON, "it is reported", || counter().is_some());
+    let name = counter().expect("a counter").name;
+    for _ in 0..50 {
+        let state = redis.command(&["GET", &name]).text();
+        let counted: u64 = state.split(' ').nth(1).expect("a count").parse().expect("a number");
+        assert!(counted <= sent.get(), "{state} of {}", sent.get());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(b.admin("/v1/penalties").json(), serde_json::json!([]));
+    redis.command(&["ACL", "SETUSER", "weir", "+xadd"]);
+    wait_at_most(SOON + SOON, "the other one hears of it", || {
+        b.admin("/v1/penalties").json()[0]["stage"] == "warned"
+    });
+}
+
+#[test]
+fn penalty_tells_how_many_requests_it_was_noticed_with_on_every_gateway() {
+    let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
+    let config = test_store.configure(config(&upstream, &slow_guard()));
+    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    block_is_known(&a, &b);
+    // Past the end of the window that was counted.
+    std::thread::sleep(Duration::from_secs(2));
+    for weir in [&a, &b] {
+        assert!(is_blocked(&user(&mut weir.connect(), "eve")));
+        assert_eq!(weir.admin("/v1/penalties").json()[0]["count"], 21);
+    }
+}
+
+#[test]
+fn guards_do_what_on_error_says_if_redis_lets_them_share_nothing() {
+    let (redis, upstream) = (Redis::start(), Upstream::ok());
+    let words = "ACL SETUSER weir on >s ~* +@all -xadd -xrange";
+    redis.command(&words.split(' ').collect::<Vec<_>>());
+    let guard = format!("{}on_error = \"deny\"\n", slow_guard());
+    let url = format!("kind = \"redis\"\nurl = \"redis://weir:s@{}\"", redis.address());
+    // No error of a busy machine's.
+    let config = config(&upstream, &guard).store(&url).store("timeout = \"5s\"");
+    let weir = Weir::start(&config);
+    let mut client = weir.connect();
+    wait_at_most(SOON, "nobody passes", || user(&mut client, "ann").status == 503);
+    assert!(!weir.degraded(), "limits are decided by Redis");
+    redis.command(&["ACL", "SETUSER", "weir", "+xadd", "+xrange"]);
+    wait_at_most(SOON, "it is let in again", || user(&mut client, "ann").status == 200);
+}
+
+#[test]
+fn offence_that_two_gateways_notice_is_counted_and_recorded_once() {
+    let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
+    let config = test_store.configure(config(&upstream, &slow_guard()));
+    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let (mut at_a, mut at_b) = (a.connect(), b.connect());
+    wait_at_most(Duration::from_secs(10), "both know of the block", || {
+        // Each has more than the threshold before it can have heard of the other.
+        (0..30).all(|_| is_blocked(&user(&mut at_a, "eve")) & is_blocked(&user(&mut at_b, "eve")))
+    });
+    let sum = |action: &str| detections(&a, action) + detections(&b, action);
+    let lines = |event: &str| audited(&a, event).len() + audited(&b, event).len();
+    wait_at_most(SOON, "it is counted", || sum("blocked") > 0.0);
+    wait_at_most(SOON, "it is recorded", || lines("burst_detected_blocked") > 0);
+    // What the other one knows of it has been reported by then.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!((sum("warned"), sum("blocked")), (1.0, 1.0));
+    assert_eq!((lines("burst_detected_warning"), lines("burst_detected_blocked")), (1, 1));
 }
 
 #[test]

@@ -21,7 +21,7 @@ const MARK: &str = "mark";
 /// Ended overrides that are cleared away at a time.
 const CLEARED: usize = 100;
 /// How long a change may take. An operator waits for it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// For how many seconds more than its overrides the hash lives: clocks differ.
 const GRACE: u64 = 60;
 
@@ -87,9 +87,9 @@ async fn change(shared: &RedisShared, id: &str, text: &str, seconds: u64) -> Res
             call.arg(1).arg(&name).arg(id).arg(text).arg(mark.as_str()).arg(seconds + GRACE);
             call
         };
-        session.run(hash_slot(&name), Instant::now() + PATIENCE, call).await.map(|_| ())
+        session.run(hash_slot(&name), Instant::now() + CALL_TIMEOUT, call).await.map(|_| ())
     };
-    timeout(PATIENCE, changed).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    timeout(CALL_TIMEOUT, changed).await.unwrap_or_else(|_| Err(Failure::timeout()))
 }
 
 async fn ask(
@@ -104,7 +104,7 @@ async fn ask(
         arguments(&mut cmd);
         cmd
     };
-    session.run(hash_slot(name), Instant::now() + PATIENCE, command).await
+    session.run(hash_slot(name), Instant::now() + CALL_TIMEOUT, command).await
 }
 
 fn read<T: redis::FromRedisValue>(value: Value) -> Result<T, Failure> {

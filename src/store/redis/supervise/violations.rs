@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Pipeline, Value};
-use tokio::time::{Instant, sleep, timeout};
+use redis::{Cmd, Pipeline};
+use tokio::time::{sleep, timeout};
 
+use super::reporting::{CALL_TIMEOUT, ReportLink, ask, open, parsed};
 use crate::store::redis::RedisShared;
-use crate::store::redis::connect::failure::{Failure, Reason};
-use crate::store::redis::connect::hash_slot::hash_slot;
+use crate::store::redis::connect::failure::Failure;
 use crate::store::redis::connect::session::Session;
 use crate::violations::{
     KeptViolation, MAX_KEPT, Violation, ViolationId, ViolationPage, ViolationQuery,
@@ -21,8 +21,6 @@ use crate::violations::{
 const SEND_INTERVAL: Duration = Duration::from_millis(250);
 /// How long is waited after Redis has failed.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
-/// How long one call may take.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// How many are sent or read at once.
 const BATCH: usize = 500;
 /// How long the stream lives after the last of them, in seconds.
@@ -32,36 +30,30 @@ const VIOLATION: &str = "violation";
 
 /// Never ends.
 pub(crate) async fn send_forever(shared: Arc<RedisShared>) {
-    let mut session = None;
-    let mut is_failing = false;
+    let mut link = ReportLink::default();
     loop {
         sleep(SEND_INTERVAL).await;
-        match send(&shared, &mut session).await {
-            Ok(()) => is_failing = false,
-            Err(failure) => {
-                session = None;
-                if !std::mem::replace(&mut is_failing, true) {
-                    tracing::warn!(%failure, "violations cannot be written to Redis; they wait");
-                }
-                sleep(FAILURE_PAUSE).await;
-            }
+        let sent = send(&shared, &mut link).await;
+        link.note(&sent, "violations cannot be written to Redis; they wait");
+        if sent.is_err() {
+            sleep(FAILURE_PAUSE).await;
         }
     }
 }
 
 /// The process ends: sends what is left, once.
 pub(crate) async fn send_last(shared: &RedisShared) {
-    let _ = send(shared, &mut None).await;
+    let _ = send(shared, &mut ReportLink::default()).await;
 }
 
 /// Sends all that wait. What cannot be sent waits on.
-async fn send(shared: &RedisShared, session: &mut Option<Session>) -> Result<(), Failure> {
+async fn send(shared: &RedisShared, link: &mut ReportLink) -> Result<(), Failure> {
     while !shared.breaker.is_open() {
         let violations = shared.audit.take_unsent(BATCH);
         if violations.is_empty() {
             break;
         }
-        if let Err(failure) = append(shared, session, &violations).await {
+        if let Err(failure) = append(shared, link, &violations).await {
             shared.audit.put_back_unsent(violations);
             return Err(failure);
         }
@@ -71,7 +63,7 @@ async fn send(shared: &RedisShared, session: &mut Option<Session>) -> Result<(),
 
 async fn append(
     shared: &RedisShared,
-    session: &mut Option<Session>,
+    link: &mut ReportLink,
     violations: &[Arc<str>],
 ) -> Result<(), Failure> {
     let name = shared.reserved_key("violations");
@@ -82,13 +74,10 @@ async fn append(
     }
     commands.cmd("EXPIRE").arg(&name).arg(KEPT_SECONDS);
     let sent = async {
-        let session = match session {
-            Some(session) => session,
-            None => session.insert(Session::open(&shared.dialer).await?),
-        };
+        let session = link.session(shared).await?;
         session.count(&name, &commands).await.map(|_| ())
     };
-    timeout(PATIENCE, sent).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    timeout(CALL_TIMEOUT, sent).await.unwrap_or_else(|_| Err(Failure::timeout()))
 }
 
 /// The page that is asked for.
@@ -104,14 +93,13 @@ pub(crate) async fn read(
     if before == Some(ViolationId::default()) {
         return Ok(page);
     }
-    let session = timeout(PATIENCE, Session::open(&shared.dialer));
-    let session = session.await.unwrap_or_else(|_| Err(Failure::timeout()))?;
+    let session = open(shared).await?;
     loop {
         let entries = read_batch(shared, &session, before).await?;
         let (count, last) = (entries.len(), entries.last().map(|(id, _)| *id));
         for (id, violation) in entries {
             let Some(violation) = violation else { continue };
-            if page.is_past(query, KeptViolation { id, violation }) {
+            if page.offer(query, KeptViolation { id, violation }) {
                 return Ok(page);
             }
         }
@@ -130,14 +118,11 @@ async fn read_batch(
 ) -> Result<Vec<(ViolationId, Option<Violation>)>, Failure> {
     let name = shared.reserved_key("violations");
     let end = before.map_or_else(|| "+".to_owned(), |id| format!("({id}"));
-    let command = |_| {
-        let mut command = redis::cmd("XREVRANGE");
-        command.arg(&name).arg(&end).arg("-").arg("COUNT").arg(BATCH);
-        command
+    let range = |cmd: &mut Cmd| {
+        cmd.arg(&end).arg("-").arg("COUNT").arg(BATCH);
     };
-    let reply: Value = session.run(hash_slot(&name), Instant::now() + PATIENCE, command).await?;
-    let entries: Vec<(String, Vec<String>)> = redis::from_redis_value(reply)
-        .map_err(|error| Failure::new(Reason::Reply, error.to_string()))?;
+    let reply = ask(session, "XREVRANGE", &name, range).await?;
+    let entries: Vec<(String, Vec<String>)> = parsed(reply)?;
     let entries = entries.into_iter().filter_map(|(id, fields)| {
         let text = fields.chunks_exact(2).find(|it| it[0] == VIOLATION).map(|it| &it[1]);
         Some((id.parse().ok()?, text.and_then(|text| serde_json::from_str(text).ok())))
