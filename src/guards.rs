@@ -34,8 +34,8 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub struct GuardTable {
     shards: Box<[Mutex<GuardShard>]>,
-    /// The guards of the configuration in force, by name.
-    guards: RwLock<HashMap<Arc<str>, KnownGuard>>,
+    /// The numbers of the guards of the configuration in force, by name.
+    guards: RwLock<HashMap<Arc<str>, GuardNumbers>>,
     /// How logs name callers.
     names: RwLock<CallerNames>,
     /// Whether the store that gateways share does not answer.
@@ -47,17 +47,12 @@ pub struct GuardTable {
     reports: bool,
 }
 
-/// What the table has to know of a guard.
-#[derive(Debug, Clone, Copy)]
-struct KnownGuard {
-    numbers: GuardNumbers,
-    mode: Mode,
-}
-
 /// Whose requests are counted, and by which guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardSubject {
     pub guard: Arc<str>,
+    /// That of the guard when it counted: what it noticed in shadow mode holds in shadow mode alone.
+    pub mode: Mode,
     /// The key as people read it.
     pub key: String,
     /// The name of the counter in a shared store; empty where there is none.
@@ -117,15 +112,9 @@ impl GuardTable {
 
     /// Takes over the guards of a configuration.
     pub fn configure(&self, guards: &[Guard], names: CallerNames) {
-        let known = |it: &Guard| KnownGuard { numbers: it.numbers(), mode: it.mode };
-        let guards = guards.iter().map(|it| (Arc::from(it.name.as_str()), known(it)));
+        let guards = guards.iter().map(|it| (Arc::from(it.name.as_str()), it.numbers()));
         *self.guards.write() = guards.collect();
         *self.names.write() = names;
-    }
-
-    /// Whether a guard enforces or only watches.
-    pub fn mode(&self, guard: &str) -> Mode {
-        self.guards.read().get(guard).map_or(Mode::Enforce, |it| it.mode)
     }
 
     pub fn has_guards(&self) -> bool {
@@ -202,10 +191,10 @@ impl GuardTable {
 
     /// Another gateway has warned or blocked a key, or lifted its penalty.
     pub fn apply_notice(&self, id: BucketId, notice: &PenaltyNotice, now: Micros) {
-        let Some(guard) = self.guards.read().get(notice.guard.as_str()).copied() else {
+        let Some(numbers) = self.guards.read().get(notice.guard.as_str()).copied() else {
             return;
         };
-        self.shard(id).lock().apply_notice(id, notice, &guard.numbers, now);
+        self.shard(id).lock().apply_notice(id, notice, &numbers, now);
     }
 
     /// Has all penalties told again: the store may have lost them.

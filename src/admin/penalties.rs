@@ -43,7 +43,7 @@ impl AdminApi {
                 until: it.until.0.div_ceil(1_000_000),
                 seconds_left: it.until.since(now).as_micros().div_ceil(1_000_000) as u64,
                 count: it.count,
-                shadow: self.guards.mode(&it.guard) == Mode::Shadow,
+                shadow: it.mode == Mode::Shadow,
             })
             .collect();
         (StatusCode::OK, json(&views))
@@ -62,8 +62,12 @@ impl AdminApi {
         }
         let penalties = self.guards.penalties(self.store.clock().now());
         let is_meant = |it: &&Penalty| it.guard == guard && wanted.contains(&it.key);
-        let found = penalties.iter().find(is_meant).ok_or_else(ApiError::not_found)?;
-        self.store.lift_penalty(&self.guards, found).await.map_err(unavailable)?;
+        // One may hold while the guard enforces, another while it only watches.
+        let meant: Vec<&Penalty> = penalties.iter().filter(is_meant).collect();
+        let found = *meant.first().ok_or_else(ApiError::not_found)?;
+        for penalty in meant {
+            self.store.lift_penalty(&self.guards, penalty).await.map_err(unavailable)?;
+        }
         let identifier = &self.guards.caller_names().of(&found.key);
         self.audit.record(AuditEvent::PenaltyLifted { guard, identifier });
         let (guard, key) = (&found.guard, &found.key);

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Micros;
+use crate::limit::Mode;
 use crate::limit::guard::{GuardStage, GuardState};
 use crate::store::BucketId;
 
@@ -11,6 +12,8 @@ use crate::store::BucketId;
 pub struct Penalty {
     pub id: BucketId,
     pub guard: String,
+    /// In which mode of the guard it holds.
+    pub mode: Mode,
     /// As people read it.
     pub key: String,
     /// The name of the counter in a shared store; empty where there is none.
@@ -27,6 +30,9 @@ pub struct Penalty {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PenaltyNotice {
     pub guard: String,
+    /// It holds while the guard only watches.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shadow: bool,
     pub key: String,
     /// The name of the counter in a shared store.
     pub name: String,
@@ -42,6 +48,7 @@ impl Penalty {
     pub fn notice(&self) -> PenaltyNotice {
         PenaltyNotice {
             guard: self.guard.clone(),
+            shadow: self.mode == Mode::Shadow,
             key: self.key.clone(),
             name: String::from_utf8_lossy(&self.shared_key).into_owned(),
             stage: self.stage as u64,
@@ -61,6 +68,11 @@ impl PenaltyNotice {
     /// The key, of a notice that a snapshot has kept.
     pub fn kept_id(&self) -> Option<BucketId> {
         u128::from_str_radix(&self.name, 16).ok().map(BucketId)
+    }
+
+    /// In which mode of the guard the penalty holds.
+    pub(super) fn mode(&self) -> Mode {
+        if self.shadow { Mode::Shadow } else { Mode::Enforce }
     }
 
     /// `None` if the stage is none of this version's.

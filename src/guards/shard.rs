@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{
-    CountedRequest, Detection, GuardCount, GuardReport, GuardSubject, KnownGuard, Penalty,
-    PenaltyNotice,
+    CountedRequest, Detection, GuardCount, GuardReport, GuardSubject, Penalty, PenaltyNotice,
 };
 use crate::bounded_table::{BoundedTable, Position};
 use crate::clock::Micros;
@@ -63,11 +62,12 @@ impl GuardEntry {
     }
 
     fn penalty(&self, id: BucketId) -> Option<Penalty> {
-        let GuardSubject { guard, key, shared_key } = self.subject.as_deref()?;
+        let GuardSubject { guard, mode, key, shared_key } = self.subject.as_deref()?;
         let GuardState { stage, until, offence, offence_count: count, .. } = self.state;
         (stage != GuardStage::Clean).then(|| Penalty {
             id,
             guard: guard.to_string(),
+            mode: *mode,
             key: key.clone(),
             shared_key: shared_key.clone(),
             stage,
@@ -133,7 +133,7 @@ impl GuardShard {
     pub(super) fn take_reports(
         &mut self,
         most: usize,
-        guards: &HashMap<Arc<str>, KnownGuard>,
+        guards: &HashMap<Arc<str>, GuardNumbers>,
         reports: &mut Vec<GuardReport>,
     ) {
         for (id, at) in self.entries.take_dirty(most) {
@@ -142,8 +142,8 @@ impl GuardShard {
             let before = u64::from(std::mem::take(&mut entry.unreported_before));
             let Some(subject) = entry.subject.as_deref() else { continue };
             // A guard that a reload has removed counts nothing any more.
-            let Some(guard) = guards.get(&subject.guard) else { continue };
-            let (subject, numbers, state) = (subject.clone(), guard.numbers, entry.state);
+            let Some(&numbers) = guards.get(&subject.guard) else { continue };
+            let (subject, state) = (subject.clone(), entry.state);
             // With the first of two, since that one tells the store of the stage.
             let mut pending = entry.pending.take();
             if before > 0 {
@@ -219,6 +219,7 @@ impl GuardShard {
         entry.subject.get_or_insert_with(|| {
             Box::new(GuardSubject {
                 guard: notice.guard.as_str().into(),
+                mode: notice.mode(),
                 key: notice.key.clone(),
                 shared_key: notice.name.as_bytes().into(),
             })

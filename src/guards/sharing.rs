@@ -21,13 +21,12 @@ impl GuardSharing {
     /// Counts and records an offence: with the request that was one too many, or without one if only
     /// several gateways together have found it.
     pub fn note_detection(&self, penalty: &Penalty, noticed: Option<Violation>, now: Micros) {
-        let mode = self.table.mode(&penalty.guard);
         let action = GuardAction::detected(penalty.stage);
-        GuardCounters::new(&penalty.guard, mode, &self.metrics).count(action);
+        GuardCounters::new(&penalty.guard, penalty.mode, &self.metrics).count(action);
         let event = ViolationEvent::detected(penalty.stage);
         let violation = noticed.unwrap_or_else(|| Violation {
             guard: Some(penalty.guard.clone()),
-            shadow: mode == Mode::Shadow,
+            shadow: penalty.mode == Mode::Shadow,
             ..Violation::new(event, self.table.caller_names().of(&penalty.key), "guard")
         });
         self.audit.note_violation(Violation {

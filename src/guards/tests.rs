@@ -14,14 +14,13 @@ fn id(number: u64) -> BucketId {
 
 fn table(max_keys: usize, reports: bool) -> GuardTable {
     let table = GuardTable::new(max_keys, reports);
-    let known = KnownGuard { numbers: GUARD, mode: Mode::Enforce };
-    table.guards.write().insert("flood".into(), known);
+    table.guards.write().insert("flood".into(), GUARD);
     table
 }
 
 fn subject(number: u64) -> GuardSubject {
     let shared_key = format!("weir:@guard:flood:{number}").into_bytes().into();
-    GuardSubject { guard: "flood".into(), key: number.to_string(), shared_key }
+    GuardSubject { guard: "flood".into(), mode: Mode::Enforce, key: number.to_string(), shared_key }
 }
 
 struct TestRequest(u64);

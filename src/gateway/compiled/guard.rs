@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use super::variant::BucketNaming;
+use crate::limit::Mode;
 use crate::limit::guard::{Guard, GuardNumbers};
 use crate::respond::blocked::BlockedText;
 use crate::store::key_format;
@@ -34,8 +35,9 @@ impl CompiledGuard {
         naming: BucketNaming<'_>,
         metrics: &Metrics,
     ) -> Self {
-        // No limit can have such a name.
-        let (name, kind) = (format!("@guard:{}", guard.name), guard.key.to_string());
+        // No limit can have such a name. What was noticed in shadow mode holds in shadow mode alone.
+        let shadow = if guard.mode == Mode::Shadow { ":shadow" } else { "" };
+        let (name, kind) = (format!("@guard:{}{shadow}", guard.name), guard.key.to_string());
         let shared = |start| key_format::prefix(start, &name, &kind, None);
         CompiledGuard {
             index,

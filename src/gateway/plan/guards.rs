@@ -149,6 +149,7 @@ impl PlannedGuard<'_> {
     pub fn subject(&self, source: PlanSource<'_>, keys: &BucketKeys) -> GuardSubject {
         GuardSubject {
             guard: self.guard.name.clone(),
+            mode: self.guard.guard.mode,
             key: source.key_text(self.counted_key(), MISSING),
             shared_key: keys.get(self.key).into(),
         }

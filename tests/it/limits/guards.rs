@@ -17,6 +17,7 @@ on_each_store!(
     flood_that_a_limit_refuses_is_still_a_flood,
     blocked_request_charges_no_limit,
     guard_in_shadow_mode_counts_and_stops_nobody,
+    what_was_noticed_in_shadow_mode_stops_nobody_later,
     allowed_callers_are_not_counted,
     guard_counts_only_where_its_conditions_hold,
     operator_lifts_a_penalty,
@@ -209,6 +210,31 @@ fn guard_in_shadow_mode_counts_and_stops_nobody(test_store: &TestStore) {
     assert_eq!(weir.admin("/v1/penalties").json()[0]["shadow"], true);
     wait_until("it is recorded", || !audited(&weir, "burst_detected_blocked").is_empty());
     assert_eq!(audited(&weir, "burst_detected_blocked")[0]["shadow"], true);
+}
+
+fn what_was_noticed_in_shadow_mode_stops_nobody_later(test_store: &TestStore) {
+    let upstream = Upstream::ok();
+    let config = |mode: &str| {
+        let guard = format!("{}mode = \"{mode}\"\n", FLOOD.replace("\"3s\"", "\"1h\""));
+        test_store.configure(Config::to(&upstream).open().operated().routes(&tables(&guard, "")))
+    };
+    let weir = Weir::start(&config("shadow"));
+    let mut client = weir.connect();
+    wait_at_most(Duration::from_secs(10), "it is noticed", || {
+        (0..5).for_each(|_| drop(user(&mut client, "eve")));
+        detections(&weir, "shadow_blocked") >= 1.0
+    });
+    weir.reload(&config("enforce"));
+    let first = user(&mut weir.connect(), "eve");
+    assert_eq!((first.status, is_warned(&first)), (200, false));
+    let listed = weir.admin("/v1/penalties").json();
+    assert_eq!((&listed[0]["stage"], &listed[0]["shadow"]), (&"blocked".into(), &true.into()));
+    let mut client = weir.connect();
+    flood_until(&mut client, "eve", "warned", is_warned);
+    flood_until(&mut client, "eve", "blocked", is_blocked);
+    assert_eq!(weir.operate("DELETE", "/v1/penalties/flood/eve", "").status, 200);
+    assert_eq!(weir.admin("/v1/penalties").json(), serde_json::json!([]), "both are lifted");
+    assert_eq!(user(&mut client, "eve").status, 200);
 }
 
 fn allowed_callers_are_not_counted(test_store: &TestStore) {

@@ -196,6 +196,7 @@ fn penalty_of(report: &GuardReport, heard: &GuardState) -> Penalty {
     Penalty {
         id: report.id,
         guard: report.subject.guard.to_string(),
+        mode: report.subject.mode,
         key: report.subject.key.clone(),
         shared_key: report.subject.shared_key.clone(),
         stage: heard.stage,
