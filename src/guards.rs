@@ -7,6 +7,7 @@
 //! Where gateways share a store, each tells it what it has counted and hears what all have
 //! ([`GuardReport`], [`GuardTable::merge_shared`]), beside the way of requests.
 
+mod overflow;
 mod penalty;
 mod shard;
 mod sharing;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use overflow::GuardOverflow;
 pub use penalty::{Penalty, PenaltyNotice};
 use shard::{GuardShard, Reporting};
 pub use sharing::GuardSharing;
@@ -45,6 +47,7 @@ pub struct GuardTable {
     pub(crate) unannounced: tokio::sync::Mutex<Vec<PenaltyNotice>>,
     /// Whether what is counted has to be told to a store.
     reports: bool,
+    overflow: GuardOverflow,
 }
 
 /// Whose requests are counted, and by which guard.
@@ -105,9 +108,9 @@ impl GuardTable {
     pub fn new(max_keys: usize, reports: bool) -> Self {
         let each = max_keys.div_ceil(SHARDS).max(1);
         let shards = (0..SHARDS).map(|_| Mutex::new(GuardShard::new(each))).collect();
-        let (guards, names) = (RwLock::default(), RwLock::default());
+        let (guards, names, overflow) = Default::default();
         let (alone, unannounced) = (AtomicBool::new(false), tokio::sync::Mutex::default());
-        GuardTable { shards, guards, names, alone, unannounced, reports }
+        GuardTable { shards, guards, names, alone, unannounced, reports, overflow }
     }
 
     /// Takes over the guards of a configuration.
@@ -156,7 +159,11 @@ impl GuardTable {
             (true, true) => Reporting::Later,
             (true, false) => Reporting::Now,
         };
-        shard.count(numbers, id, now, reporting, request)
+        shard.count(numbers, id, now, reporting, request).unwrap_or_else(|| {
+            self.overflow.note(now);
+            let (stage, until) = (GuardStage::Clean, Micros(0));
+            GuardCount { stage, until, count: 1, detection: Detection::None }
+        })
     }
 
     /// What was noticed here and is not recorded yet: the store cannot say whether others have noticed it.

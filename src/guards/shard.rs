@@ -87,6 +87,7 @@ impl GuardShard {
         self.entries.len()
     }
 
+    /// `None` if all keys that there is room for are warned or blocked.
     pub(super) fn count(
         &mut self,
         numbers: &GuardNumbers,
@@ -94,12 +95,8 @@ impl GuardShard {
         now: Micros,
         reporting: Reporting,
         request: &impl CountedRequest,
-    ) -> GuardCount {
-        let Some(at) = self.entries.find(id).or_else(|| self.insert(id, now)) else {
-            // All keys that there is room for are warned or blocked.
-            let (stage, until) = (GuardStage::Clean, Micros(0));
-            return GuardCount { stage, until, count: 1, detection: Detection::None };
-        };
+    ) -> Option<GuardCount> {
+        let at = self.entries.find(id).or_else(|| self.insert(id, now))?;
         let entry = &mut self.entries[at];
         let before = entry.advance(numbers, now);
         let state = numbers.count(before, now, 1);
@@ -121,7 +118,7 @@ impl GuardShard {
             entry.unreported = entry.unreported.saturating_add(1);
             self.entries.mark_dirty(at);
         }
-        counted
+        Some(counted)
     }
 
     pub(super) fn look_up(&self, numbers: &GuardNumbers, id: BucketId, now: Micros) -> GuardCount {

@@ -88,6 +88,7 @@ fn a_table_full_of_penalties_counts_nobody_else_and_keeps_them() {
     }
     assert!(table.len() <= 64);
     assert!(table.penalties(later(1)).len() >= known);
+    assert!(table.overflow.untold() > 0, "it is told of");
 }
 
 #[test]
