@@ -12,6 +12,7 @@ use crate::guards::Penalty;
 use crate::limit::source::Source;
 use crate::limit::{Key, Mode};
 use crate::overrides;
+use crate::respond::rate_headers::seconds_until;
 use crate::telemetry::AuditEvent;
 
 /// A penalty as operators see it.
@@ -41,7 +42,7 @@ impl AdminApi {
                 key: &it.key,
                 stage: it.stage.name(),
                 until: it.until.0.div_ceil(1_000_000),
-                seconds_left: it.until.since(now).as_micros().div_ceil(1_000_000) as u64,
+                seconds_left: seconds_until(it.until, now),
                 count: it.count,
                 shadow: it.mode == Mode::Shadow,
             })
