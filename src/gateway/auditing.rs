@@ -57,11 +57,11 @@ fn describe_refusal(
     retry: Retry,
     source: PlanSource<'_>,
 ) -> Violation {
-    let LimitOutcome { limit, check, outcome } = refused;
+    let LimitOutcome { limit, check, outcome, .. } = refused;
     let (policy, limit) = (check.policy, &limit.limit);
     let texts = source.caller_texts(&limit.key, limit.missing);
     let mut violation = Violation {
-        limit: Some(limit.name.clone()),
+        limit: Some(refused.name().to_owned()),
         shadow: limit.mode == Mode::Shadow,
         degraded: limit.mode == Mode::Enforce && !check.enforced,
         tokens: Some(policy.report(outcome.state, outcome.now).remaining),

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 pub(super) use queueing::QueuedLimit;
 
-use super::compiled::CompiledLimit;
+use super::compiled::{CompiledLimit, Numbers};
 use super::guard::DeferredCharge;
 use super::pacing::PacedCheck;
 use super::plan::PlannedLimits;
@@ -32,11 +32,17 @@ pub(super) struct LimitOutcomes<'p, 'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LimitOutcome<'a, 'c> {
     pub limit: &'a CompiledLimit,
+    pub numbers: &'a Numbers,
     pub check: &'c Check<'a>,
     pub outcome: &'c CheckOutcome,
 }
 
-impl LimitOutcome<'_, '_> {
+impl<'a> LimitOutcome<'a, '_> {
+    /// What the limit is called for this caller.
+    pub(super) fn name(&self) -> &'a str {
+        self.numbers.text.name()
+    }
+
     /// Whether the limit refuses its request.
     fn refuses(&self) -> bool {
         self.check.enforced && self.outcome.refused.is_some()
@@ -78,8 +84,14 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = LimitOutcome<'a, '_>> + Clone {
-        let entries = self.planned.limits.iter().zip(&self.planned.checks).zip(&self.outcomes);
-        entries.map(|((limit, check), outcome)| LimitOutcome { limit, check, outcome })
+        let PlannedLimits { limits, numbers, checks, .. } = &*self.planned;
+        let entries = limits.iter().zip(numbers).zip(checks).zip(&self.outcomes);
+        entries.map(|(((limit, numbers), check), outcome)| LimitOutcome {
+            limit,
+            numbers,
+            check,
+            outcome,
+        })
     }
 
     /// What rate headers are made of. Limits that could not be checked say nothing.
@@ -112,9 +124,10 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
         let admits = |it: &LimitOutcome<'a, '_>| {
             it.limit.limit.mode == Mode::Enforce && it.outcome.refused.is_none()
         };
-        let delays = self.iter().filter(admits).map(|LimitOutcome { limit, check, outcome }| {
-            (limit, check.policy.turn(outcome.state, outcome.now, check.cost))
-        });
+        let delays =
+            self.iter().filter(admits).map(|LimitOutcome { limit, check, outcome, .. }| {
+                (limit, check.policy.turn(outcome.state, outcome.now, check.cost))
+            });
         delays.max_by_key(|(_, delay)| *delay).filter(|(_, delay)| !delay.is_zero())
     }
 
