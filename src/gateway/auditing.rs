@@ -19,7 +19,7 @@ impl Gateway {
         source: PlanSource<'_>,
         now: Instant,
     ) {
-        for refused in limits.iter().filter(|it| it.outcome.decided) {
+        for refused in limits.told().filter(|it| it.outcome.decided) {
             if let Some(retry) = refused.outcome.refused {
                 let event = ViolationEvent::exceeded(refused.check.policy);
                 let key = ViolationKey { event, bucket: refused.check.bucket };

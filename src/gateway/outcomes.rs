@@ -45,12 +45,12 @@ impl<'a> LimitOutcome<'a, '_> {
 
     /// Whether the limit refuses its request.
     fn refuses(&self) -> bool {
-        self.check.enforced && self.outcome.refused.is_some()
+        self.check.refuses(self.outcome)
     }
 
     /// Whether the request was charged to the limit's bucket.
     fn is_charged(&self) -> bool {
-        self.check.spends && self.outcome.decided && self.outcome.refused.is_none()
+        self.check.is_charged(self.outcome)
     }
 }
 
@@ -78,7 +78,8 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
         (CheckSet { checks, keys }, &mut self.outcomes)
     }
 
-    /// Whether one of them did not admit, also one that only watches.
+    /// Whether one of them did not admit, also one that only watches. The first of a pair counts,
+    /// too.
     pub(super) fn has_refused(&self) -> bool {
         self.outcomes.iter().any(|it| it.refused.is_some())
     }
@@ -94,10 +95,16 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
         })
     }
 
+    /// The same with each pair once.
+    pub(super) fn told(&self) -> impl Iterator<Item = LimitOutcome<'a, '_>> + Clone {
+        self.iter().filter(|it| it.check.is_told(it.outcome))
+    }
+
     /// What rate headers are made of. Limits that could not be checked say nothing.
     pub(super) fn applied(&self) -> impl Iterator<Item = Applied<'_>> + Clone {
         let entries = self.planned.numbers.iter().zip(&self.planned.checks).zip(&self.outcomes);
-        let decided = entries.filter(|(_, outcome)| outcome.decided);
+        let decided =
+            entries.filter(|((_, check), outcome)| outcome.decided && check.is_told(outcome));
         decided.map(|((numbers, check), outcome)| Applied { text: &numbers.text, check, outcome })
     }
 
@@ -122,7 +129,7 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
             return None;
         }
         let admits = |it: &LimitOutcome<'a, '_>| {
-            it.limit.limit.mode == Mode::Enforce && it.outcome.refused.is_none()
+            it.limit.limit.mode == Mode::Enforce && it.outcome.is_chosen()
         };
         let delays =
             self.iter().filter(admits).map(|LimitOutcome { limit, check, outcome, .. }| {
@@ -133,7 +140,7 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
 
     /// The names of the limits that did not admit a request that is forwarded all the same.
     pub(super) fn degraded(&self) -> Option<HeaderValue> {
-        let mut degraded = self.iter().filter(|LimitOutcome { limit, outcome, .. }| {
+        let mut degraded = self.told().filter(|LimitOutcome { limit, outcome, .. }| {
             outcome.refused.is_some() && outcome.decided && limit.degrades()
         });
         let first = degraded.next()?.limit;
@@ -155,7 +162,8 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
         let held = self.iter().filter(|it| it.is_charged() && it.check.policy.is_held());
         let slots = held.map(|it| DeferredCheck::new(it.check, it.outcome, keys)).collect();
         // Limits that only watch are charged only if they would have admitted.
-        let admitted = deferred.iter().filter(|it| self.outcomes[it.check].refused.is_none());
+        // Of a pair, the one that was chosen is charged.
+        let admitted = deferred.iter().filter(|it| self.outcomes[it.check].is_chosen());
         let deferred = admitted.map(|it| {
             let check = Check { cost: it.cost, ..checks[it.check] };
             let charge = DeferredCheck::new(&check, &self.outcomes[it.check], keys);
@@ -178,6 +186,6 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
 
     /// What came of the checks that may refuse the request.
     fn enforced(&self) -> impl Iterator<Item = &CheckOutcome> {
-        self.iter().filter(|it| it.check.enforced).map(|it| it.outcome)
+        self.told().filter(|it| it.check.enforced).map(|it| it.outcome)
     }
 }
