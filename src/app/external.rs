@@ -1,5 +1,5 @@
 //! What a configuration is served with besides its own file: the keys that tokens are verified with,
-//! the lists of allowed and denied callers, files of clients, and overrides.
+//! the lists of allowed and denied callers, files of clients and tenants, and overrides.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,8 +38,9 @@ pub(crate) struct ExternalState {
     polls_waited: u32,
     settings: settings::Access,
     overrides: Arc<OverrideTable>,
-    /// These have become part of the settings; they are only watched here.
-    clients: Vec<PathBuf>,
+    /// Files of clients and of tenants. They have become part of the settings, and are only watched
+    /// here.
+    files: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -65,8 +66,9 @@ impl ExternalState {
         settings: &Settings,
         overrides: Arc<OverrideTable>,
     ) -> Result<Self, ExternalError> {
-        let clients = settings.identity.clients_files.clone();
-        let lists = stamps(&settings.access, &clients);
+        let (clients, tenants) = (&settings.identity.clients_files, &settings.tenants.files);
+        let files: Vec<PathBuf> = clients.iter().chain(tenants).cloned().collect();
+        let lists = stamps(&settings.access, &files);
         let access = AccessLists::load(&settings.access)?;
         let access = Some(access).filter(|it| !it.allow.is_empty() || !it.deny.is_empty());
         let tokens = settings.identity.jwt.as_ref().map(TokenVerification::new).transpose()?;
@@ -81,7 +83,7 @@ impl ExternalState {
             polls_waited: 0,
             settings,
             overrides,
-            clients,
+            files,
         })
     }
 
@@ -120,13 +122,13 @@ impl ExternalState {
 
     /// Whether a list says something else than when it was read.
     pub(crate) fn lists_changed(&self) -> bool {
-        stamps(&self.settings, &self.clients) != self.lists
+        stamps(&self.settings, &self.files) != self.lists
     }
 
     /// Whether a list has changed since it was read, and has come to rest: a file that is rewritten in
     /// place is empty first and incomplete then, and a `deny` list must not be in force like that.
     pub(crate) fn poll_lists(&mut self) -> bool {
-        let now = stamps(&self.settings, &self.clients);
+        let now = stamps(&self.settings, &self.files);
         let rests = now == self.polled;
         self.polls_waited = if now == self.lists { 0 } else { self.polls_waited + 1 };
         self.polled = now;
@@ -135,12 +137,12 @@ impl ExternalState {
 
     /// Whether the lists are those that were read, and not given up on.
     pub(crate) fn lists_are_as_read(&self) -> bool {
-        stamps(&self.settings, &self.clients) == self.read
+        stamps(&self.settings, &self.files) == self.read
     }
 
     /// Takes the lists for read as they are now: what is wrong with them has been logged.
     pub(crate) fn accept_lists_as_seen(&mut self) {
-        self.lists = stamps(&self.settings, &self.clients);
+        self.lists = stamps(&self.settings, &self.files);
         self.polls_waited = 0;
     }
 
@@ -160,9 +162,9 @@ impl ExternalState {
 }
 
 /// The state of all files that are watched.
-fn stamps(access: &settings::Access, clients: &[PathBuf]) -> Vec<Option<FileStamp>> {
-    let clients = clients.iter().map(|path| FileStamp::of(path));
-    access::stamps(access).into_iter().chain(clients).collect()
+fn stamps(access: &settings::Access, files: &[PathBuf]) -> Vec<Option<FileStamp>> {
+    let files = files.iter().map(|path| FileStamp::of(path));
+    access::stamps(access).into_iter().chain(files).collect()
 }
 
 impl TokenVerification {

@@ -101,7 +101,7 @@ impl Reloader {
         self.attempt(false);
     }
 
-    /// Loads the file again if a list or a file of clients that it names has changed and come to rest.
+    /// Loads the file again if a list or a file of clients or tenants that it names has changed and come to rest.
     pub(crate) fn reload_if_lists_changed(&mut self) {
         if self.external_state.poll_lists() {
             self.attempt(true);

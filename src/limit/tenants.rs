@@ -14,6 +14,7 @@
 mod budget;
 mod build;
 mod fault;
+mod limit;
 mod numbers;
 mod order;
 mod steps;
@@ -25,6 +26,7 @@ use hashbrown::HashMap;
 use super::policy::Policy;
 use super::rate::Rate;
 pub use fault::{Allocation, TenantFault, TenantFaultKind, TenantWarning, TenantWarningKind};
+pub use limit::{TENANTS, TenantLimit};
 pub use steps::TenantSteps;
 
 /// A root is on level 1, its children on level 2.

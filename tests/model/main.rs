@@ -67,6 +67,8 @@ mod slot_holders;
 mod slots;
 /// Random histories of a table with hardly any room.
 mod small_table;
+/// Trees of tenants, against what each tenant by itself says.
+mod tenant_tree;
 /// Many threads at once.
 mod threads;
 /// What is known of users, in Rust and in Lua.

@@ -6,7 +6,9 @@ use std::ops::Range;
 use http::Method;
 
 use super::names::{self, NameTable};
+use super::request_source::KnownIdentities;
 use super::server::SOME_TIME;
+use super::tenants::TenantNames;
 use super::upstreams::ECHO;
 use super::{cost, headers, host, path};
 use crate::config::diagnostic::Diagnostic;
@@ -14,6 +16,7 @@ use crate::config::file::{Reporter, Section, UniqueValues, Value, unique_values}
 use crate::config::settings::{HostPattern, PathPattern, Route, Segment, Target};
 use crate::config::suggest::quote;
 use crate::limit::rate::MAX_COUNT;
+use crate::limit::tenants::TENANTS;
 use crate::limit::{Limit, Strategy};
 
 /// What routes refer to.
@@ -23,6 +26,8 @@ pub(super) struct Definitions<'d> {
     pub(super) limit_names: &'d NameTable,
     pub(super) limits: &'d [Limit],
     pub(super) guards: &'d NameTable,
+    pub(super) tenants: &'d TenantNames,
+    pub(super) identities: KnownIdentities,
 }
 
 /// The routes, and whether they are all that there are.
@@ -51,6 +56,9 @@ pub(super) fn routes(root: &mut Section<'_>, defined: Definitions<'_>) -> (Vec<R
     defined.limit_names.warn_of_unused(reporter);
     defined.guards.warn_of_unused(reporter);
     let all = routes.len() == many;
+    if all {
+        defined.tenants.warn_of_unused(reporter);
+    }
     (routes, all)
 }
 
@@ -73,11 +81,20 @@ fn route(
     let target = section
         .require("upstream", "upstream = \"echo\"")
         .and_then(|value| target(&value, defined.upstreams));
-    let limits =
-        section.get("limits").map(|value| name_indexes(&value, defined.limit_names, "per-ip"));
+    let mut tenants = false;
+    let limits = section.get("limits").map(|value| {
+        let by_tenant = |name: &str, entry: &Value<'_>| {
+            let named = name == TENANTS;
+            tenants |= named && defined.tenants.resolve(entry, defined.identities);
+            named
+        };
+        name_indexes(&value, defined.limit_names, "per-ip", by_tenant)
+    });
     let limits = limits.unwrap_or_else(|| Some(Vec::new()));
     let limit_indexes = limits.as_ref().map(|it| it.iter().map(|at| &defined.limits[*at]));
-    let guards = section.get("guards").map(|value| name_indexes(&value, defined.guards, "flood"));
+    let guards = section
+        .get("guards")
+        .map(|value| name_indexes(&value, defined.guards, "flood", |_, _| false));
     let guards = guards.unwrap_or_else(|| Some(Vec::new()));
     let cost = cost::cost(&mut section, MAX_COUNT);
     if let Some(cost) = &cost {
@@ -107,6 +124,7 @@ fn route(
         methods,
         target: target?,
         limits: limits?,
+        tenants,
         guards: guards?,
         strip_prefix: strip_prefix.flatten(),
         request_headers,
@@ -156,19 +174,29 @@ fn target(value: &Value<'_>, upstreams: &NameTable) -> Option<Target> {
     }
 }
 
-/// The limits of a route; nothing if one of them is not there or has faults of its own.
-/// What a list of names refers to, in its order.
-fn name_indexes(value: &Value<'_>, names: &NameTable, example: &str) -> Option<Vec<usize>> {
+/// What a list of names refers to, in its order, but for those that are `special`; nothing if one of
+/// them is not there or has faults of its own.
+fn name_indexes(
+    value: &Value<'_>,
+    names: &NameTable,
+    example: &str,
+    mut special: impl FnMut(&str, &Value<'_>) -> bool,
+) -> Option<Vec<usize>> {
     let entries = value.list(&format!("[\"{example}\"]"))?;
     let mut seen = UniqueValues::new();
-    let mut indexes = Vec::new();
+    let (mut indexes, mut specials) = (Vec::new(), 0);
     for entry in &entries {
         let Some(name) = entry.text(example) else { continue };
-        if seen.insert(name, entry) {
+        if !seen.insert(name, entry) {
+            continue;
+        }
+        if special(name, entry) {
+            specials += 1;
+        } else {
             indexes.extend(names.resolve(name, entry));
         }
     }
-    (indexes.len() == entries.len()).then_some(indexes)
+    (indexes.len() + specials == entries.len()).then_some(indexes)
 }
 
 fn degrade<'d>(
