@@ -116,6 +116,11 @@ pub fn parse_rate(text: &str) -> Option<crate::limit::Rate> {
     units::rate(text).ok()
 }
 
+/// A rate as it would be written.
+pub fn show_rate(rate: crate::limit::Rate) -> String {
+    units::show_rate(rate)
+}
+
 /// The length of time that a text is, as in a configuration: `1h30m`.
 pub fn parse_duration(text: &str) -> Option<std::time::Duration> {
     units::duration(text)

@@ -33,7 +33,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub use compiled::{Compiled, ExternalSnapshot};
+pub use compiled::{Compiled, CompiledBucket, CompiledTenants, ExternalSnapshot};
 pub use guard::RequestGuard;
 pub use queues::WaitQueues;
 pub use request::{ClientRequest, RequestEnd};

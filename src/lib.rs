@@ -22,6 +22,7 @@
 //! | [`violations`] | who was refused or flooded, for logs and operators |
 //! | [`trust`] | how calls of users have ended lately |
 //! | [`overrides`] | what operators set for single callers at run time |
+//! | [`tenants`] | tenants that operators make at run time |
 //! | [`admin`] | `/metrics`, `/healthz`, `/readyz`, `/v1` |
 //! | [`app`] | assembly, reload, drain |
 
@@ -45,10 +46,12 @@ pub mod overrides;
 mod protocol;
 mod respond;
 pub mod route;
+mod served_changes;
 mod shutdown;
 pub mod store;
 mod stream;
 pub mod telemetry;
+pub mod tenants;
 pub mod trust;
 mod upstream;
 pub mod violations;

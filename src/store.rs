@@ -25,7 +25,7 @@ use crate::clock::Micros;
 pub use bucket_id::{BucketHasher, BucketId, BucketIdBuilder};
 pub use bucket_keys::{BucketKeys, KeyRange};
 pub use check::{Check, CheckOutcome, CheckSet, Choice, DeferredCheck};
-pub use control::{OpenedStore, StoreContext, StoreControl};
+pub use control::{KnownBucket, OpenedStore, StoreContext, StoreControl};
 pub use kinds::{AnyStore, open};
 pub use memory::{Buckets, MemoryStore};
 

@@ -11,7 +11,9 @@ use crate::caller::access::{self, FileStamp, ListFileError};
 use crate::caller::jwt::{KeyError, Verifier};
 use crate::config::settings::{self, Settings};
 use crate::gateway::ExternalSnapshot;
+use crate::limit::tenants::TenantTree;
 use crate::overrides::OverrideTable;
+use crate::tenants::{self, MergedTenants, TenantTable};
 
 /// A list that never rests, because somebody adds to it all the time, is read after so many polls.
 const MAX_POLLS_WAITED: u32 = 5;
@@ -37,10 +39,55 @@ pub(crate) struct ExternalState {
     /// For how many polls a change has waited to be read.
     polls_waited: u32,
     settings: settings::Access,
-    overrides: Arc<OverrideTable>,
+    run_time: RunTimeState,
+    /// The tenants of the configuration with those of run time, as they were last put together.
+    merged: Option<MergedAt>,
     /// Files of clients and of tenants. They have become part of the settings, and are only watched
     /// here.
     files: Vec<PathBuf>,
+}
+
+/// What operators decide while the gateway runs.
+#[derive(Debug, Clone)]
+pub(crate) struct RunTimeState {
+    pub(crate) overrides: Arc<OverrideTable>,
+    pub(crate) tenants: Arc<TenantTable>,
+}
+
+/// What of it has changed how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RunTimeVersion {
+    overrides: u64,
+    tenants: u64,
+}
+
+impl RunTimeState {
+    pub(crate) fn version(&self) -> RunTimeVersion {
+        let RunTimeState { overrides, tenants } = self;
+        let (overrides, tenants) = (overrides.changes().version(), tenants.changes().version());
+        RunTimeVersion { overrides, tenants }
+    }
+
+    /// Says that all workers serve what held at that version.
+    pub(crate) fn note_served(&self, version: RunTimeVersion) {
+        self.overrides.changes().note_served(version.overrides);
+        self.tenants.changes().note_served(version.tenants);
+    }
+
+    /// Resolves when something else holds.
+    pub(crate) async fn changed(&self) {
+        tokio::select! {
+            () = self.overrides.changed() => {}
+            () = self.tenants.changes().changed() => {}
+        }
+    }
+}
+
+#[derive(Debug)]
+struct MergedAt {
+    version: u64,
+    file: Arc<TenantTree>,
+    merged: Arc<MergedTenants>,
 }
 
 #[derive(Debug)]
@@ -62,10 +109,7 @@ impl Drop for TokenVerification {
 impl ExternalState {
     /// # Errors
     /// If there are no keys to verify tokens with, or a list cannot be read.
-    pub(crate) fn load(
-        settings: &Settings,
-        overrides: Arc<OverrideTable>,
-    ) -> Result<Self, ExternalError> {
+    pub(crate) fn load(settings: &Settings, run_time: RunTimeState) -> Result<Self, ExternalError> {
         let (clients, tenants) = (&settings.identity.clients_files, &settings.tenants.files);
         let files: Vec<PathBuf> = clients.iter().chain(tenants).cloned().collect();
         let lists = stamps(&settings.access, &files);
@@ -82,7 +126,8 @@ impl ExternalState {
             lists,
             polls_waited: 0,
             settings,
-            overrides,
+            run_time,
+            merged: None,
             files,
         })
     }
@@ -98,7 +143,7 @@ impl ExternalState {
         if same {
             bare.identity.jwt = None;
         }
-        Self::load(&bare, self.overrides.clone())
+        Self::load(&bare, self.run_time.clone())
     }
 
     /// Goes on with what was made for another configuration. Tokens are verified as before if nothing
@@ -108,6 +153,7 @@ impl ExternalState {
         if self.tokens.as_ref().map(|tokens| &tokens.settings) == jwt {
             next.tokens = self.tokens.take();
         }
+        next.merged = self.merged.take();
         *self = next;
         self.start_key_refresh();
     }
@@ -146,17 +192,44 @@ impl ExternalState {
         self.polls_waited = 0;
     }
 
-    pub(crate) fn overrides(&self) -> &OverrideTable {
-        &self.overrides
+    pub(crate) fn run_time(&self) -> &RunTimeState {
+        &self.run_time
     }
 
-    /// What the gateway needs of it.
-    pub(crate) fn snapshot(&self) -> ExternalSnapshot {
+    /// The tenants that hold with this configuration, if some of them were made at run time.
+    fn tenants(&mut self, file: &Arc<TenantTree>) -> Option<Arc<MergedTenants>> {
+        let version = self.run_time.tenants.changes().version();
+        let same = |it: &&MergedAt| it.version == version && Arc::ptr_eq(&it.file, file);
+        if let Some(last) = self.merged.as_ref().filter(same) {
+            return Some(last.merged.clone());
+        }
+        let entries = self.run_time.tenants.state().tenants;
+        if entries.is_empty() {
+            self.merged = None;
+            return None;
+        }
+        let merged = Arc::new(tenants::merge(file, &entries));
+        let last = self.merged.take().map(|it| it.merged).unwrap_or_default();
+        for it in merged.set_aside.iter().filter(|it| last.fault(&it.tenant.name).is_none()) {
+            tracing::warn!(
+                "the tenant {:?} of run time is set aside: {}",
+                it.tenant.name,
+                it.fault
+            );
+        }
+        self.merged = Some(MergedAt { version, file: file.clone(), merged: merged.clone() });
+        Some(merged)
+    }
+
+    /// What the gateway needs of it, to serve these settings.
+    pub(crate) fn snapshot(&mut self, settings: &Settings) -> ExternalSnapshot {
+        let tenants = self.tenants(&settings.tenants.tree);
         let verifier = self.tokens.as_ref().map(|tokens| tokens.verifier.clone());
         ExternalSnapshot {
             verifier,
             access: self.access.clone(),
-            overrides: self.overrides.overrides(),
+            overrides: self.run_time.overrides.overrides(),
+            tenants,
         }
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) 
     when::check_routes(&asked, &routes, all);
     debt::reserve_debts(&mut limits, &routes);
     tenant_limit.debt = debt::tenant_debt(&tenant_limit, &routes);
-    let tenants = Arc::new(Tenants { tree, files, limit: tenant_limit });
+    let tenants = Arc::new(Tenants { tree: Arc::new(tree), files, limit: tenant_limit });
     Settings {
         server,
         admin,

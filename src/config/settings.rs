@@ -248,7 +248,7 @@ pub struct Trust {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tenants {
     /// Empty if there are none.
-    pub tree: TenantTree,
+    pub tree: Arc<TenantTree>,
     /// The files that some of them are from.
     pub files: Vec<PathBuf>,
     /// How routes use the tree.

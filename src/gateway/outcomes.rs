@@ -168,7 +168,7 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
             let check = Check { cost: it.cost, ..checks[it.check] };
             let charge = DeferredCheck::new(&check, &self.outcomes[it.check], keys);
             let (cost, limit) = (it.limit.cost.clone(), it.limit.limit);
-            DeferredCharge { charge, cost, score: *score, limit }
+            DeferredCharge { charge, cost, score: *score, limit, tenant: it.tenant }
         });
         Some(OpenCharges { slots, deferred: deferred.collect() })
     }

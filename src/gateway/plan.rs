@@ -15,6 +15,7 @@ mod caller;
 mod guards;
 mod limits;
 mod route;
+mod tenants;
 mod texts;
 mod trust;
 
@@ -160,6 +161,9 @@ impl<'a> RequestPlan<'a> {
                 self.trust = Some(trust);
             }
             self.limits.collect(planner, self.route.limits, head.method, &key)?;
+            if let Some(tenants) = self.route.tenants {
+                self.limits.collect_tenants(planner, tenants, head.method, &key)?;
+            }
         }
         Ok(())
     }

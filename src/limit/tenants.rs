@@ -259,6 +259,11 @@ pub struct Tenant {
 }
 
 impl Tenant {
+    /// Whether its bucket is split into guarantees and a pool.
+    pub fn is_split(&self) -> bool {
+        self.spec.is_split()
+    }
+
     /// What is left of its budget. An overcommitted one has nothing left.
     pub fn unallocated(&self) -> u64 {
         self.total.saturating_sub(self.allocated)

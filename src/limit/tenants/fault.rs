@@ -338,8 +338,13 @@ impl fmt::Display for TenantWarning {
 }
 
 impl Allocation {
+    /// The most that may be allocated.
+    pub fn most(&self) -> u128 {
+        self.overcommit.most(self.total)
+    }
+
     fn help(&self) -> String {
-        let most = self.overcommit.most(self.total);
+        let most = self.most();
         let above = u128::from(self.allocated).saturating_sub(most);
         let needed = (u128::from(self.allocated) * 100).div_ceil(u128::from(self.total.max(1)));
         let overcommit = u16::try_from(needed).ok().and_then(Overcommit::of_hundredths);
