@@ -189,3 +189,6 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
         self.told().filter(|it| it.check.enforced).map(|it| it.outcome)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,7 @@ use http::{HeaderMap, Method, Uri, request};
 pub use access::{AccessReason, AccessSubject, AccessVerdict};
 pub use caller::{CallerAddress, FORM_BYTES, FormBody, FormStep, PlannedCaller, TokenStep};
 pub use guards::{PlannedGuard, PlannedGuards};
-pub use limits::{PlannedLimits, SkipReason, SkippedLimit};
+pub use limits::{DeferredLimit, PlannedLimits, SkipReason, SkippedLimit};
 pub use route::{RouteMatch, RouteReason};
 pub use texts::{CallerTexts, PlanSource, PlanTexts};
 pub use trust::{PlannedTrust, ScoreReason};

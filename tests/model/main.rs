@@ -31,6 +31,8 @@ mod alternating_numbers;
 mod bucket_bound;
 /// Days and months of a time zone.
 mod calendar;
+/// Pairs of buckets, of which the first that admits is charged.
+mod choice;
 /// Calls whose replies get lost.
 mod fence;
 /// A table that is full.
