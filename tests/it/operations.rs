@@ -13,4 +13,5 @@ mod lifecycle;
 pub(crate) mod overrides;
 mod reload;
 mod snapshot;
+mod tenant_files;
 mod violations;
