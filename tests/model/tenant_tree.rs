@@ -332,7 +332,7 @@ fn tree() -> impl Strategy<Value = Vec<TenantSpec>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
     fn a_tree_is_what_each_tenant_by_itself_says(specs in tree()) {
