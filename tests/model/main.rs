@@ -71,6 +71,8 @@ mod slots;
 mod small_table;
 /// Trees of tenants, against what each tenant by itself says.
 mod tenant_tree;
+/// Requests of tenants, as the gateway plans them.
+mod tenants;
 /// Many threads at once.
 mod threads;
 /// What is known of users, in Rust and in Lua.
