@@ -19,7 +19,8 @@
 -- hold(args, state).
 --
 -- A check's first number is that of its algorithm; 16 on top if it asks whether it would pass and
--- spends nothing; 32 if it is not enforced: whether it passes decides nothing for its request.
+-- spends nothing; 32 if it is not enforced: whether it passes decides nothing for its request; 64 if
+-- it is the first of a pair, 128 if the second: the first of them that admits is charged.
 --
 -- Redis runs a script from its first line at each call. So the file of an algorithm is the body of a
 -- function, make_NAME, and a call makes only the algorithms that it needs.
@@ -50,6 +51,13 @@ local function spends(numbers)
 end
 
 local function enforced(numbers)
-  return numbers[1] < 32
+  return numbers[1] % 64 < 32
+end
+
+-- What `choice_of` says of a check that is one of a pair.
+local FIRST, SECOND = 1, 2
+
+local function choice_of(numbers)
+  return math.floor(numbers[1] / 64)
 end
 

@@ -7,7 +7,8 @@
 --                      algorithm and how the check is meant (algorithms.lua), then its args in the
 --                      order that the algorithm's file states
 --            requests  for each a flat array [key, check, key, check, ...]: positions in KEYS and in
---                      checks, counted from 1; no key comes twice in a request
+--                      checks, counted from 1; no key comes twice in a request; the second of a pair
+--                      follows its first
 --            call      the number of this call, if the caller has a fence: see fence.lua; else 0
 --            deadline  the instant, in µs, after which the caller waits no more: then nothing is
 --                      decided, and the reply is [now]; 0 if it is not known
@@ -15,8 +16,10 @@
 --                      refuses them: see journal.lua
 -- reply    msgpack [now, verdict, state..., verdict, state..., ...]: for each request 1 if it was
 --          admitted, else 0, and on top of it 2, 4, 8, ... if the first, second, third, ... of its
---          checks is not enforced and would have refused; then the state of each check, charged if it
---          was, else as it was: in the order that the algorithm's file states
+--          checks is not enforced, is not one of a pair, and would have refused; if it has pairs, a
+--          number with two bits for each of them, 0 if its first admits, 1 if only its second does, 2
+--          if neither does; then the state of each check, charged if it was, else as it was: in the
+--          order that the algorithm's file states
 -- cluster  all KEYS must be of one hash slot: the caller makes one call for each
 --
 -- Lua, because a decision reads all its buckets before it writes any, and nothing may come between;
@@ -25,6 +28,9 @@
 -- A refusal writes nothing. The one exception is a state that no bucket of this limit can have,
 -- left by a changed limit or by a clock that stepped back: it is clamped, and kept so, for
 -- otherwise it would be clamped anew at each look and never refill.
+--
+-- Of a pair, the second is evaluated only if the first refuses, and a pair refuses if both do. So one
+-- of its buckets is charged at most, and which one is part of the same decision.
 
 -- A verdict has to stay exact in a double, so checks beyond these that are not enforced have no bit.
 local VERDICT_BITS = 50
@@ -35,9 +41,15 @@ if asked[4] and asked[4] > 0 and now > asked[4] then
 end
 local checks, requests = asked[1], asked[2]
 local algorithm_of_check, args_of_check = {}, {}
+-- Nil while no check is one of a pair, which most never are.
+local choice_of_check
 for i = 1, #checks do
   local algorithm = algorithm_of(checks[i])
   algorithm_of_check[i], args_of_check[i] = algorithm, algorithm.wire_args(checks[i])
+  if choice_of(checks[i]) > 0 then
+    choice_of_check = choice_of_check or {}
+    choice_of_check[i] = choice_of(checks[i])
+  end
 end
 local texts = read(KEYS)
 local call, buckets = asked[3] and asked[3] > 0 and asked[3], #KEYS
@@ -61,6 +73,7 @@ local reply, length = { now }, 1
 for r = 1, #requests do
   local request = requests[r]
   local admitted, would_refuse, bit = true, 0, 2
+  local came_of_pairs, pair_bit, letters = 0, 1, ''
   for i = 1, #request, 2 do
     local key, check = request[i], request[i + 1]
     local algorithm, args = algorithm_of_check[check], args_of_check[check]
@@ -75,19 +88,35 @@ for r = 1, #requests do
       changed[key], journals[key] = algorithm, nil
     end
     states[key] = clamped
-    charged[i], passes[i] = algorithm.evaluate(args, clamped)
-    if charged[i] == nil then
-      if enforced(checks[check]) then
-        admitted = false
-      elseif i < 2 * VERDICT_BITS then
-        would_refuse = would_refuse + bit
+    local choice = choice_of_check and choice_of_check[check]
+    if choice == SECOND and charged[i - 2] then
+      charged[i], passes[i] = nil, nil
+    else
+      charged[i], passes[i] = algorithm.evaluate(args, clamped)
+      if charged[i] == nil and choice ~= FIRST then
+        if enforced(checks[check]) then
+          admitted = false
+        elseif not choice and i < 2 * VERDICT_BITS then
+          would_refuse = would_refuse + bit
+        end
       end
     end
     bit = bit * 2
+    if choice == SECOND then
+      local came = charged[i - 2] and 0 or charged[i] and 1 or 2
+      came_of_pairs = came_of_pairs + came * pair_bit
+      pair_bit = pair_bit * 4
+      letters = letters .. string.sub(FENCE_LETTERS, came + 1, came + 1)
+    end
   end
   verdicts[r] = admitted and 1 or 0
   length = length + 1
   reply[length] = verdicts[r] + would_refuse
+  if pair_bit > 1 then
+    length = length + 1
+    reply[length] = came_of_pairs
+    verdicts[r] = admitted and '1' .. letters or 0
+  end
   for i = 1, #request, 2 do
     local key, check = request[i], request[i + 1]
     local algorithm = algorithm_of_check[check]
@@ -115,7 +144,7 @@ if call and wrote then
   local number = string.format('%.0f', call)
   local entry_of_this = string.format('%s:%s:%.0f', number, table.concat(verdicts), now)
   local entries = { number, entry_of_this }
-  for entry in string.gmatch(past, '%d+:[01]+:%d+') do
+  for entry in string.gmatch(past, '%d+:[01' .. FENCE_LETTERS .. ']+:%d+') do
     if #entries <= REMEMBERED then
       entries[#entries + 1] = entry
     end

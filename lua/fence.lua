@@ -4,8 +4,10 @@
 -- A caller numbers its calls, and sends one after the other. Its fence is a text such as
 -- "17 16:1101:1794814088523726 15:1:1794814088520012": calls up to 17 are turned away; 16 and 15
 -- are the last that have charged anything, each at its instant in µs, and of the four requests of
--- 16 all but the third were admitted. Raising the first number turns away calls that may still be on
--- their way. The rest stays, so that the question can be asked again if this reply gets lost too.
+-- 16 all but the third were admitted. Behind the 1 of a request with pairs stands a letter for each of
+-- them, as in "1fs": f if its first was charged, s if its second was, n if neither was. Raising the
+-- first number turns away calls that may still be on their way. The rest stays, so that the question
+-- can be asked again if this reply gets lost too.
 --
 -- KEYS[1]  the caller's fence
 -- ARGV[1]  the number of the last call it has sent

@@ -26,6 +26,9 @@ local FENCE = 600000
 -- Calls whose verdicts a fence keeps: as many as can be on their way at once.
 local REMEMBERED = 4
 
+-- What a fence says of a pair: its first was charged, its second, or neither: see fence.lua.
+local FENCE_LETTERS = 'fsn'
+
 -- As many values as `unpack` surely finds room for on the stack.
 local AT_ONCE = 1000
 

@@ -7,9 +7,13 @@
 mod api;
 mod api_error;
 mod hosts;
+mod json_body;
 mod override_request;
 mod penalties;
 mod stored_keys;
+mod tenant_request;
+mod tenant_view;
+mod tenants;
 mod violations;
 mod written_time;
 

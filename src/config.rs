@@ -71,7 +71,7 @@ pub fn load(path: &Path) -> Result<LoadedConfig, ConfigError> {
         .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
     let name = path.display().to_string();
     match String::from_utf8(bytes) {
-        Ok(text) => parse(&name, &text),
+        Ok(text) => parse_in(path.parent().unwrap_or(path), &name, &text),
         Err(fault) => Err(ConfigError::not_utf8(name, &fault)),
     }
 }
@@ -81,10 +81,15 @@ pub fn load(path: &Path) -> Result<LoadedConfig, ConfigError> {
 /// # Errors
 /// If it has faults: all of them.
 pub fn parse(name: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
+    parse_in(Path::new(""), name, text)
+}
+
+/// The same for a text that is in a folder.
+fn parse_in(folder: &Path, name: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
     let text: Arc<str> = Arc::from(text);
     let file = file::TomlFile::parse(&text);
     let reporter = Reporter::default();
-    let settings = compile::settings(&file, &reporter);
+    let settings = compile::settings(&file, &reporter, folder);
     let faults = file.merge(reporter.into_diagnostics());
     let diagnostics = Diagnostics::new(name, Arc::clone(&text), faults);
     if diagnostics.has_errors() {
@@ -109,6 +114,11 @@ pub fn parse_clients(name: &str, text: &str) -> Result<Vec<settings::Client>, Co
 /// The rate that a text is, as in a configuration: `600/minute`.
 pub fn parse_rate(text: &str) -> Option<crate::limit::Rate> {
     units::rate(text).ok()
+}
+
+/// A rate as it would be written.
+pub fn show_rate(rate: crate::limit::Rate) -> String {
+    units::show_rate(rate)
 }
 
 /// The length of time that a text is, as in a configuration: `1h30m`.

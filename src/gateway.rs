@@ -33,7 +33,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub use compiled::{Compiled, ExternalSnapshot};
+pub use compiled::{Compiled, CompiledBucket, CompiledTenants, ExternalSnapshot};
 pub use guard::RequestGuard;
 pub use queues::WaitQueues;
 pub use request::{ClientRequest, RequestEnd};
@@ -342,7 +342,7 @@ impl Gateway {
         let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided_at));
         if !decision.admitted {
             if let Some(entry) = meter.entry() {
-                entry.limit = limits.refusing().first().map(|it| it.limit.limit.name.clone());
+                entry.limit = limits.refusing().first().map(|it| it.name().to_owned());
                 entry.error = Some(limits.refusal_error(decision.now));
             }
             let mut answer = limits.refuse(rate, decision.now, respond.retry_jitter, headers);

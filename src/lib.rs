@@ -23,6 +23,7 @@
 //! | [`guards`] | who floods: counts, warnings and blocks |
 //! | [`trust`] | how calls of users have ended lately |
 //! | [`overrides`] | what operators set for single callers at run time |
+//! | [`tenants`] | tenants that operators make at run time |
 //! | [`admin`] | `/metrics`, `/healthz`, `/readyz`, `/v1` |
 //! | [`app`] | assembly, reload, drain |
 
@@ -47,10 +48,12 @@ pub mod overrides;
 mod protocol;
 mod respond;
 pub mod route;
+mod served_changes;
 mod shutdown;
 pub mod store;
 mod stream;
 pub mod telemetry;
+pub mod tenants;
 pub mod trust;
 mod upstream;
 pub mod violations;

@@ -22,6 +22,7 @@ pub mod sliding_log;
 pub mod sliding_window;
 pub mod source;
 pub mod spelling;
+pub mod tenants;
 pub mod token_bucket;
 pub mod trust;
 pub mod wire;

@@ -1,7 +1,8 @@
 //! Where buckets live, and where all checks of a request are decided at once.
 //!
 //! Every store keeps the same promise: the checks of one request are evaluated at one instant,
-//! and either all enforced ones admit and all are charged, or nothing is.
+//! and either all enforced ones admit and all are charged, or nothing is. Where two checks are a
+//! pair ([`Choice`]), the first of them that admits is charged in the place of both.
 //!
 //! There are two sides to a store. Workers decide with it: [`Store`], which each holds as an
 //! [`AnyStore`]. Start-up, operators and the end of the process need [`StoreControl`], of which there
@@ -23,8 +24,8 @@ use crate::clock::Micros;
 
 pub use bucket_id::{BucketHasher, BucketId, BucketIdBuilder};
 pub use bucket_keys::{BucketKeys, KeyRange};
-pub use check::{Check, CheckOutcome, CheckSet, DeferredCheck};
-pub use control::{OpenedStore, StoreContext, StoreControl};
+pub use check::{Check, CheckOutcome, CheckSet, Choice, DeferredCheck};
+pub use control::{KnownBucket, OpenedStore, StoreContext, StoreControl};
 pub use kinds::{AnyStore, open};
 pub use memory::{Buckets, MemoryStore};
 

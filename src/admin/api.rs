@@ -16,16 +16,20 @@ use super::api_error::{ApiError, error_response, full, not_allowed, unavailable}
 use super::hosts::HostCheck;
 use super::override_request::OverrideRequest;
 use super::stored_keys::StoredKeys;
+use super::tenants::TenantsApi;
 use super::{AdminResponse, answer};
 use crate::config::settings::{Admin, Secret};
 use crate::config::{self, Settings};
+use crate::gateway::CompiledTenants;
 use crate::guards::GuardTable;
 use crate::overrides::{
     self, AccessAction, CallerKind, NumbersSpec, Override, OverrideTable, Subject,
 };
 use crate::respond::fault::sentence;
+use crate::served_changes::ServedChanges;
 use crate::store::StoreControl;
 use crate::telemetry::{AuditEvent, AuditLog, CallerNames};
+use crate::tenants::{MergedTenants, TenantTable};
 
 /// For how long an override holds that does not say so.
 const DEFAULT_SECONDS: u64 = 3_600;
@@ -41,6 +45,7 @@ const ALL_METHODS: &str = "GET, HEAD, PUT, DELETE";
 #[derive(Debug)]
 pub(crate) struct AdminApi {
     overrides: Arc<OverrideTable>,
+    pub(super) tenants: TenantsApi,
     pub(super) guards: Arc<GuardTable>,
     pub(super) store: Arc<dyn StoreControl>,
     pub(super) audit: AuditLog,
@@ -60,13 +65,24 @@ pub(super) struct ApiTarget<'a> {
 impl AdminApi {
     pub(crate) fn new(
         overrides: Arc<OverrideTable>,
+        tenants: Arc<TenantTable>,
         guards: Arc<GuardTable>,
         store: Arc<dyn StoreControl>,
         audit: AuditLog,
         settings: Arc<Settings>,
     ) -> Self {
         let admin = settings.admin.clone();
-        AdminApi { overrides, guards, store, audit, admin, settings: Mutex::new(settings) }
+        let (tenants, settings) = (TenantsApi::new(tenants), Mutex::new(settings));
+        AdminApi { overrides, tenants, guards, store, audit, admin, settings }
+    }
+
+    /// Another tree of tenants is served: this one, of which some may be of run time.
+    pub(crate) fn serve_tenants(
+        &self,
+        compiled: Arc<CompiledTenants>,
+        merged: Option<Arc<MergedTenants>>,
+    ) {
+        self.tenants.serve(compiled, merged);
     }
 
     /// Another configuration is in force.
@@ -143,6 +159,16 @@ impl AdminApi {
             ("GET" | "HEAD", ["violations"]) => self.list_violations(target.query).await,
             ("DELETE", ["penalties", guard, key]) => self.lift_penalty(guard, key).await,
             (_, ["penalties", _, _]) => Err(not_allowed("DELETE")),
+            ("GET" | "HEAD", ["tenants"]) => self.list_tenants(target.query).await,
+            (_, ["tenants", name]) => {
+                let name = percent_decoded(name)?;
+                match method.as_str() {
+                    "GET" | "HEAD" => self.show_tenant(&name).await,
+                    "PUT" => self.put_tenant(&name, body).await,
+                    "DELETE" => self.remove_tenant(&name).await,
+                    _ => Err(not_allowed(ALL_METHODS)),
+                }
+            }
             (_, ["overrides", limit, key]) => {
                 let settings = self.settings();
                 let stored_keys = StoredKeys::new(&settings);
@@ -186,7 +212,7 @@ impl AdminApi {
                     _ => Err(not_allowed(ALL_METHODS)),
                 }
             }
-            (_, ["overrides" | "access" | "penalties" | "violations"]) => {
+            (_, ["overrides" | "access" | "penalties" | "violations" | "tenants"]) => {
                 Err(not_allowed(READ_METHODS))
             }
             _ => Err(ApiError::not_found()),
@@ -246,7 +272,11 @@ impl AdminApi {
 
     /// Waits until callers are held to what was decided: what comes after the answer goes by it.
     async fn wait_until_served(&self) {
-        if tokio::time::timeout(APPLY_TIMEOUT, self.overrides.is_served()).await.is_err() {
+        self.wait_for(self.overrides.changes()).await;
+    }
+
+    pub(super) async fn wait_for(&self, changes: &ServedChanges) {
+        if tokio::time::timeout(APPLY_TIMEOUT, changes.is_served()).await.is_err() {
             tracing::warn!("what operators have decided takes long to be served");
         }
     }

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,9 +12,9 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::background;
+use super::external::RunTimeState;
 use super::reload::Reloader;
 use crate::config::watch::FileWatcher;
-use crate::overrides::OverrideTable;
 
 /// How often lists in files of their own are polled. A change is read at the second poll that finds
 /// it.
@@ -34,7 +33,7 @@ impl ControlThread {
     pub(super) fn start(
         reloader: Reloader,
         file: Option<PathBuf>,
-        overrides: Arc<OverrideTable>,
+        run_time: RunTimeState,
     ) -> io::Result<Self> {
         // One waiting reload stands for all that are requested meanwhile.
         let (reloads, asked) = channel(1);
@@ -42,7 +41,7 @@ impl ControlThread {
         let thread =
             std::thread::Builder::new().name("weir-control".to_owned()).spawn(move || {
                 background::lower_priority();
-                runtime.block_on(serve(reloader, file, &overrides, asked));
+                runtime.block_on(serve(reloader, file, &run_time, asked));
                 // A name look-up may still occupy a blocking thread.
                 runtime.shutdown_background();
             })?;
@@ -68,7 +67,7 @@ impl ControlThread {
 async fn serve(
     mut reloader: Reloader,
     file: Option<PathBuf>,
-    overrides: &OverrideTable,
+    run_time: &RunTimeState,
     mut asked: Receiver<()>,
 ) {
     reloader.start();
@@ -100,7 +99,7 @@ async fn serve(
                 reloader.reload_if_lists_changed();
                 reloader.drop_unused();
             }
-            () = overrides.changed() => reloader.apply_overrides().await,
+            () = run_time.changed() => reloader.apply_run_time().await,
             () = transition_over => reloader.end_transition(),
         }
     }

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use super::AppError;
-use super::external::ExternalState;
+use super::external::{ExternalState, RunTimeState};
 use super::logs::Logs;
 use crate::config::LoadedConfig;
 use crate::config::settings::Settings;
@@ -55,6 +55,7 @@ impl OpenedGateway {
             StoreContext { workers: count, node: &node, metrics: &metrics, audit: &logs.audit };
         let store = store::open(&settings.store, context).map_err(AppError::Randomness)?;
         store.control.share_overrides(&store.overrides);
+        store.control.share_tenants(&store.tenants);
         let guards = GuardTable::new(settings.store.max_keys, store.control.is_shared());
         let names = CallerNames::configured(&settings.telemetry);
         guards.configure(&settings.guards, names);
@@ -77,8 +78,10 @@ impl OpenedGateway {
         trust.restore(&store.users);
         let trust = Arc::new(trust);
         store.control.share_trust(&trust);
-        let external_state = ExternalState::load(&settings, store.overrides.clone())?;
-        let external = external_state.snapshot();
+        let (overrides, tenants) = (store.overrides.clone(), store.tenants.clone());
+        let run_time = RunTimeState { overrides, tenants };
+        let mut external_state = ExternalState::load(&settings, run_time)?;
+        let external = external_state.snapshot(&settings);
         let access_log = logs.access.clone();
         let compiled =
             Compiled::new(settings.clone(), &store.hasher, &metrics, access_log, external);

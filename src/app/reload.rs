@@ -67,7 +67,9 @@ impl Reloader {
     pub(crate) fn new(parts: ReloaderParts) -> Self {
         let store_kind = parts.current.settings.store.kind.clone();
         let served = parts.compiled.settings.clone();
-        let external = parts.external_state.snapshot();
+        let mut external_state = parts.external_state;
+        let external = external_state.snapshot(&served);
+        parts.api.serve_tenants(parts.compiled.tenants.clone(), external.tenants.clone());
         Reloader {
             source: parts.source,
             current: parts.current,
@@ -78,7 +80,7 @@ impl Reloader {
             hasher: parts.hasher,
             metrics: parts.metrics,
             logs: parts.logs,
-            external_state: parts.external_state,
+            external_state,
             api: parts.api,
             guards: parts.guards,
             served,
@@ -105,7 +107,7 @@ impl Reloader {
         self.attempt(false);
     }
 
-    /// Loads the file again if a list or a file of clients that it names has changed and come to rest.
+    /// Loads the file again if a list or a file of clients or tenants that it names has changed and come to rest.
     pub(crate) fn reload_if_lists_changed(&mut self) {
         if self.external_state.poll_lists() {
             self.attempt(true);
@@ -188,12 +190,12 @@ impl Reloader {
         tracing::info!(routes, limits, "configuration reloaded");
     }
 
-    /// Serves the same configuration with the overrides that hold now. It takes two steps: first every
+    /// Serves the same configuration with the overrides and tenants that hold now. It takes two steps: first every
     /// worker knows both the old and the new numbers, then they switch. A worker that knew only the
     /// smaller numbers would clamp buckets that others still count by the larger ones.
-    pub(crate) async fn apply_overrides(&mut self) {
-        let version = self.external_state.overrides().version();
-        let next = self.external_state.snapshot();
+    pub(crate) async fn apply_run_time(&mut self) {
+        let version = self.external_state.run_time().version();
+        let next = self.external_state.snapshot(&self.served);
         let last = std::mem::replace(&mut self.external, next.clone());
         let (last, next) = (self.compile_with(&last), self.compile_with(&next));
         let both = self.coexisting_with_recent(last.clone()).coexisting_with(&next);
@@ -201,8 +203,9 @@ impl Reloader {
         self.workers_applied().await;
         self.send_to_workers(next.coexisting_with(&both));
         self.workers_applied().await;
-        self.external_state.overrides().note_served(version);
-        self.recent.note(last, Instant::now(), |last, before| last.coexisting_with(before));
+        self.external_state.run_time().note_served(version);
+        let merge = |last: Compiled, before: &Compiled| last.coexisting_with(before);
+        self.recent.note(last.numbers_only(), Instant::now(), merge);
     }
 
     /// When no gateway serves the oldest of the numbers from before any more.
@@ -232,11 +235,11 @@ impl Reloader {
     }
 
     fn compile(&mut self) -> Arc<Compiled> {
-        let version = self.external_state.overrides().version();
-        self.external = self.external_state.snapshot();
+        let version = self.external_state.run_time().version();
+        self.external = self.external_state.snapshot(&self.served);
         let compiled = self.compile_with(&self.external);
         let compiled = self.send_to_workers(self.coexisting_with_recent(compiled));
-        self.external_state.overrides().note_served(version);
+        self.external_state.run_time().note_served(version);
         compiled
     }
 
@@ -256,6 +259,7 @@ impl Reloader {
 
     fn send_to_workers(&mut self, compiled: Compiled) -> Arc<Compiled> {
         let compiled = Arc::new(compiled);
+        self.api.serve_tenants(compiled.tenants.clone(), self.external.tenants.clone());
         self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
         self.retired.push(std::mem::replace(&mut self.compiled, compiled.clone()));
         compiled

@@ -45,12 +45,15 @@ impl RunningGateway {
         loaded: LoadedConfig,
     ) -> Result<Self, AppError> {
         let OpenedGateway { settings, node, metrics, logs, external_state, workers, .. } = opened;
-        let OpenedStore { control: store, hasher, overrides, .. } = opened.store;
+        let OpenedStore { control: store, hasher, .. } = opened.store;
+        let run_time = external_state.run_time().clone();
         let signals = Signals::listen()?;
         let (stop_accepting, stopping) = watch::channel(false);
         let (audit, shared) = (logs.audit.clone(), store.clone());
-        let (guards, about) = (opened.guards.clone(), overrides.clone());
-        let api = Arc::new(AdminApi::new(about, guards, shared, audit, settings.clone()));
+        let (guards, about) = (opened.guards.clone(), run_time.clone());
+        let api =
+            AdminApi::new(about.overrides, about.tenants, guards, shared, audit, settings.clone());
+        let api = Arc::new(api);
         let admin_service =
             AdminService::new(metrics.clone(), store.clone(), workers.clone(), api.clone());
         let admin_service = Arc::new(admin_service);
@@ -89,7 +92,7 @@ impl RunningGateway {
             guards: opened.guards,
         });
         let file = source.path().map(Path::to_owned);
-        let control = ControlThread::start(reloader, file, overrides)?;
+        let control = ControlThread::start(reloader, file, run_time)?;
         Ok(RunningGateway {
             signals,
             acceptors,

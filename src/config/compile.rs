@@ -33,13 +33,17 @@ mod server;
 mod store;
 mod strategy;
 mod telemetry;
+mod tenants;
 mod trust;
 mod upstreams;
 mod value_error;
 mod when;
 
+use std::path::Path;
+use std::sync::Arc;
+
 use super::file::{Reporter, TomlFile};
-use super::settings::Settings;
+use super::settings::{Settings, Tenants};
 pub(super) use clients::clients;
 use limits::LimitContext;
 pub(super) use limits::is_always_present;
@@ -47,7 +51,8 @@ use routes::Definitions;
 pub use server::DEFAULT_ADMIN_LISTEN;
 pub(super) use server::admin_listen;
 
-pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
+/// `folder` is where the file is.
+pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) -> Settings {
     let mut root = file.root(reporter);
     let clients = clients(&mut root);
     let (identity, known) = identity::identity(root.section("identity"), clients);
@@ -59,7 +64,9 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
     let telemetry = telemetry::telemetry(root.section("telemetry"), home.in_memory.is_none());
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
     let context = LimitContext { store: home, identities: known };
-    let (mut limits, limit_names, mut asked) = limits::limits(&mut root, context);
+    let (tree, files, tenant_names) = tenants::tenants(&mut root, folder, file.is_whole());
+    let (mut limits, limit_names, mut tenant_limit, mut asked) =
+        limits::limits(&mut root, context, &tenant_names);
     let (guards, guard_names) = guards::guards(&mut root, context, &limit_names, &mut asked);
     let trust = trust::trust(root.section("trust"), known, &limits);
     let defined = Definitions {
@@ -67,10 +74,14 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
         limit_names: &limit_names,
         limits: &limits,
         guards: &guard_names,
+        tenants: &tenant_names,
+        identities: known,
     };
     let (routes, all) = routes::routes(&mut root, defined);
     when::check_routes(&asked, &routes, all);
     debt::reserve_debts(&mut limits, &routes);
+    tenant_limit.debt = debt::tenant_debt(&tenant_limit, &routes);
+    let tenants = Arc::new(Tenants { tree: Arc::new(tree), files, limit: tenant_limit });
     Settings {
         server,
         admin,
@@ -83,6 +94,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter) -> Settings {
         limits,
         guards,
         trust,
+        tenants,
         routes,
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use super::diagnostic::Diagnostic;
 
-pub(super) use section::Section;
+pub(super) use section::{NamedSection, Section};
 pub(super) use syntax::TomlFile;
 pub(super) use unique::{UniqueValues, unique_values};
 pub(super) use value::Value;

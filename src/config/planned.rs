@@ -7,8 +7,7 @@
 pub(super) const HELP: &str = "not in this version: leave it out";
 
 /// By section, as [`super::file`] lists known keys.
-const KEYS: [(&str, &[&str]); 5] = [
-    ("", &["tenants"]),
+const KEYS: [(&str, &[&str]); 4] = [
     ("server", &["http2", "tls"]),
     ("store", &["sync_interval"]),
     ("upstreams.NAME", &["health", "http2", "tls", "weights"]),

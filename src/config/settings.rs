@@ -9,6 +9,7 @@ mod telemetry;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
@@ -18,6 +19,7 @@ pub use credentials::{Client, JwksUrl, Jwt, JwtAlgorithm, JwtKeys};
 pub use telemetry::{AuditTargets, LogTarget, Rotation, Telemetry};
 
 use crate::limit::guard::Guard;
+use crate::limit::tenants::{TenantLimit, TenantTree};
 use crate::limit::trust::TrustWeights;
 use crate::limit::{Cost, Limit, OnError, Source};
 
@@ -35,6 +37,8 @@ pub struct Settings {
     pub limits: Vec<Limit>,
     pub guards: Vec<Guard>,
     pub trust: Trust,
+    /// Shared, because there may be a hundred thousand of them.
+    pub tenants: Arc<Tenants>,
     pub routes: Vec<Route>,
 }
 
@@ -240,6 +244,17 @@ pub struct Trust {
     pub weights: TrustWeights,
 }
 
+/// `[tenants.NAME]`, also those in files, and `[limits.tenants]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tenants {
+    /// Empty if there are none.
+    pub tree: Arc<TenantTree>,
+    /// The files that some of them are from.
+    pub files: Vec<PathBuf>,
+    /// How routes use the tree.
+    pub limit: TenantLimit,
+}
+
 /// `[access]`: who is never limited, and who never gets in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Access {
@@ -299,6 +314,8 @@ pub struct Route {
     pub target: Target,
     /// Indexes into [`Settings::limits`], in the order written, without doubles.
     pub limits: Vec<usize>,
+    /// Whether the limit `tenants` is among them.
+    pub tenants: bool,
     /// Indexes into [`Settings::guards`], likewise.
     pub guards: Vec<usize>,
     /// Removed from the front of the path before forwarding: `/api`, never with a trailing slash.

@@ -4,6 +4,7 @@ mod guards;
 mod identity;
 mod limits;
 mod store;
+mod tenants;
 
 use std::fmt::Write as _;
 
@@ -12,6 +13,7 @@ use http::Method;
 use super::LoadedConfig;
 use super::settings::{Admin, Balance, HostPattern, Origin, Route, Settings, Target, Upstream};
 use crate::limit::Cost;
+use crate::limit::tenants::TENANTS;
 pub use store::store;
 
 /// Routes, upstreams and limits in aligned columns.
@@ -45,6 +47,9 @@ pub fn summary(loaded: &LoadedConfig) -> String {
     if !settings.guards.is_empty() {
         let _ = write!(text, "\nguards\n{}", guards::guards(settings));
     }
+    if !settings.tenants.tree.is_empty() {
+        let _ = write!(text, "\ntenants\n{}", tenants::tenants(settings));
+    }
     text
 }
 
@@ -73,8 +78,8 @@ fn route_row(route: &Route, settings: &Settings) -> Vec<String> {
     let guards: Vec<&str> =
         route.guards.iter().map(|index| settings.guards[*index].name.as_str()).collect();
     let guards = (!guards.is_empty()).then(|| format!("guarded by {}", guards.join(", ")));
-    let names: Vec<&str> =
-        route.limits.iter().map(|index| settings.limits[*index].name.as_str()).collect();
+    let names = route.limits.iter().map(|index| settings.limits[*index].name.as_str());
+    let names: Vec<&str> = names.chain(route.tenants.then_some(TENANTS)).collect();
     vec![
         route.name.clone(),
         host(&route.host),

@@ -17,6 +17,7 @@ mod secrets;
 mod settings;
 mod store;
 mod syntax;
+mod tenants;
 mod trust;
 mod variables;
 

@@ -113,7 +113,7 @@ fn observe(request: &RequestContext<'_>, admission: Admission) {
 /// Counts what each limit said. Of a request that is refused, the limits that did not refuse count
 /// nothing: a store need not even have asked them.
 fn count(request: &RequestContext<'_>, limits: &LimitOutcomes<'_, '_>, admitted: bool) {
-    for LimitOutcome { limit, outcome, .. } in limits.iter() {
+    for LimitOutcome { limit, outcome, .. } in limits.told() {
         let outcome = match (outcome.refused, limit.limit.mode) {
             _ if !outcome.decided => Outcome::Unchecked,
             (None, Mode::Shadow) => Outcome::ShadowAllowed,

@@ -20,7 +20,7 @@ impl Gateway {
         source: PlanSource<'_>,
         now: Instant,
     ) {
-        for refused in limits.iter().filter(|it| it.outcome.decided) {
+        for refused in limits.told().filter(|it| it.outcome.decided) {
             if let Some(retry) = refused.outcome.refused {
                 let event = ViolationEvent::exceeded(refused.check.policy);
                 let key = ViolationKey { event, bucket: refused.check.bucket };
@@ -70,11 +70,11 @@ fn describe_refusal(
     retry: Retry,
     source: PlanSource<'_>,
 ) -> Violation {
-    let LimitOutcome { limit, check, outcome } = refused;
+    let LimitOutcome { limit, check, outcome, .. } = refused;
     let (policy, limit) = (check.policy, &limit.limit);
     let texts = source.caller_texts(&limit.key, limit.missing);
     let mut violation = Violation {
-        limit: Some(limit.name.clone()),
+        limit: Some(refused.name().to_owned()),
         shadow: limit.mode == Mode::Shadow,
         degraded: limit.mode == Mode::Enforce && !check.enforced,
         tokens: Some(policy.report(outcome.state, outcome.now).remaining),

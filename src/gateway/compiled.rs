@@ -7,6 +7,7 @@ mod guard;
 mod limit;
 mod needs;
 mod scored;
+mod tenants;
 mod variant;
 
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub(super) use guard::CompiledGuard;
 pub(super) use limit::CompiledLimit;
 pub(super) use needs::{RouteNeeds, condition_sources};
 pub(super) use scored::Numbers;
+pub use tenants::CompiledBucket;
+pub use tenants::CompiledTenants;
 pub(super) use variant::LimitVariant;
 
 use super::worker_config::NO_ROUTE;
@@ -25,11 +28,13 @@ use crate::caller::jwt::Verifier;
 use crate::caller::{AccessLists, Addresses, Identity};
 use crate::config::Settings;
 use crate::config::settings::Route;
+use crate::limit::tenants::TenantTree;
 use crate::limit::{Condition, Cost, Limit, Mode, Source, Strategy, What};
 use crate::overrides::ActiveOverrides;
 use crate::route::RouteTable;
 use crate::store::BucketHasher;
 use crate::telemetry::{CallerNames, LineWriter, Metrics, SeriesNames};
+use crate::tenants::MergedTenants;
 use variant::BucketNaming;
 
 /// What all workers share of one configuration. What can be large and follows from the settings
@@ -39,10 +44,15 @@ pub struct Compiled {
     pub settings: Arc<Settings>,
     pub table: Arc<RouteTable>,
     pub addresses: Addresses,
-    /// The limits of the configuration, in its order, and then their candidates.
+    /// The limits of the configuration, in its order, then their candidates, then what tenants have:
+    /// one for those that are not in the tree, and one for each level.
     pub limits: Vec<Arc<CompiledLimit>>,
-    /// The same without overrides.
+    /// The same without overrides and levels.
     plain_limits: Arc<[Arc<CompiledLimit>]>,
+    /// The tree that holds, where there is one.
+    pub tenants: Arc<CompiledTenants>,
+    /// The same without the numbers of others: see [`Compiled::coexisting_with`].
+    plain_tenants: Arc<CompiledTenants>,
     /// The guards of the configuration, in its order.
     pub guards: Arc<[CompiledGuard]>,
     /// What the ids of users start from.
@@ -79,6 +89,8 @@ pub struct Compiled {
 #[derive(Debug)]
 pub struct CompiledRoute {
     pub limits: Vec<RouteLimit>,
+    /// The limit named `tenants`, if it is one of them.
+    pub tenants: Option<RouteLimit>,
     /// Indexes into [`Compiled::guards`].
     pub guards: Vec<usize>,
     /// How many leading segments of the path the upstream does not see.
@@ -101,6 +113,8 @@ pub struct ExternalSnapshot {
     pub verifier: Option<Arc<Verifier>>,
     pub access: Option<Arc<AccessLists>>,
     pub overrides: ActiveOverrides,
+    /// The tenants of the settings with those that were made at run time, if there are such.
+    pub tenants: Option<Arc<MergedTenants>>,
 }
 
 impl Compiled {
@@ -116,6 +130,8 @@ impl Compiled {
         let candidates: Vec<(usize, Limit)> =
             settings.limits.iter().enumerate().filter_map(candidate).collect();
         let limits = settings.limits.iter().chain(candidates.iter().map(|(_, limit)| limit));
+        let unknown = tenants::unknown_limit(&settings.tenants.limit);
+        let limits = limits.chain([&unknown]);
         let naming = naming(&settings, hasher, &addresses);
         let limits: Arc<[Arc<CompiledLimit>]> = limits
             .enumerate()
@@ -128,7 +144,8 @@ impl Compiled {
         let route = |route: &Route| {
             let enabled = route.limits.iter().filter(|index| settings.limits[**index].enabled);
             let applied = enabled.flat_map(|index| with_candidate(*index));
-            CompiledRoute::new(route, applied.map(|it| &*limits[it]))
+            let tenants = limits.last().filter(|it| route.tenants && it.limit.enabled);
+            CompiledRoute::new(route, applied.map(|it| &*limits[it]), tenants)
         };
         let guards = settings.guards.iter().enumerate();
         let guards: Arc<[CompiledGuard]> =
@@ -136,6 +153,8 @@ impl Compiled {
         let routes: Arc<[CompiledRoute]> = settings.routes.iter().map(route).collect();
         let counted = counted_headers(&settings, &identity, &routes);
         let table = RouteTable::new(&settings.routes);
+        let (tree, limit) = (settings.tenants.tree.clone(), &settings.tenants.limit);
+        let tenants = Arc::new(CompiledTenants::new(tree, limit, naming, None));
         let compiled = Compiled {
             by_method: table.by_method() || conditions(&settings).any(|it| it.what == What::Method),
             table: Arc::new(table),
@@ -143,6 +162,8 @@ impl Compiled {
             degrades: limits.iter().any(|limit| limit.degrades()),
             limits: Vec::new(),
             plain_limits: limits,
+            plain_tenants: tenants.clone(),
+            tenants,
             guards,
             // No limit can have such a name.
             trust_prefix: hasher.limit_prefix("@trust", "user"),
@@ -173,9 +194,12 @@ impl Compiled {
         let overridden = external.overrides.access().map(Arc::new);
         let access: Vec<Arc<AccessLists>> = external.access.into_iter().chain(overridden).collect();
         let needs = self.routes.iter().map(|route| {
-            let limits = route.limits.iter().map(|it| &self.plain_limits[it.limit].limit);
+            let limits = route.limits.iter().chain(&route.tenants);
+            let limits = limits.map(|it| &self.plain_limits[it.limit].limit);
             let guards = route.guards.iter().map(|it| &self.guards[*it].guard);
-            RouteNeeds::of(limits, guards, &self.identity, &self.settings.trust, &access)
+            let needs =
+                RouteNeeds::of(limits, guards, &self.identity, &self.settings.trust, &access);
+            if route.tenants.is_some() { needs.with_tenant(&self.identity) } else { needs }
         });
         let needs = needs.collect();
         let (overrides, mut limits) = (external.overrides.overrides(), self.plain_limits.to_vec());
@@ -188,11 +212,54 @@ impl Compiled {
                 *compiled = Arc::new(overridden);
             }
         }
-        Compiled { limits, needs, access, verifier: external.verifier, ..self.clone() }
+        let plain_tenants = self.tenants_of(external.tenants.as_ref().map(|it| &it.tree), naming);
+        let levels = 1..=plain_tenants.tree().levels();
+        limits.extend(levels.map(|level| self.level(level, naming)));
+        let (tenants, verifier) = (plain_tenants.clone(), external.verifier);
+        Compiled { limits, needs, access, tenants, plain_tenants, verifier, ..self.clone() }
+    }
+
+    /// The tree that holds, compiled.
+    fn tenants_of(
+        &self,
+        tree: Option<&Arc<TenantTree>>,
+        naming: BucketNaming<'_>,
+    ) -> Arc<CompiledTenants> {
+        let tree = tree.unwrap_or(&self.settings.tenants.tree);
+        let before = &self.plain_tenants;
+        if Arc::ptr_eq(tree, before.tree()) {
+            return before.clone();
+        }
+        let limit = &self.settings.tenants.limit;
+        Arc::new(CompiledTenants::new(tree.clone(), limit, naming, Some(before)))
+    }
+
+    /// What all tenants on a level have in common.
+    fn level(&self, level: usize, naming: BucketNaming<'_>) -> Arc<CompiledLimit> {
+        let index = self.first_level() + level - 1;
+        self.limits.get(index).cloned().unwrap_or_else(|| {
+            let limit = tenants::level_limit(&self.settings.tenants.limit, level);
+            Arc::new(CompiledLimit::new(index, &limit, naming, &[], &self.metrics))
+        })
+    }
+
+    /// Where in [`Compiled::limits`] that of the roots is, if there are tenants.
+    pub fn first_level(&self) -> usize {
+        self.plain_limits.len()
+    }
+
+    /// As much of it as is needed to remember which numbers were served.
+    pub fn numbers_only(mut self) -> Self {
+        self.tenants = Arc::new(self.tenants.without_tree());
+        self.plain_tenants = self.tenants.clone();
+        self
     }
 
     /// The same while other workers or gateways serve another: see [`CompiledLimit::coexist_with`].
     pub fn coexisting_with(mut self, other: &Compiled) -> Self {
+        if !Arc::ptr_eq(&self.tenants, &other.tenants) {
+            Arc::make_mut(&mut self.tenants).coexist_with(&other.tenants);
+        }
         if Arc::ptr_eq(&self.settings, &other.settings) {
             for (limit, same) in self.limits.iter_mut().zip(&other.limits) {
                 // Most have no override in either.
@@ -225,10 +292,15 @@ impl Compiled {
 }
 
 impl CompiledRoute {
-    fn new<'a>(route: &Route, limits: impl Iterator<Item = &'a CompiledLimit>) -> Self {
+    fn new<'a>(
+        route: &Route,
+        limits: impl Iterator<Item = &'a CompiledLimit>,
+        tenants: Option<&Arc<CompiledLimit>>,
+    ) -> Self {
         let stripped = route.strip_prefix.as_ref();
         CompiledRoute {
             limits: limits.map(|it| it.on(route)).collect(),
+            tenants: tenants.map(|it| it.on(route)),
             guards: route.guards.clone(),
             stripped_segments: stripped.map_or(0, |prefix| prefix.matches('/').count()),
         }
@@ -247,6 +319,7 @@ fn naming<'a>(
 /// What limits and guards ask before they apply.
 fn conditions(settings: &Settings) -> impl Iterator<Item = &Condition> {
     let limits = settings.limits.iter().flat_map(|limit| &limit.when);
+    let limits = limits.chain(&settings.tenants.limit.when);
     limits.chain(settings.guards.iter().flat_map(|guard| &guard.when))
 }
 
@@ -268,7 +341,7 @@ fn counted_headers(
         Source::Header(name) => Some(name.clone()),
         _ => None,
     });
-    let limits = routes.iter().flat_map(|route| &route.limits);
+    let limits = routes.iter().flat_map(|route| route.limits.iter().chain(&route.tenants));
     let costs = limits.filter_map(|limit| limit.cost.header().cloned());
     let mut counted: Vec<HeaderName> = Vec::new();
     for name in keys.chain(costs).chain(settings.identity.address_header.clone()) {

@@ -19,6 +19,7 @@ use super::outcomes::OpenCharges;
 use super::signals::{RequestSignals, WaitingMark};
 use super::worker_config::WorkerConfig;
 use crate::limit::Cost;
+use crate::limit::tenants::TenantBucket;
 use crate::limit::trust::Score;
 use crate::respond::{Content, Fault};
 use crate::store::{AnyStore, DeferredCheck, Store};
@@ -50,6 +51,8 @@ pub(super) struct DeferredCharge {
     pub score: Score,
     /// An index into the limits of the configuration.
     pub limit: usize,
+    /// The bucket of a tenant that is charged, in the tree of the configuration.
+    pub tenant: Option<TenantBucket>,
 }
 
 /// What is known of a response.
@@ -149,6 +152,11 @@ impl PendingCharges {
         // After a reload the limit may have other numbers, and its buckets with it.
         let served = self.gateway.config.borrow().clone();
         let charge = |deferred: DeferredCharge| {
+            if let Some(bucket) = deferred.tenant {
+                let policy = served.compiled.tenants.policy_of(&config.compiled.tenants, bucket);
+                let policy = *policy.unwrap_or(deferred.charge.policy());
+                return Some(deferred.charge(config, response)?.under(policy));
+            }
             let mut limit = &config.compiled.limits[deferred.limit];
             if !Rc::ptr_eq(config, &served) {
                 let prefix = limit.default_variant.prefix;

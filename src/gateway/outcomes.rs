@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 pub(super) use queueing::QueuedLimit;
 
-use super::compiled::CompiledLimit;
+use super::compiled::{CompiledLimit, Numbers};
 use super::guard::DeferredCharge;
 use super::pacing::PacedCheck;
 use super::plan::PlannedLimits;
@@ -32,19 +32,25 @@ pub(super) struct LimitOutcomes<'p, 'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LimitOutcome<'a, 'c> {
     pub limit: &'a CompiledLimit,
+    pub numbers: &'a Numbers,
     pub check: &'c Check<'a>,
     pub outcome: &'c CheckOutcome,
 }
 
-impl LimitOutcome<'_, '_> {
+impl<'a> LimitOutcome<'a, '_> {
+    /// What the limit is called for this caller.
+    pub(super) fn name(&self) -> &'a str {
+        self.numbers.text.name()
+    }
+
     /// Whether the limit refuses its request.
     fn refuses(&self) -> bool {
-        self.check.enforced && self.outcome.refused.is_some()
+        self.check.refuses(self.outcome)
     }
 
     /// Whether the request was charged to the limit's bucket.
     fn is_charged(&self) -> bool {
-        self.check.spends && self.outcome.decided && self.outcome.refused.is_none()
+        self.check.is_charged(self.outcome)
     }
 }
 
@@ -72,20 +78,33 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
         (CheckSet { checks, keys }, &mut self.outcomes)
     }
 
-    /// Whether one of them did not admit, also one that only watches.
+    /// Whether one of them did not admit, also one that only watches. The first of a pair counts,
+    /// too.
     pub(super) fn has_refused(&self) -> bool {
         self.outcomes.iter().any(|it| it.refused.is_some())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = LimitOutcome<'a, '_>> + Clone {
-        let entries = self.planned.limits.iter().zip(&self.planned.checks).zip(&self.outcomes);
-        entries.map(|((limit, check), outcome)| LimitOutcome { limit, check, outcome })
+        let PlannedLimits { limits, numbers, checks, .. } = &*self.planned;
+        let entries = limits.iter().zip(numbers).zip(checks).zip(&self.outcomes);
+        entries.map(|(((limit, numbers), check), outcome)| LimitOutcome {
+            limit,
+            numbers,
+            check,
+            outcome,
+        })
+    }
+
+    /// The same with each pair once.
+    pub(super) fn told(&self) -> impl Iterator<Item = LimitOutcome<'a, '_>> + Clone {
+        self.iter().filter(|it| it.check.is_told(it.outcome))
     }
 
     /// What rate headers are made of. Limits that could not be checked say nothing.
     pub(super) fn applied(&self) -> impl Iterator<Item = Applied<'_>> + Clone {
         let entries = self.planned.numbers.iter().zip(&self.planned.checks).zip(&self.outcomes);
-        let decided = entries.filter(|(_, outcome)| outcome.decided);
+        let decided =
+            entries.filter(|((_, check), outcome)| outcome.decided && check.is_told(outcome));
         decided.map(|((numbers, check), outcome)| Applied { text: &numbers.text, check, outcome })
     }
 
@@ -110,17 +129,18 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
             return None;
         }
         let admits = |it: &LimitOutcome<'a, '_>| {
-            it.limit.limit.mode == Mode::Enforce && it.outcome.refused.is_none()
+            it.limit.limit.mode == Mode::Enforce && it.outcome.is_chosen()
         };
-        let delays = self.iter().filter(admits).map(|LimitOutcome { limit, check, outcome }| {
-            (limit, check.policy.turn(outcome.state, outcome.now, check.cost))
-        });
+        let delays =
+            self.iter().filter(admits).map(|LimitOutcome { limit, check, outcome, .. }| {
+                (limit, check.policy.turn(outcome.state, outcome.now, check.cost))
+            });
         delays.max_by_key(|(_, delay)| *delay).filter(|(_, delay)| !delay.is_zero())
     }
 
     /// The names of the limits that did not admit a request that is forwarded all the same.
     pub(super) fn degraded(&self) -> Option<HeaderValue> {
-        let mut degraded = self.iter().filter(|LimitOutcome { limit, outcome, .. }| {
+        let mut degraded = self.told().filter(|LimitOutcome { limit, outcome, .. }| {
             outcome.refused.is_some() && outcome.decided && limit.degrades()
         });
         let first = degraded.next()?.limit;
@@ -142,12 +162,13 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
         let held = self.iter().filter(|it| it.is_charged() && it.check.policy.is_held());
         let slots = held.map(|it| DeferredCheck::new(it.check, it.outcome, keys)).collect();
         // Limits that only watch are charged only if they would have admitted.
-        let admitted = deferred.iter().filter(|it| self.outcomes[it.check].refused.is_none());
+        // Of a pair, the one that was chosen is charged.
+        let admitted = deferred.iter().filter(|it| self.outcomes[it.check].is_chosen());
         let deferred = admitted.map(|it| {
             let check = Check { cost: it.cost, ..checks[it.check] };
             let charge = DeferredCheck::new(&check, &self.outcomes[it.check], keys);
             let (cost, limit) = (it.limit.cost.clone(), it.limit.limit);
-            DeferredCharge { charge, cost, score: *score, limit }
+            DeferredCharge { charge, cost, score: *score, limit, tenant: it.tenant }
         });
         Some(OpenCharges { slots, deferred: deferred.collect() })
     }
@@ -165,6 +186,9 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
 
     /// What came of the checks that may refuse the request.
     fn enforced(&self) -> impl Iterator<Item = &CheckOutcome> {
-        self.iter().filter(|it| it.check.enforced).map(|it| it.outcome)
+        self.told().filter(|it| it.check.enforced).map(|it| it.outcome)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@ mod caller;
 mod guards;
 mod limits;
 mod route;
+mod tenants;
 mod texts;
 mod trust;
 
@@ -25,7 +26,7 @@ use http::{HeaderMap, Method, Uri, request};
 pub use access::{AccessReason, AccessSubject, AccessVerdict};
 pub use caller::{CallerAddress, FORM_BYTES, FormBody, FormStep, PlannedCaller, TokenStep};
 pub use guards::{PendingInputs, PlannedGuard, PlannedGuards};
-pub use limits::{PlannedLimits, SkipReason, SkippedLimit};
+pub use limits::{DeferredLimit, PlannedLimits, SkipReason, SkippedLimit};
 pub use route::{RouteMatch, RouteReason};
 pub use texts::{CallerTexts, PlanSource, PlanTexts};
 pub use trust::{PlannedTrust, ScoreReason};
@@ -168,6 +169,9 @@ impl<'a> RequestPlan<'a> {
                 self.trust = Some(trust);
             }
             self.limits.collect(planner, self.route.limits, head.method, &key)?;
+            if let Some(tenants) = self.route.tenants {
+                self.limits.collect_tenants(planner, tenants, head.method, &key)?;
+            }
         }
         Ok(())
     }

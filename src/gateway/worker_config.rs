@@ -85,11 +85,17 @@ impl WorkerConfig {
         if !Arc::ptr_eq(&self.compiled.settings, &compiled.settings) {
             return WorkerConfig::new(compiled, servers);
         }
+        // There may be more or fewer levels of tenants than before. A series is the same in all meters.
+        let limits = &compiled.limits;
+        let limit_meters = match self.limit_meters.len() == limits.len() {
+            true => self.limit_meters.clone(),
+            false => limits.iter().map(|limit| LimitMeter::new(&limit.counters)).collect(),
+        };
         WorkerConfig {
             compiled,
             routes: self.routes.clone(),
             upstreams: self.upstreams.clone(),
-            limit_meters: self.limit_meters.clone(),
+            limit_meters,
             guard_meters: self.guard_meters.clone(),
             // Clones of these begin at zero, so nothing is counted twice.
             access_meter: self.access_meter.clone(),

@@ -46,7 +46,7 @@ pub enum Retry {
 }
 
 /// What responses say of a bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Report {
     /// Whole units left, never negative.
     pub remaining: u64,

@@ -31,6 +31,8 @@ pub enum KeyError {
     Skipped,
     #[error("the request carries no {0}")]
     Missing(Source),
+    #[error("the request's tenant is not known")]
+    UnknownTenant,
     /// It brings a key, which is none of those that are known.
     #[error("the request's API key is not known")]
     UnknownKey,

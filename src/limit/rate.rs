@@ -27,6 +27,8 @@ pub enum RateError {
 }
 
 impl Rate {
+    pub const ONE_A_SECOND: Rate = Rate { count: 1, period_us: 1_000_000 };
+
     /// A part of a microsecond in the period counts as a whole one: against the caller.
     ///
     /// # Errors

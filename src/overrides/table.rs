@@ -1,13 +1,12 @@
 //! The overrides that hold, and when they change.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
 
 use super::{ActiveOverrides, Override, now};
+use crate::served_changes::ServedChanges;
 
 /// More than anybody sets by hand. For more callers there are plans and lists.
 const MAX_OVERRIDES: usize = 10_000;
@@ -16,10 +15,7 @@ const MAX_OVERRIDES: usize = 10_000;
 #[derive(Debug, Default)]
 pub struct OverrideTable {
     overrides: Mutex<BTreeMap<String, Override>>,
-    changed: Notify,
-    /// How often what holds has changed, and up to which of these changes it is served.
-    changes: AtomicU64,
-    served: watch::Sender<u64>,
+    changes: ServedChanges,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -70,14 +66,14 @@ impl OverrideTable {
             return Err(TableFull);
         }
         overrides.insert(id, entry);
-        self.note_change();
+        self.changes.note();
         Ok(())
     }
 
     /// False if there was none.
     pub fn remove(&self, id: &str) -> bool {
         let removed = self.overrides.lock().remove(id).is_some();
-        self.note_change();
+        self.changes.note();
         removed
     }
 
@@ -86,30 +82,9 @@ impl OverrideTable {
         self.overrides.lock().len()
     }
 
-    fn note_change(&self) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
-        self.changed.notify_one();
-    }
-
-    /// A number for what holds now, to say later that it is [served](OverrideTable::note_served).
-    pub fn version(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
-    }
-
-    /// Says that all workers apply the overrides of that version.
-    pub fn note_served(&self, version: u64) {
-        self.served.send_if_modified(|served| {
-            let newer = version > *served;
-            *served = version.max(*served);
-            newer
-        });
-    }
-
-    /// Resolves when all workers apply the overrides that hold now.
-    pub async fn is_served(&self) {
-        let version = self.version();
-        // Cannot fail: the sender is a field of the table.
-        let _ = self.served.subscribe().wait_for(|served| *served >= version).await;
+    /// Which overrides hold, and which of them workers apply.
+    pub fn changes(&self) -> &ServedChanges {
+        &self.changes
     }
 
     pub fn get(&self, id: &str) -> Option<Override> {
@@ -125,7 +100,7 @@ impl OverrideTable {
         let mut held = self.overrides.lock();
         if *held != entries {
             *held = entries;
-            self.note_change();
+            self.changes.note();
         }
     }
 
@@ -142,7 +117,7 @@ impl OverrideTable {
             }
         };
         tokio::select! {
-            () = self.changed.notified() => {}
+            () = self.changes.changed() => {}
             () = ended => {
                 let now = now();
                 self.overrides.lock().retain(|_, it| it.until > now);

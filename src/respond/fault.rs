@@ -94,7 +94,9 @@ impl Fault {
             }
             Fault::Body(BodyError::TimedOut) | Fault::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Fault::Body(_) => StatusCode::BAD_REQUEST,
-            Fault::Key(KeyError::Missing(_)) | Fault::Denied => StatusCode::FORBIDDEN,
+            Fault::Key(KeyError::Missing(_) | KeyError::UnknownTenant) | Fault::Denied => {
+                StatusCode::FORBIDDEN
+            }
             Fault::Unauthorized | Fault::Key(KeyError::UnknownKey) => StatusCode::UNAUTHORIZED,
             Fault::Key(KeyError::Unread(..)) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Fault::Key(_) => StatusCode::BAD_REQUEST,
@@ -114,7 +116,7 @@ impl Fault {
     /// The name that clients may depend on.
     pub fn error(&self) -> &'static str {
         match self {
-            Fault::Key(KeyError::Missing(_)) => "missing_key",
+            Fault::Key(KeyError::Missing(_) | KeyError::UnknownTenant) => "missing_key",
             Fault::Key(KeyError::UnknownKey) => "unknown_key",
             Fault::Denied => "denied",
             Fault::Unauthorized => "unauthorized",

@@ -17,37 +17,65 @@ const X: [FieldName; 3] =
 const LEGACY: [FieldName; 3] =
     [FieldName::RateLimitLimit, FieldName::RateLimitRemaining, FieldName::RateLimitReset];
 
-/// How one limit is written, made when the configuration is compiled.
+/// How the numbers of one limit are written, made when the configuration is compiled. There may be a
+/// hundred thousand of them, so it is one text and where its parts are.
 #[derive(Debug, Clone)]
 pub struct PolicyText {
-    visible: bool,
-    /// `"name"`.
-    name: String,
     /// `"name";q=100;w=10`.
-    policy: String,
+    policy: Box<str>,
+    /// How much of it is `"name"`, and how many digits the quota has.
+    name_length: u32,
+    quota_digits: u8,
+    visible: bool,
     quota: u64,
-    /// The quota as text.
-    quota_text: String,
 }
+
+const QUOTA: &str = ";q=";
 
 impl PolicyText {
     pub fn new(limit: &Limit) -> Self {
         let visible = limit.response_headers && limit.mode == Mode::Enforce;
-        PolicyText::of(visible, format!("\"{}\"", limit.name), &limit.policy)
+        PolicyText::of(visible, &limit.name, &limit.policy)
     }
 
     /// The same limit with other numbers.
     #[must_use]
     pub fn with_policy(&self, policy: &Policy) -> Self {
-        PolicyText::of(self.visible, self.name.clone(), policy)
+        PolicyText::of(self.visible, self.name(), policy)
     }
 
-    fn of(visible: bool, name: String, policy: &Policy) -> Self {
+    /// A name has no character that would need escaping.
+    pub fn of(visible: bool, name: &str, policy: &Policy) -> Self {
         let quota = policy.quota();
-        let window = policy.window_seconds();
-        let window = window.map_or_else(String::new, |seconds| format!(";w={seconds}"));
-        let policy = format!("{name};q={quota}{window}");
-        PolicyText { visible, name, policy, quota, quota_text: quota.to_string() }
+        let name_length = name.len() as u32 + 2;
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(quota);
+        let quota_digits = digits.len() as u8;
+        let text = match policy.window_seconds() {
+            Some(window) => format!("\"{name}\"{QUOTA}{digits};w={window}"),
+            None => format!("\"{name}\"{QUOTA}{digits}"),
+        };
+        PolicyText { policy: text.into(), name_length, quota_digits, visible, quota }
+    }
+
+    /// The name of what these numbers are of.
+    pub fn name(&self) -> &str {
+        let quoted = self.quoted_name();
+        &quoted[1..quoted.len() - 1]
+    }
+
+    /// Whether answers may name it.
+    pub(super) fn is_visible(&self) -> bool {
+        self.visible
+    }
+
+    fn quoted_name(&self) -> &str {
+        &self.policy[..self.name_length as usize]
+    }
+
+    fn quota_text(&self) -> &str {
+        let start = self.name_length as usize + QUOTA.len();
+        &self.policy[start..start + usize::from(self.quota_digits)]
     }
 }
 
@@ -132,7 +160,8 @@ impl RateHeaders {
                 list.keep_upstream(upstream.as_deref_mut(), FieldName::RateLimit);
                 for applied in visible.clone() {
                     let report = applied.report(self.now);
-                    let value = list.next().text(applied.text.name.as_bytes()).text(b";r=");
+                    let value =
+                        list.next().text(applied.text.quoted_name().as_bytes()).text(b";r=");
                     value.number(report.remaining).text(b";t=");
                     value.number(seconds_until(report.grows_at, self.now));
                     TightestLimit::consider(&mut tightest, &applied, report);
@@ -159,13 +188,13 @@ impl RateHeaders {
         let reset = self.retry_at.unwrap_or(tightest.report.full_at);
         if self.forms.x {
             remove(upstream.as_deref_mut(), &X);
-            fields.add(FieldName::XRateLimitLimit, tightest.text.quota_text.as_bytes());
+            fields.add(FieldName::XRateLimitLimit, tightest.text.quota_text().as_bytes());
             fields.add_number(FieldName::XRateLimitRemaining, tightest.report.remaining);
             fields.add_number(FieldName::XRateLimitReset, self.unix_second(reset));
         }
         if self.forms.legacy {
             remove(upstream, &LEGACY);
-            fields.add(FieldName::RateLimitLimit, tightest.text.quota_text.as_bytes());
+            fields.add(FieldName::RateLimitLimit, tightest.text.quota_text().as_bytes());
             fields.add_number(FieldName::RateLimitRemaining, tightest.report.remaining);
             fields.add_number(FieldName::RateLimitReset, seconds_until(reset, self.now));
         }

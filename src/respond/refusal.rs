@@ -2,21 +2,20 @@
 
 use http::{HeaderMap, Response, StatusCode};
 
-use super::rate_headers::seconds_until;
+use super::rate_headers::{PolicyText, seconds_until};
 use super::{Answer, FieldName, Fields, Scratch};
 use crate::body::Body;
 use crate::clock::Micros;
-use crate::limit::Limit;
+use crate::limit;
 
-/// The texts of one limit's refusals, made when the configuration is compiled.
+/// The texts of one limit's refusals, made when the configuration is compiled. What it is called is
+/// with its numbers: a limit may have other names for other callers.
 #[derive(Debug, Clone)]
 pub struct RefusalText {
-    /// The limit's name; `None` if clients must not see it.
-    name: Option<String>,
     /// The fields that are always the same.
     fields: Fields,
-    /// The members of the body that name the limit, up to where further names would follow.
-    violated: String,
+    /// `Proxy-Status` up to its details.
+    proxy_status: String,
     status: StatusCode,
     /// The body of a request that may be retried, up to its delay, or past its description if that
     /// is the limit's own.
@@ -28,32 +27,20 @@ pub struct RefusalText {
 }
 
 impl RefusalText {
-    pub fn new(limit: &Limit) -> Self {
-        let name = limit.response_headers.then(|| limit.name.clone());
-        let details = match &name {
-            Some(name) => format!("{name} {} exceeded", limit.policy.algorithm()),
-            None => "rate limit exceeded".to_owned(),
-        };
-        // A limit's name has no character that would need escaping.
-        let status = limit.refusal.status;
-        let proxy_status = format!(
-            "weir; error=http_request_error; status-code={}; details=\"{details}\"",
-            status.as_u16()
-        );
+    pub fn new(refusal: &limit::Refusal) -> Self {
+        let status = refusal.status;
+        let proxy_status =
+            format!("weir; error=http_request_error; status-code={}; details=\"", status.as_u16());
         let mut fields = Fields::default();
         fields.add(FieldName::CacheControl, b"no-store");
         fields.add(FieldName::ContentType, b"application/problem+json");
-        fields.add(FieldName::ProxyStatus, proxy_status.as_bytes());
-        let violated = name.as_ref().map_or_else(String::new, |name| {
-            format!(",\"limit\":\"{name}\",\"violated-policies\":[\"{name}\"")
-        });
         let opening = format!(
             "{{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
              \"title\":\"{}\",\"status\":{},",
             status.canonical_reason().unwrap_or("Refused"),
             status.as_u16()
         );
-        let message = limit.refusal.message.as_ref();
+        let message = refusal.message.as_ref();
         let message = message.map(|text| serde_json::Value::from(text.as_str()).to_string());
         let body = |error: &str, description: &str| {
             let description = message.as_deref().unwrap_or(description);
@@ -63,11 +50,39 @@ impl RefusalText {
             retryable: body(RETRYABLE, "\"Too many requests. Please retry after "),
             too_costly: body(TOO_COSTLY, "\"This request costs more than the limit ever allows.\""),
             has_message: message.is_some(),
-            name,
             fields,
-            violated,
+            proxy_status,
             status,
         }
+    }
+}
+
+/// A limit that refuses a request: how it words that, and by which numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RefusingLimit<'a> {
+    pub text: &'a RefusalText,
+    pub policy_text: &'a PolicyText,
+    pub algorithm: &'static str,
+}
+
+impl<'a> RefusingLimit<'a> {
+    /// `None` if clients must not see it.
+    fn name(&self) -> Option<&'a str> {
+        self.policy_text.is_visible().then(|| self.policy_text.name())
+    }
+
+    /// A name has no character that would need escaping.
+    fn write_proxy_status(&self, fields: &mut Fields) {
+        fields.add_with(FieldName::ProxyStatus, |value| {
+            value.text(self.text.proxy_status.as_bytes());
+            match self.name() {
+                Some(name) => {
+                    value.text(name.as_bytes()).text(b" ").text(self.algorithm.as_bytes())
+                }
+                None => value.text(b"rate limit"),
+            };
+            value.text(b" exceeded\"");
+        });
     }
 }
 
@@ -94,7 +109,7 @@ pub(crate) struct Refusal<I> {
     pub advertised_at: Option<Micros>,
 }
 
-impl<'a, I: Iterator<Item = &'a RefusalText> + Clone> Refusal<I> {
+impl<'a, I: Iterator<Item = RefusingLimit<'a>> + Clone> Refusal<I> {
     /// Whole seconds, rounded up, at least one.
     fn retry_after(&self) -> Option<u64> {
         self.advertised_at.map(|at| seconds_until(at, self.now).max(1))
@@ -112,9 +127,10 @@ impl<'a, I: Iterator<Item = &'a RefusalText> + Clone> Refusal<I> {
         let mut text = Scratch::new();
         let mut status = StatusCode::TOO_MANY_REQUESTS;
         if let Some(first) = self.limits.clone().next() {
-            fields.append(&first.fields);
-            status = first.status;
-            self.write_body(first, seconds, &mut text);
+            fields.append(&first.text.fields);
+            first.write_proxy_status(&mut fields);
+            status = first.text.status;
+            self.write_body(first.text, seconds, &mut text);
         }
         let mut response = Response::new(Body::text(text).into());
         *response.status_mut() = status;
@@ -141,15 +157,17 @@ impl<'a, I: Iterator<Item = &'a RefusalText> + Clone> Refusal<I> {
                 out.extend_from_slice(itoa::Buffer::new().format(millis).as_bytes());
             }
         }
-        let mut named = self.limits.clone().filter(|limit| limit.name.is_some());
-        if let Some(first) = named.next() {
-            out.extend_from_slice(first.violated.as_bytes());
-            for name in named.filter_map(|limit| limit.name.as_ref()) {
-                out.extend_from_slice(b",\"");
+        let mut names = self.limits.clone().filter_map(|limit| limit.name());
+        if let Some(first) = names.next() {
+            out.extend_from_slice(b",\"limit\":\"");
+            out.extend_from_slice(first.as_bytes());
+            out.extend_from_slice(b"\",\"violated-policies\":[\"");
+            out.extend_from_slice(first.as_bytes());
+            for name in names {
+                out.extend_from_slice(b"\",\"");
                 out.extend_from_slice(name.as_bytes());
-                out.push(b'"');
             }
-            out.push(b']');
+            out.extend_from_slice(b"\"]");
         }
         out.push(b'}');
     }

@@ -23,7 +23,45 @@ pub struct Check<'a> {
     pub spends: bool,
     /// False: the check only watches, and its refusal does not refuse the request.
     pub enforced: bool,
+    pub choice: Choice,
     pub on_error: OnError,
+}
+
+/// Whether a check stands alone, or is one of a pair of which the first that admits is charged.
+///
+/// The two of a pair stand one behind the other, and agree in cost, `spends`, `enforced` and
+/// `on_error`. No other check of the request is on either of their buckets, and in a store that
+/// several gateways share both keys are of one hash slot. A request has at most [`MOST_PAIRS`].
+///
+/// [`MOST_PAIRS`]: Choice::MOST_PAIRS
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Choice {
+    #[default]
+    Alone,
+    /// Refuses no request by itself: the check behind it is asked in its place then.
+    First,
+    /// Is asked only if the one before it refuses.
+    Second,
+}
+
+impl Choice {
+    /// As many as one number of a script's reply tells of.
+    pub const MOST_PAIRS: usize = 26;
+
+    /// Whether a check is not asked, after what the one before it has said.
+    #[inline]
+    pub(super) fn is_skipped(self, previous: Option<Retry>) -> bool {
+        self == Choice::Second && previous.is_none()
+    }
+
+    /// When a check that refuses would admit, or the first of its pair.
+    #[inline]
+    pub(super) fn earlier(self, previous: Option<Retry>, retry: Retry) -> Retry {
+        match (self, previous) {
+            (Choice::Second, Some(first)) => first.min(retry),
+            _ => retry,
+        }
+    }
 }
 
 impl<'a> Check<'a> {
@@ -38,8 +76,32 @@ impl<'a> Check<'a> {
             waited: 0,
             spends: true,
             enforced: true,
+            choice: Choice::Alone,
             on_error: OnError::default(),
         }
+    }
+
+    /// Whether the cost is in the check's bucket, if its request was admitted with this outcome.
+    #[inline]
+    pub fn is_charged(&self, outcome: &CheckOutcome) -> bool {
+        self.spends && outcome.decided && outcome.is_chosen()
+    }
+
+    /// Whether this check says what came of the limit: of a pair, the one that was charged, or the
+    /// second if neither was.
+    #[inline]
+    pub fn is_told(&self, outcome: &CheckOutcome) -> bool {
+        match self.choice {
+            Choice::Alone => true,
+            Choice::First => outcome.refused.is_none(),
+            Choice::Second => !outcome.skipped,
+        }
+    }
+
+    /// Whether the request is refused because of this check.
+    #[inline]
+    pub fn refuses(&self, outcome: &CheckOutcome) -> bool {
+        outcome.refused.is_some() && self.enforced && self.choice != Choice::First
     }
 }
 
@@ -51,8 +113,13 @@ pub struct CheckOutcome {
     pub state: State,
     /// The instant at which it was evaluated, on the clock of the store that keeps the bucket.
     pub now: Micros,
-    /// `None`: this check admits.
+    /// `None`: this check admits. Of the second of a pair that refuses it is the earlier of both,
+    /// for then the pair admits.
     pub refused: Option<Retry>,
+    /// It was not asked: it is the second of a pair whose first admits, or stands for it because
+    /// the store could not be asked. So of every pair, either the first refuses or the second is
+    /// skipped.
+    pub skipped: bool,
     /// False if the store could not be asked, and its `on_error` is to admit unchecked.
     pub decided: bool,
     /// The cost was charged to a bucket that its key shares with others: see
@@ -64,7 +131,15 @@ impl Default for CheckOutcome {
     /// What a check has before it is decided.
     fn default() -> Self {
         let (state, now) = (State::default(), Micros::default());
-        Self { state, now, refused: None, decided: true, shared: false }
+        Self { state, now, refused: None, skipped: false, decided: true, shared: false }
+    }
+}
+
+impl CheckOutcome {
+    /// Whether the check admits, and no other is charged in its place.
+    #[inline]
+    pub fn is_chosen(&self) -> bool {
+        self.refused.is_none() && !self.skipped
     }
 }
 

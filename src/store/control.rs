@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _, ready};
 
-use super::{AnyStore, BucketHasher, MemoryStore};
-use crate::clock::Clock;
+use super::{AnyStore, BucketHasher, BucketId, MemoryStore};
+use crate::clock::{Clock, Micros};
 use crate::config::settings;
 use crate::guards::{GuardSharing, GuardTable, Penalty, PenaltyNotice};
+use crate::limit::{Policy, Report, State};
 use crate::overrides::{Override, OverrideTable};
 use crate::telemetry::{AuditLog, Metrics};
+use crate::tenants::{TenantChange, TenantTable};
 use crate::trust::{KeptUser, TrustTable};
 use crate::violations::{ViolationPage, ViolationQuery};
 
@@ -32,10 +34,28 @@ pub struct OpenedStore {
     pub hasher: BucketHasher,
     /// The overrides that were in force when the store was last used.
     pub overrides: Arc<OverrideTable>,
+    /// The tenants that were made at run time, likewise.
+    pub tenants: Arc<TenantTable>,
     /// The penalties that were in force then, where the store itself does not tell them.
     pub penalties: Vec<PenaltyNotice>,
     /// What was known of users then, likewise.
     pub users: Vec<KeptUser>,
+}
+
+/// A bucket that an operator asks about.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownBucket<'a> {
+    pub bucket: BucketId,
+    /// Its key in a store that several gateways share.
+    pub key: &'a [u8],
+    pub policy: &'a Policy,
+}
+
+impl KnownBucket<'_> {
+    /// What it holds in that state. One that is not there is full.
+    pub fn report(&self, state: Option<State>, now: Micros) -> Report {
+        self.policy.report(self.policy.clamp(state.unwrap_or_default(), now), now)
+    }
 }
 
 /// One for the process.
@@ -83,6 +103,32 @@ pub trait StoreControl: Debug + Send + Sync {
     /// Removes an override for all gateways that share the store. `Err` says why that failed.
     fn remove_override<'a>(&'a self, _id: &'a str) -> BoxFuture<'a, Result<(), String>> {
         ready(Ok(())).boxed()
+    }
+
+    /// Keeps these tenants equal to those of all gateways that share the store.
+    fn share_tenants(&self, _tenants: &Arc<TenantTable>) {}
+
+    /// Makes a change of the tenants for all gateways that share the store, and in the table. False if
+    /// others have changed them since they had that mark: then nothing is changed, and the table is
+    /// up to date. `Err` says why that failed.
+    fn change_tenant<'a>(
+        &'a self,
+        table: &'a TenantTable,
+        change: &'a TenantChange,
+        _mark: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<bool, String>> {
+        table.apply(change, None);
+        ready(Ok(true)).boxed()
+    }
+
+    /// What some buckets hold, by the store that keeps them. `Err` says why they cannot be had.
+    fn bucket_reports<'a>(
+        &'a self,
+        buckets: &'a [KnownBucket<'a>],
+    ) -> BoxFuture<'a, Result<Vec<Report>, String>> {
+        let (store, now) = (self.local_buckets(), self.clock().now());
+        let report = |it: &KnownBucket<'_>| it.report(store.state(it.bucket), now);
+        ready(Ok(buckets.iter().map(report).collect())).boxed()
     }
 
     /// Has all gateways that share the store count together, and keeps penalties where the store

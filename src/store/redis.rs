@@ -36,9 +36,10 @@ pub use self::shared::RedisShared;
 pub use self::supervise::census;
 use self::supervise::fallback;
 use self::wire::adjustment::{Adjustment, Op};
-pub use self::wire::{adjustment, batch, check_args, reply, script};
+pub use self::wire::{adjustment, batch, check_args, pair_choices, reply, script};
 use super::{
-    BucketId, Check, CheckOutcome, CheckSet, Decision, DeferredCheck, KeyRange, Store, StoreError,
+    BucketId, Check, CheckOutcome, CheckSet, Choice, Decision, DeferredCheck, KeyRange, Store,
+    StoreError,
 };
 use crate::clock;
 use crate::limit::{Policy, Verdict};
@@ -66,31 +67,39 @@ impl RedisStore {
             return None;
         }
         let at = clock::cached_now();
-        let mut now = None;
+        let (mut now, mut previous) = (None, None);
         for (check, outcome) in checks.iter().zip(&mut *outcomes) {
             outcome.refused = None;
-            if !check.enforced {
-                continue;
-            }
-            if let Some((retry, refusal)) = refusals.refused(check, at) {
-                outcome.refused = Some(retry);
+            let known = if check.enforced { refusals.refused(check, at) } else { None };
+            // A pair is refused if both of it are known to refuse.
+            if let Some((retry, refusal)) = known.filter(|_| !check.choice.is_skipped(previous)) {
+                outcome.refused = Some(check.choice.earlier(previous, retry));
+                outcome.skipped = false;
                 outcome.state = refusal.state;
                 outcome.now = refusal.now;
-                now.get_or_insert(refusal.now);
+                if check.refuses(outcome) {
+                    now.get_or_insert(refusal.now);
+                }
             }
+            previous = outcome.refused;
         }
         let now = now?;
-        let others = checks.iter().zip(outcomes).filter(|(_, outcome)| outcome.refused.is_none());
-        for (check, outcome) in others {
-            let known = self.shared.local.state(check.bucket).unwrap_or_default();
-            outcome.state = check.policy.clamp(known, now);
-            outcome.now = now;
-            if !check.enforced
-                && let Verdict::Refuse(retry) =
-                    check.policy.evaluate(outcome.state, now, check.cost)
-            {
-                outcome.refused = Some(retry);
+        previous = None;
+        for (check, outcome) in checks.iter().zip(outcomes) {
+            if outcome.refused.is_none() {
+                let known = self.shared.local.state(check.bucket).unwrap_or_default();
+                outcome.state = check.policy.clamp(known, now);
+                outcome.now = now;
+                outcome.skipped = check.choice.is_skipped(previous);
+                if !check.enforced
+                    && !outcome.skipped
+                    && let Verdict::Refuse(retry) =
+                        check.policy.evaluate(outcome.state, now, check.cost)
+                {
+                    outcome.refused = Some(check.choice.earlier(previous, retry));
+                }
             }
+            previous = outcome.refused;
         }
         Some(Decision { now, admitted: false, alone: false })
     }
@@ -204,18 +213,29 @@ struct AbandonedCheck {
     cost: u64,
     spends: bool,
     enforced: bool,
+    choice: Choice,
 }
 
 impl AbandonedCheck {
     fn of(check: &Check<'_>) -> Self {
-        let Check { policy, limit_prefix, bucket, key, cost, spends, enforced, .. } = *check;
-        AbandonedCheck { policy: *policy, limit_prefix, bucket, key, cost, spends, enforced }
+        let Check { policy, limit_prefix, bucket, key, cost, spends, enforced, choice, .. } =
+            *check;
+        let policy = *policy;
+        AbandonedCheck { policy, limit_prefix, bucket, key, cost, spends, enforced, choice }
     }
 
     fn check(&self) -> Check<'_> {
-        let AbandonedCheck { ref policy, limit_prefix, bucket, key, cost, spends, enforced } =
-            *self;
-        Check { key, spends, enforced, ..Check::new(policy, limit_prefix, bucket, cost) }
+        let AbandonedCheck {
+            ref policy,
+            limit_prefix,
+            bucket,
+            key,
+            cost,
+            spends,
+            enforced,
+            choice,
+        } = *self;
+        Check { key, spends, enforced, choice, ..Check::new(policy, limit_prefix, bucket, cost) }
     }
 }
 

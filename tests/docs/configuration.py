@@ -26,7 +26,7 @@ def whole(block, folder):
     if "jwt:" in text:
         config["identity"].setdefault("jwt", TOKENS)
     if "routes" not in config:
-        limits = [name for name in config.get("limits", {})]
+        limits = [name for name in config.get("limits", {})] + ["tenants"] * ("tenants" in config)
         config["routes"] = [{"name": "api", "path": "/*", "upstream": "echo", "limits": limits}]
     return "".join(f"{key(name)} = {value(it)}\n" for name, it in config.items())
 

@@ -23,4 +23,5 @@ mod request_costs;
 mod shadow;
 mod soak;
 mod stalled_gateway;
+pub(crate) mod tenants;
 pub(crate) mod trust;

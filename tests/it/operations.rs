@@ -13,4 +13,6 @@ mod lifecycle;
 pub(crate) mod overrides;
 mod reload;
 mod snapshot;
+mod tenant_files;
+mod tenants;
 mod violations;

@@ -10,6 +10,7 @@ mod keys;
 mod on_error;
 mod operation;
 mod overrides;
+mod pairs;
 mod refunds;
 mod refusal_cache;
 mod regression;

@@ -2,7 +2,7 @@
 
 use weir::clock::{Clock, Micros};
 use weir::limit::{Policy, Report, Retry, State};
-use weir::store::{BucketHasher, Check, CheckOutcome, MemoryStore};
+use weir::store::{BucketHasher, Check, CheckOutcome, Choice, MemoryStore};
 
 /// One check: the key stands for a bucket of its own.
 #[derive(Debug, Clone, Copy)]
@@ -19,11 +19,12 @@ pub(crate) struct CheckMode {
     pub(crate) waited: u64,
     pub(crate) spends: bool,
     pub(crate) enforced: bool,
+    pub(crate) choice: Choice,
 }
 
 impl Default for CheckMode {
     fn default() -> Self {
-        Self { waited: 0, spends: true, enforced: true }
+        Self { waited: 0, spends: true, enforced: true, choice: Choice::Alone }
     }
 }
 
@@ -31,6 +32,8 @@ impl Default for CheckMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) refused: Option<Retry>,
+    /// It was not asked, for the first of its pair admits.
+    pub(crate) skipped: bool,
     pub(crate) report: Report,
     /// The bucket after the decision. One that is full again is as good as none.
     pub(crate) state: State,
@@ -39,7 +42,8 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn new(policy: &Policy, at: Micros, state: State, refused: Option<Retry>) -> Self {
         let report = policy.report(state, at);
-        Self { refused, report, state: if state.ends_at > at { state } else { State::default() } }
+        let state = if state.ends_at > at { state } else { State::default() };
+        Self { refused, skipped: false, report, state }
     }
 }
 
@@ -127,15 +131,18 @@ impl Decider for Embedded {
     fn decide_as(&mut self, at: Micros, asks: &[(Ask<'_>, CheckMode)]) -> Outcome {
         self.clock.set(at);
         let mut checks: Vec<Check<'_>> = Vec::new();
-        for (ask, CheckMode { waited, spends, enforced }) in asks {
-            let (waited, spends, enforced) = (*waited, *spends, *enforced);
-            checks.push(Check { waited, spends, enforced, ..self.names.check(ask) });
+        for (ask, mode) in asks {
+            let CheckMode { waited, spends, enforced, choice } = *mode;
+            checks.push(Check { waited, spends, enforced, choice, ..self.names.check(ask) });
         }
         let mut outcomes = vec![CheckOutcome::default(); checks.len()];
         let decision = self.store.decide_now(&checks, &mut outcomes);
         assert_eq!(decision.now, at);
         let answers = checks.iter().zip(&outcomes);
-        let answers = answers.map(|(it, of)| Answer::new(it.policy, at, of.state, of.refused));
+        let answers = answers.map(|(it, of)| {
+            let skipped = of.skipped;
+            Answer { skipped, ..Answer::new(it.policy, at, of.state, of.refused) }
+        });
         Outcome { admitted: decision.admitted, answers: answers.collect() }
     }
 

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use weir::clock::Micros;
 use weir::limit::fixed_window::FixedWindow;
 use weir::limit::{Policy, Rate};
+use weir::store::Choice;
 use weir::store::redis::adjustment::Op;
 use weir::store::redis::batch::Fence;
 use weir::store::redis::script::{FENCE, Form};
@@ -176,6 +177,41 @@ fn the_fence_keeps_the_verdicts_of_the_last_four_calls_that_charged() {
     assert_eq!(caller.call(6, &[20, 1]), Ok(vec![false, true]));
     assert_eq!(caller.raise(9), 6);
     assert_eq!(caller.fence(), Some(format!("9 6:01:{at} 5:1:{at} 4:1:{at} 3:1:{at}")));
+}
+
+/// Which of a pair was charged, also by an entry that a later call leaves standing.
+#[test]
+fn the_fence_tells_which_bucket_of_each_pair_was_charged() {
+    let redis = Redis::start();
+    let mut lua = redis.fresh();
+    let (one, two) = (policy(1), policy(2));
+    let (all, watched) =
+        (CheckMode::default(), CheckMode { enforced: false, ..CheckMode::default() });
+    let pair = |keys: [u64; 2], mode: CheckMode| {
+        let ask = |key, policy| Ask { policy, key, cost: 1 };
+        [
+            (ask(keys[0], &one), CheckMode { choice: Choice::First, ..mode }),
+            (ask(keys[1], &two), CheckMode { choice: Choice::Second, ..mode }),
+        ]
+    };
+    let alone = (Ask { policy: &two, key: 9, cost: 1 }, all);
+    let mut call = |number: u64, requests: &[Vec<(Ask<'_>, CheckMode)>]| {
+        let fence = Some(Fence { name: NAME, call: number });
+        let outcomes = lua.try_decide_all(AT, requests, fence).expect("an answer");
+        outcomes.iter().map(|it| it.admitted).collect::<Vec<_>>()
+    };
+    let both = [pair([0, 1], all), pair([2, 3], watched)].concat();
+    let before = vec![alone];
+    assert_eq!(call(1, &[both.clone(), before, both.clone()]), [true; 3]);
+    assert_eq!(call(2, &[both.clone(), both.clone(), vec![alone]]), [true, false, true]);
+    let at = AT.0;
+    let expected = format!("2 2:1ss01:{at} 1:1ff11ss:{at}");
+    let fence = || redis.ask::<Option<String>>(redis::cmd("GET").arg(NAME));
+    assert_eq!(fence(), Some(expected.clone()));
+    // Neither of the watched pair is left, and another enforced one admits.
+    let last = [pair([2, 3], watched), pair([4, 5], all)].concat();
+    assert_eq!(call(3, &[last]), [true]);
+    assert_eq!(fence(), Some(format!("3 3:1nf:{at} {}", &expected[2..])));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use redis::{Connection, RedisError};
 use weir::clock::Micros;
 use weir::limit::{Retry, Verdict};
+use weir::store::Choice;
 use weir::store::redis::adjustment::{self, Adjustment, Op};
 use weir::store::redis::batch::{Batch, Charge, Fence};
 use weir::store::redis::check_args::{CallContext, CheckReply};
@@ -158,10 +159,10 @@ impl Lua<'_> {
         for (place, asks) in requests.iter().enumerate() {
             let names: Vec<[u8; 16]> = asks.iter().map(|(ask, _)| self.name(ask)).collect();
             let charges = asks.iter().zip(&names).map(|((ask, mode), name)| {
-                let CheckMode { waited, spends, enforced } = *mode;
+                let CheckMode { waited, spends, enforced, choice } = *mode;
                 let bucket = self.names.check(ask).bucket;
                 let charge = Charge::new(bucket, name, ask.policy, ask.cost);
-                Charge { waited, spends, enforced, ..charge }
+                Charge { waited, spends, enforced, choice, ..charge }
             });
             assert_eq!(self.batch.push(charges), place);
             if self.tentative {
@@ -176,14 +177,25 @@ impl Lua<'_> {
         let outcome = |(place, asks): (usize, &Vec<ModedAsk<'_>>)| {
             let admitted = reply.admitted(place);
             assert_eq!(reply.check_replies(place).len(), asks.len());
+            let mut first = None;
             let answer = |(i, check_reply): (usize, CheckReply)| {
                 let (ask, mode) = asks[i];
-                let refuses = if mode.enforced { !admitted } else { check_reply.would_refuse };
-                let refused = if refuses { refusal(at, &asks[..=i], check_reply) } else { None };
-                Answer::new(ask.policy, at, check_reply.state, refused)
+                let told = !mode.enforced || mode.choice != Choice::Alone;
+                let refuses = if told { check_reply.would_refuse } else { !admitted };
+                let mut refused =
+                    if refuses { refusal(at, &asks[..=i], check_reply) } else { None };
+                if mode.choice == Choice::Second {
+                    refused = refused.min(first.or(refused));
+                }
+                first = refused;
+                let skipped = check_reply.skipped;
+                Answer { skipped, ..Answer::new(ask.policy, at, check_reply.state, refused) }
             };
             let answers: Vec<Answer> = reply.check_replies(place).enumerate().map(answer).collect();
-            let enforced = asks.iter().zip(&answers).filter(|((_, mode), _)| mode.enforced);
+            let enforced = asks
+                .iter()
+                .zip(&answers)
+                .filter(|((_, mode), _)| mode.enforced && mode.choice != Choice::First);
             let all = enforced.fold(true, |all, (_, answer)| all && answer.refused.is_none());
             assert_eq!(admitted, all, "{answers:?}");
             Outcome { admitted, answers }

@@ -31,6 +31,8 @@ mod alternating_numbers;
 mod bucket_bound;
 /// Days and months of a time zone.
 mod calendar;
+/// Pairs of buckets, of which the first that admits is charged.
+mod choice;
 /// Calls whose replies get lost.
 mod fence;
 /// A table that is full.
@@ -67,6 +69,10 @@ mod slot_holders;
 mod slots;
 /// Random histories of a table with hardly any room.
 mod small_table;
+/// Trees of tenants, against what each tenant by itself says.
+mod tenant_tree;
+/// Requests of tenants, as the gateway plans them.
+mod tenants;
 /// Many threads at once.
 mod threads;
 /// What is known of users, in Rust and in Lua.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use weir::clock::Micros;
 use weir::limit::sliding_log::{Log, SlidingLog};
 use weir::limit::{Policy, State, Verdict};
-use weir::store::BucketId;
+use weir::store::{BucketId, Choice};
 
 use crate::decider::{Answer, Ask, CheckMode, Decider, Names, Outcome};
 
@@ -80,10 +80,15 @@ impl Decider for MapStore {
         let mut sums: HashMap<BucketId, u64> = HashMap::new();
         let mut after = HashMap::new();
         let (mut answers, mut admitted) = (Vec::new(), true);
+        let mut previous = None;
         for (ask, mode) in asks {
             let name = self.names.check(ask).bucket;
             let bucket = self.buckets.entry(name).or_default();
             bucket.clamp(ask.policy, at);
+            if mode.choice == Choice::Second && previous.is_none() {
+                answers.push((name, None, true));
+                continue;
+            }
             let sum = sums.entry(name).or_default();
             *sum = sum.saturating_add(ask.cost);
             let refused = match bucket.evaluate(ask.policy, at, *sum, mode.waited) {
@@ -94,12 +99,16 @@ impl Decider for MapStore {
                     None
                 }
                 Verdict::Refuse(retry) => {
-                    admitted &= !mode.enforced;
+                    admitted &= !mode.enforced || mode.choice == Choice::First;
                     after.remove(&name);
-                    Some(retry)
+                    Some(match (mode.choice, previous) {
+                        (Choice::Second, Some(first)) => retry.min(first),
+                        _ => retry,
+                    })
                 }
             };
-            answers.push((name, refused));
+            previous = refused;
+            answers.push((name, refused, false));
         }
         for (name, (state, policy, sum)) in after.into_iter().filter(|_| admitted) {
             let bucket = self.buckets.entry(name).or_default();
@@ -108,9 +117,9 @@ impl Decider for MapStore {
                 _ => bucket.state = state,
             }
         }
-        let mut answer = |((ask, _), (name, refused)): (&(Ask<'_>, CheckMode), _)| {
+        let mut answer = |((ask, _), (name, refused, skipped)): (&(Ask<'_>, CheckMode), _)| {
             let state = self.buckets.entry(name).or_default().clamp(ask.policy, at).0;
-            Answer::new(ask.policy, at, state, refused)
+            Answer { skipped, ..Answer::new(ask.policy, at, state, refused) }
         };
         Outcome { admitted, answers: asks.iter().zip(answers).map(&mut answer).collect() }
     }

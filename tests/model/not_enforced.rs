@@ -20,7 +20,7 @@ fn meant_rounds() -> impl Strategy<Value = Vec<(Round, usize)>> {
 
 fn mode(bits: usize, key: u64) -> CheckMode {
     let bits = bits >> (2 * key) & 3;
-    CheckMode { waited: 0, spends: bits & 1 == 0, enforced: bits & 2 == 0 }
+    CheckMode { spends: bits & 1 == 0, enforced: bits & 2 == 0, ..CheckMode::default() }
 }
 
 fn policies() -> impl Strategy<Value = Vec<Policy>> {

@@ -12,6 +12,7 @@ use weir::limit::sliding_log::SlidingLog;
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate};
+use weir::store::Choice;
 
 use crate::decider::{Ask, CheckMode};
 use crate::limit_changes::change;
@@ -40,6 +41,8 @@ struct Request {
     modes: usize,
     /// A share of each limit's span in 2^-16.
     waited: u64,
+    /// A bit for each ask: whether it and the next become a pair, if they may.
+    pairs: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +71,7 @@ pub(crate) fn limits() -> impl Strategy<Value = Vec<Limit>> {
         let may = new.other_window(&old).is_none();
         if alternate && may { (old.beside(&new), new.beside(&old)) } else { (old, new) }
     });
-    prop::collection::vec(limit, 1..4)
+    prop::collection::vec(limit, 1..6)
 }
 
 /// A limit of the same period whose burst or count is another.
@@ -112,8 +115,9 @@ pub(crate) fn pick() -> impl Strategy<Value = Pick> {
 fn request() -> impl Strategy<Value = Request> {
     let modes = prop_oneof![1 => Just(0), 1 => any::<usize>()];
     let waited = prop_oneof![2 => Just(0), 1 => 0..1_u64 << 12, 1 => 0..1_u64 << 17];
-    (prop::collection::vec(pick(), 1..5), modes, waited)
-        .prop_map(|(picks, modes, waited)| Request { picks, modes, waited })
+    let pairs = prop_oneof![1 => Just(0), 1 => any::<usize>()];
+    (prop::collection::vec(pick(), 1..6), modes, waited, pairs)
+        .prop_map(|(picks, modes, waited, pairs)| Request { picks, modes, waited, pairs })
 }
 
 pub(crate) fn step() -> impl Strategy<Value = TwinStep> {
@@ -132,6 +136,27 @@ pub(crate) fn step() -> impl Strategy<Value = TwinStep> {
 
 pub(crate) fn steps() -> impl Strategy<Value = Vec<TwinStep>> {
     prop::collection::vec(step(), 1..25)
+}
+
+/// Makes pairs of asks that follow each other, where no other ask is on either bucket. They agree in
+/// what they cost and in how they are meant.
+fn paired(mut asks: Vec<(Ask<'_>, CheckMode)>, pairs: usize) -> Vec<(Ask<'_>, CheckMode)> {
+    let keys: Vec<u64> = asks.iter().map(|(ask, _)| ask.key).collect();
+    let once = |key: u64| keys.iter().filter(|it| **it == key).count() == 1;
+    for second in 1..asks.len() {
+        let (ask, mode) = asks[second - 1];
+        if pairs >> second & 1 == 1
+            && mode.choice == Choice::Alone
+            && once(keys[second - 1])
+            && once(keys[second])
+        {
+            asks[second - 1].1.choice = Choice::First;
+            asks[second].0.cost = ask.cost;
+            let waited = asks[second].1.waited;
+            asks[second].1 = CheckMode { waited, choice: Choice::Second, ..mode };
+        }
+    }
+    asks
 }
 
 impl TwinStep {
@@ -173,9 +198,10 @@ impl TwinStep {
             let meant = |ask: Ask<'a>| {
                 let mode = request.modes >> (2 * ask.key) & 3;
                 let waited = share(request.waited, span(ask.policy));
-                (ask, CheckMode { waited, spends: mode & 1 == 0, enforced: mode & 2 == 0 })
+                let (spends, enforced) = (mode & 1 == 0, mode & 2 == 0);
+                (ask, CheckMode { waited, spends, enforced, ..CheckMode::default() })
             };
-            once_a_log(asks).into_iter().map(meant).collect()
+            paired(once_a_log(asks).into_iter().map(meant).collect(), request.pairs)
         };
         self.requests.iter().map(asks).collect()
     }

@@ -10,8 +10,9 @@ use weir::limit::sliding_log::SlidingLog;
 use weir::limit::sliding_window::SlidingWindow;
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate, Retry};
+use weir::store::Choice;
 
-use crate::decider::{Ask, CheckMode, Decider, Engine, on_every_engine};
+use crate::decider::{Answer, Ask, CheckMode, Decider, Engine, on_every_engine};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,8 +26,17 @@ struct Vector {
     name: String,
     algorithm: String,
     limit: Numbers,
+    /// The second bucket of a pair.
+    second: Option<Second>,
     start: u64,
     steps: Vec<Step>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Second {
+    algorithm: String,
+    limit: Numbers,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -62,6 +72,13 @@ struct Step {
     owe: Option<u64>,
     expect: Option<Expect>,
     left: Option<u64>,
+    /// What is left of the second bucket.
+    left_second: Option<u64>,
+    /// Which of the pair is charged.
+    takes: Option<Takes>,
+    /// Only the second bucket is asked, by another.
+    #[serde(default)]
+    second_alone: bool,
     retry: Option<u64>,
     turn: Option<u64>,
     /// The limit has these numbers from this step on.
@@ -76,17 +93,25 @@ enum Expect {
     Never,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Takes {
+    First,
+    Second,
+}
+
 fn one() -> u64 {
     1
 }
 
-impl Vector {
-    fn policy(&self, numbers: Numbers) -> Policy {
+impl Numbers {
+    fn policy(self, algorithm: &str) -> Policy {
+        let numbers = self;
         let period = Duration::from_micros(numbers.period);
         let rate = || Rate::new(numbers.count, period).expect("a rate");
         let burst = numbers.burst.unwrap_or(numbers.count);
         let bucket = || TokenBucket::new(rate(), burst).expect("a bucket");
-        let policy = match (self.algorithm.as_str(), numbers.refill) {
+        let policy = match (algorithm, numbers.refill) {
             ("token_bucket", Some(Refill { every, amount })) => {
                 let every = Duration::from_micros(every);
                 Policy::RefillBucket(RefillBucket::new(every, amount, burst).expect("a bucket"))
@@ -100,13 +125,16 @@ impl Vector {
         };
         policy.with_debt(numbers.debt)
     }
+}
 
+impl Vector {
     fn run(&self, decider: &mut impl Decider) {
-        let mut policy = self.policy(self.limit);
+        let mut policy = self.limit.policy(&self.algorithm);
+        let second = self.second.as_ref().map(|it| it.limit.policy(&it.algorithm));
         for (number, step) in self.steps.iter().enumerate() {
             let place = format!("{}, step {}", self.name, number + 1);
             if let Some(numbers) = step.limit {
-                policy = self.policy(numbers);
+                policy = numbers.policy(&self.algorithm);
             }
             let now = Micros(self.start + step.at);
             if let Some(cost) = step.owe {
@@ -117,7 +145,13 @@ impl Vector {
             }
             let ask = Ask { policy: &policy, key: 0, cost: step.cost };
             let mode = CheckMode { waited: step.waited, ..CheckMode::default() };
-            let answer = decider.decide_as(now, &[(ask, mode)]).answers[0];
+            let answer = match &second {
+                None => decider.decide_as(now, &[(ask, mode)]).answers[0],
+                Some(second) => {
+                    let other = Ask { policy: second, key: 1, cost: step.cost };
+                    step.ask_pair(decider, now, [ask, other], &place)
+                }
+            };
             let (seen, retry) = match answer.refused {
                 None => (Expect::Pass, None),
                 Some(Retry::At(at)) => (Expect::Wait, Some(at.0 - self.start)),
@@ -133,6 +167,37 @@ impl Vector {
                 assert_eq!(seen, Duration::from_micros(turn), "{place}");
             }
         }
+    }
+}
+
+impl Step {
+    /// The answer of the second, which says what came of the pair.
+    fn ask_pair(
+        &self,
+        decider: &mut impl Decider,
+        now: Micros,
+        [first, second]: [Ask<'_>; 2],
+        place: &str,
+    ) -> Answer {
+        let mode = |choice| CheckMode { choice, ..CheckMode::default() };
+        if self.second_alone {
+            return decider.decide(now, &[second]).answers[0];
+        }
+        let asks = [(first, mode(Choice::First)), (second, mode(Choice::Second))];
+        let outcome = decider.decide_as(now, &asks);
+        let [own, other] = [outcome.answers[0], outcome.answers[1]];
+        let takes = match (own.refused, other.refused) {
+            (None, _) => Some(Takes::First),
+            (Some(_), None) => Some(Takes::Second),
+            (Some(_), Some(_)) => None,
+        };
+        assert_eq!(takes, self.takes, "{place}");
+        assert_eq!(other.skipped, takes == Some(Takes::First), "{place}");
+        assert_eq!(outcome.admitted, takes.is_some(), "{place}");
+        if let Some(left) = self.left_second {
+            assert_eq!(other.report.remaining, left, "{place}");
+        }
+        Answer { report: own.report, ..other }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The stores that a test runs on: limits behave the same wherever their buckets are.
 
+use super::cluster::Cluster;
 use super::config::Config;
 use super::redis::Redis;
 
@@ -7,7 +8,10 @@ use super::redis::Redis;
 pub(crate) enum TestStore {
     Memory,
     Redis(Redis),
+    Cluster(Cluster),
 }
+
+const PATIENT: &str = "timeout = \"5s\"\non_error = \"deny\"";
 
 impl TestStore {
     pub(crate) fn redis() -> TestStore {
@@ -19,9 +23,8 @@ impl TestStore {
     pub(crate) fn configure(&self, config: Config) -> Config {
         match self {
             TestStore::Memory => config,
-            TestStore::Redis(redis) => {
-                config.store(&redis.store()).store("timeout = \"5s\"\non_error = \"deny\"")
-            }
+            TestStore::Redis(redis) => config.store(&redis.store()).store(PATIENT),
+            TestStore::Cluster(cluster) => config.store(&cluster.store()).store(PATIENT),
         }
     }
 
@@ -29,7 +32,7 @@ impl TestStore {
     pub(crate) fn configure_case(&self, case: usize, config: Config) -> Config {
         match self {
             TestStore::Memory => config,
-            TestStore::Redis(_) => {
+            TestStore::Redis(_) | TestStore::Cluster(_) => {
                 self.configure(config).store(&format!("prefix = \"case-{case}\""))
             }
         }
@@ -59,4 +62,21 @@ macro_rules! on_each_store {
     };
 }
 
-pub(crate) use on_each_store;
+/// The same, with a third on a cluster of three masters.
+macro_rules! on_every_store {
+    ($($name:ident),+ $(,)?) => {
+        crate::support::on_each_store!($($name),+);
+
+        mod over_cluster {
+            $(
+                #[test]
+                fn $name() {
+                    let cluster = crate::support::Cluster::start();
+                    super::$name(&crate::support::TestStore::Cluster(cluster));
+                }
+            )+
+        }
+    };
+}
+
+pub(crate) use {on_each_store, on_every_store};

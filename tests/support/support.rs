@@ -45,7 +45,7 @@ pub(crate) use redis::Redis;
 pub(crate) use response::Response;
 pub(crate) use scratch::Scratch;
 pub(crate) use sentinel::Sentinel;
-pub(crate) use stores::{TestStore, on_each_store};
+pub(crate) use stores::{TestStore, on_each_store, on_every_store};
 pub(crate) use upstream::{After, Exchange, Upstream};
 
 /// How long anything may take before a test gives up. Far above what is ever needed, so that a

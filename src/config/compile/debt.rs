@@ -4,6 +4,7 @@
 //! charged so must be able to owe it.
 
 use crate::config::settings::Route;
+use crate::limit::tenants::TenantLimit;
 use crate::limit::{Cost, Limit};
 
 pub(super) fn reserve_debts(limits: &mut [Limit], routes: &[Route]) {
@@ -21,6 +22,13 @@ pub(super) fn reserve_debts(limits: &mut [Limit], routes: &[Route]) {
         }
         limit.candidate = limit.candidate.map(|it| it.with_debt(debt));
     }
+}
+
+/// How far below zero requests of any route may push the bucket of a tenant.
+pub(super) fn tenant_debt(limit: &TenantLimit, routes: &[Route]) -> u64 {
+    let own = routes.iter().filter(|route| route.tenants);
+    let costs = own.map(|route| route.cost.as_ref().unwrap_or(&limit.cost));
+    costs.filter(|cost| cost.is_of_response()).map(Cost::most).max().unwrap_or(0)
 }
 
 /// How far below zero requests of that cost may push a limit.

@@ -11,17 +11,19 @@ use super::request_source::KnownIdentities;
 use super::server::read;
 use super::store::{self, StoreContext};
 use super::strategy::strategy;
+use super::tenants::{TenantNames, tenant_limit};
 use super::trust::adaptive;
 use super::when::{RouteName, when};
 use crate::config::file::{Section, Value};
 use crate::config::suggest::quote;
 use crate::limit::rate::MAX_COUNT;
+use crate::limit::tenants::{TENANTS, TenantLimit};
 use crate::limit::{Cost, Key, Limit, Missing, OnError, Outcomes, Policy, Refusal, Source};
 
 /// The longest `description` or `message`, in characters.
 const LONGEST_TEXT: usize = 500;
 
-const MISSING: [(&str, Missing); 4] = [
+pub(super) const MISSING: [(&str, Missing); 4] = [
     ("ip", Missing::Ip),
     ("skip", Missing::Skip),
     ("deny", Missing::Deny),
@@ -35,21 +37,35 @@ pub(super) struct LimitContext {
     pub(super) identities: KnownIdentities,
 }
 
-/// The limits, their names, and the routes that their conditions name.
+/// The limits, their names, the limit that tenants make, and the routes that conditions name.
 pub(super) fn limits<'a>(
     root: &mut Section<'a>,
     context: LimitContext,
-) -> (Vec<Limit>, NameTable, Vec<RouteName<'a>>) {
+    tenants: &TenantNames,
+) -> (Vec<Limit>, NameTable, TenantLimit, Vec<RouteName<'a>>) {
     let mut limits = Vec::new();
     let mut routes = Vec::new();
-    let mut names = NameTable::new("limit", &[]);
+    let built_in: &[&str] = if tenants.are_defined() { &[TENANTS] } else { &[] };
+    let mut names = NameTable::new("limit", built_in);
+    let on_error = context.store.on_error;
+    let mut of_tenants = TenantLimit { on_error, ..TenantLimit::default() };
     for entry in root.named_sections("limits") {
+        if entry.name == TENANTS {
+            if !tenants.are_defined() {
+                entry.section.warning(
+                    "has no effect: it is for the tree of tenants, and there are none",
+                    "give the limit another name, or add a table `[tenants.NAME]`",
+                );
+            }
+            of_tenants = tenant_limit(entry.section, context, &mut routes);
+            continue;
+        }
         let good = names::check(entry.name, entry.span.clone(), root.reporter());
         let limit = limit(entry.name, entry.section, context, &mut routes).filter(|_| good);
         names.define(entry.name, entry.span, limit.is_some().then_some(limits.len()));
         limits.extend(limit);
     }
-    (limits, names, routes)
+    (limits, names, of_tenants, routes)
 }
 
 fn limit<'a>(
@@ -130,7 +146,7 @@ fn count(section: &mut Section<'_>, policy: Option<&Policy>) -> Option<Outcomes>
     outcomes
 }
 
-fn refusal(section: &mut Section<'_>) -> Refusal {
+pub(super) fn refusal(section: &mut Section<'_>) -> Refusal {
     let status = section.get("status").and_then(|value| value.integer(400..=599));
     let status = status.and_then(|it| StatusCode::from_u16(it as u16).ok());
     let message = section.get("message").and_then(|value| text(&value));
@@ -138,7 +154,7 @@ fn refusal(section: &mut Section<'_>) -> Refusal {
 }
 
 /// A line for people to read.
-fn text(value: &Value<'_>) -> Option<String> {
+pub(super) fn text(value: &Value<'_>) -> Option<String> {
     let text = value.text("Ten a minute for everyone.")?;
     if text.trim().is_empty() {
         value.error("is empty", "write a sentence, or leave it out");

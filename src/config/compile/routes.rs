@@ -6,7 +6,9 @@ use std::ops::Range;
 use http::Method;
 
 use super::names::{self, NameTable};
+use super::request_source::KnownIdentities;
 use super::server::SOME_TIME;
+use super::tenants::TenantNames;
 use super::upstreams::ECHO;
 use super::{cost, headers, host, path};
 use crate::config::diagnostic::Diagnostic;
@@ -14,6 +16,7 @@ use crate::config::file::{Reporter, Section, UniqueValues, Value, unique_values}
 use crate::config::settings::{HostPattern, PathPattern, Route, Segment, Target};
 use crate::config::suggest::quote;
 use crate::limit::rate::MAX_COUNT;
+use crate::limit::tenants::TENANTS;
 use crate::limit::{Limit, Strategy};
 
 /// What routes refer to.
@@ -23,6 +26,8 @@ pub(super) struct Definitions<'d> {
     pub(super) limit_names: &'d NameTable,
     pub(super) limits: &'d [Limit],
     pub(super) guards: &'d NameTable,
+    pub(super) tenants: &'d TenantNames,
+    pub(super) identities: KnownIdentities,
 }
 
 /// The routes, and whether they are all that there are.
@@ -51,6 +56,9 @@ pub(super) fn routes(root: &mut Section<'_>, defined: Definitions<'_>) -> (Vec<R
     defined.limit_names.warn_of_unused(reporter);
     defined.guards.warn_of_unused(reporter);
     let all = routes.len() == many;
+    if all {
+        defined.tenants.warn_of_unused(reporter);
+    }
     (routes, all)
 }
 
@@ -74,14 +82,20 @@ fn route(
         .require("upstream", "upstream = \"echo\"")
         .and_then(|value| target(&value, defined.upstreams));
     let limit_names = defined.limit_names;
-    let limits = section
-        .get("limits")
-        .map(|value| name_indexes(&value, limit_names, defined.guards, "per-ip"));
+    let mut tenants = false;
+    let limits = section.get("limits").map(|value| {
+        let by_tenant = |name: &str, entry: &Value<'_>| {
+            let named = name == TENANTS;
+            tenants |= named && defined.tenants.resolve(entry, defined.identities);
+            named
+        };
+        name_indexes(&value, limit_names, defined.guards, "per-ip", by_tenant)
+    });
     let limits = limits.unwrap_or_else(|| Some(Vec::new()));
     let limit_indexes = limits.as_ref().map(|it| it.iter().map(|at| &defined.limits[*at]));
     let guards = section
         .get("guards")
-        .map(|value| name_indexes(&value, defined.guards, limit_names, "flood"));
+        .map(|value| name_indexes(&value, defined.guards, limit_names, "flood", |_, _| false));
     let guards = guards.unwrap_or_else(|| Some(Vec::new()));
     let cost = cost::cost(&mut section, MAX_COUNT);
     if let Some(cost) = &cost {
@@ -111,6 +125,7 @@ fn route(
         methods,
         target: target?,
         limits: limits?,
+        tenants,
         guards: guards?,
         strip_prefix: strip_prefix.flatten(),
         request_headers,
@@ -160,13 +175,14 @@ fn target(value: &Value<'_>, upstreams: &NameTable) -> Option<Target> {
     }
 }
 
-/// What a list of limits or guards refers to, in its order; nothing if one of them is not there or
-/// has faults of its own. `others` are those that do not belong in it.
+/// What a list of limits or guards refers to, in its order, but for those that are `special`; nothing if
+/// one of them is not there or has faults of its own. `others` are those that do not belong in it.
 fn name_indexes(
     value: &Value<'_>,
     names: &NameTable,
     others: &NameTable,
     example: &str,
+    mut special: impl FnMut(&str, &Value<'_>) -> bool,
 ) -> Option<Vec<usize>> {
     // A name that only lacks its brackets is not unused.
     let alone = value.as_str();
@@ -174,14 +190,19 @@ fn name_indexes(
     let example = alone.filter(|name| names.span(name).is_some()).unwrap_or(example);
     let entries = value.list(&format!("[\"{example}\"]"))?;
     let mut seen = UniqueValues::new();
-    let mut indexes = Vec::new();
+    let (mut indexes, mut specials) = (Vec::new(), 0);
     for entry in &entries {
         let Some(name) = entry.text(example) else { continue };
-        if seen.insert(name, entry) {
+        if !seen.insert(name, entry) {
+            continue;
+        }
+        if special(name, entry) {
+            specials += 1;
+        } else {
             indexes.extend(names.resolve_apart(name, entry, others));
         }
     }
-    (indexes.len() == entries.len()).then_some(indexes)
+    (indexes.len() + specials == entries.len()).then_some(indexes)
 }
 
 fn degrade<'d>(

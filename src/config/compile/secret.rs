@@ -77,8 +77,18 @@ pub(super) fn contents<'a>(
     example: &str,
     most: u64,
 ) -> Option<(&'a str, Vec<u8>)> {
+    contents_in(Path::new(""), value, example, most)
+}
+
+/// The same for a path that is seen from a folder.
+pub(super) fn contents_in<'a>(
+    folder: &Path,
+    value: &Value<'a>,
+    example: &str,
+    most: u64,
+) -> Option<(&'a str, Vec<u8>)> {
     let path = value.text(example)?;
-    match regular_file::read(Path::new(path), most) {
+    match regular_file::read(&folder.join(path), most) {
         Ok(bytes) => Some((path, bytes)),
         Err(error) => {
             value.error(

@@ -168,15 +168,25 @@ impl<'a> Value<'a> {
 
     /// A number from zero to `most` thousandths, in thousandths.
     pub(in crate::config) fn thousandths(&self, most: u16) -> Option<u16> {
-        let highest = f64::from(most) / 1000.0;
-        let help = format!("a number from 0.0 to {highest:?}");
+        self.parts(1000.0, 0..=most)
+    }
+
+    /// A number in hundredths, which lies in a range of them.
+    pub(in crate::config) fn hundredths(&self, range: RangeInclusive<u16>) -> Option<u16> {
+        self.parts(100.0, range)
+    }
+
+    /// A number in parts of one.
+    fn parts(&self, parts: f64, range: RangeInclusive<u16>) -> Option<u16> {
+        let [least, most] = [range.start(), range.end()].map(|it| f64::from(*it) / parts);
+        let help = format!("a number from {least:?} to {most:?}");
         let number = self.number(&help)?;
-        if !(0.0..=highest).contains(&number) {
+        if !(least..=most).contains(&number) {
             let number = quote(&number.to_string());
             self.error(&format!("is out of range: {number}"), format!("write {help}"));
             return None;
         }
-        Some((number * 1000.0).round() as u16)
+        Some((number * parts).round() as u16)
     }
 
     /// An integer or a float, as a factor: above zero and finite.

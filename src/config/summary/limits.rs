@@ -111,7 +111,7 @@ fn remarks(limit: &Limit, on_error: OnError) -> Vec<String> {
 }
 
 /// How often, and how much at once.
-fn numbers(policy: &Policy) -> (String, String) {
+pub(super) fn numbers(policy: &Policy) -> (String, String) {
     match policy {
         Policy::TokenBucket(it) => (show_rate(it.rate()), format!("burst {}", it.burst())),
         Policy::LeakyBucket(it) => (show_rate(it.rate()), format!("burst {}", it.burst())),

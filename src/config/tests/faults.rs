@@ -193,7 +193,6 @@ fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
         (with_route("[server]\ntls = { cert = \"a\", key = \"b\" }"), later),
         (with_route("[server]\nhttp2 = true"), later),
         (with_route("[store]\nsync_interval = \"1s\""), later),
-        (with_route("[tenants.a]\nrate = \"1/second\""), later),
         (route("path = \"/*\"\nrewrite = \"/x\""), later),
         // Only where it belongs: elsewhere it is a key like any other.
         (with_route("[respond]\nheader = []\n"), "did you mean `headers`?"),

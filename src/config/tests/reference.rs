@@ -1,6 +1,7 @@
 //! `config/reference.toml` is held equal to the code, and every shipped file is good.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
@@ -136,6 +137,7 @@ fn examples_within_the_reference_are_good() {
             .replace("/etc/weir", files.folder())
             .replace("trusted_proxies = []", "trusted_proxies = [\"10.0.0.0/8\"]")
             .replace("adaptive = false", "adaptive = true")
+            .replace("limits = [\"per-key\",", "limits = [\"tenants\", \"per-key\",")
             // One that every run of the tests has.
             .replace("WEIR_JWT_SECRET", "CARGO_PKG_DESCRIPTION")
             .replace("WEIR_REDIS_PASSWORD", "CARGO_PKG_NAME")
@@ -153,7 +155,7 @@ fn reference_lists_every_key_the_code_asks_for_and_no_other() {
     let text = uncommented();
     let reporter = Reporter::default();
     let file = TomlFile::parse(&text);
-    compile::settings(&file, &reporter);
+    compile::settings(&file, &reporter, Path::new(""));
     let table = DeTable::parse(&text).expect("the reference is TOML");
     let mut listed = BTreeSet::new();
     list(table.get_ref(), "", &mut listed);
@@ -165,17 +167,18 @@ fn reference_lists_every_key_the_code_asks_for_and_no_other() {
 fn the_same_keys_are_asked_for_whatever_a_file_says() {
     let known = |text: &str| {
         let reporter = Reporter::default();
-        compile::settings(&TomlFile::parse(text), &reporter);
+        compile::settings(&TomlFile::parse(text), &reporter, Path::new(""));
         reporter.known_keys()
     };
-    let faulty = "[limits.a.plans.a]\n[guards.a]\n[upstreams.a]\n[[routes]]\n[[clients]]\n";
+    let faulty =
+        "[limits.a.plans.a]\n[guards.a]\n[tenants.a]\n[upstreams.a]\n[[routes]]\n[[clients]]\n";
     assert_eq!(known(faulty), known(&uncommented()));
 }
 
 #[test]
 fn no_key_is_both_known_and_left_to_a_later_version() {
     let reporter = Reporter::default();
-    compile::settings(&TomlFile::parse(&uncommented()), &reporter);
+    compile::settings(&TomlFile::parse(&uncommented()), &reporter, Path::new(""));
     let known = reporter.known_keys();
     for planned in planned::keys() {
         assert!(!known.contains(&planned), "{planned}");
@@ -195,6 +198,7 @@ fn shipped_files_are_good() {
         include_str!("../../../config/examples/strategies.toml"),
         include_str!("../../../config/examples/oauth.toml"),
         include_str!("../../../config/examples/abuse.toml"),
+        include_str!("../../../config/examples/tenants.toml"),
     ] {
         let loaded = good(text);
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
@@ -204,7 +208,8 @@ fn shipped_files_are_good() {
 #[test]
 fn required_keys_are_the_ones_the_reference_marks() {
     let marked = REFERENCE.lines().filter(|line| line.starts_with("# Required.")).count();
-    let missing = refused("[limits.a]\n[guards.a]\n[upstreams.a]\n[[routes]]\n[[clients]]\n");
+    let missing =
+        refused("[limits.a]\n[guards.a]\n[tenants.a]\n[upstreams.a]\n[[routes]]\n[[clients]]\n");
     let missing = missing.iter().filter(|line| line.contains("has no `")).count();
     assert_eq!(marked, missing);
 }
@@ -221,7 +226,7 @@ fn list(table: &DeTable<'_>, above: &str, listed: &mut BTreeSet<String>) {
         match item.get_ref() {
             // The author's own names, headers to set, and conditions.
             DeValue::Table(tables)
-                if ["limits", "guards", "upstreams", "limits.NAME.plans"]
+                if ["limits", "guards", "tenants", "upstreams", "limits.NAME.plans"]
                     .contains(&path.as_str()) =>
             {
                 for (_, item) in tables {
@@ -230,7 +235,9 @@ fn list(table: &DeTable<'_>, above: &str, listed: &mut BTreeSet<String>) {
                     }
                 }
             }
-            DeValue::Table(_) if path.ends_with("_headers.set") || path.ends_with(".when") => {}
+            DeValue::Table(_)
+                if ["_headers.set", ".when", ".guaranteed"].iter().any(|it| path.ends_with(it)) => {
+            }
             DeValue::Table(table) => list(table, &path, listed),
             DeValue::Array(items) => {
                 for item in items {

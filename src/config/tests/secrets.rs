@@ -35,6 +35,7 @@ impl Files {
         files.write("jwks.json", JWKS.as_bytes());
         files.write("jwks-ca.pem", made.cert.pem().as_bytes());
         files.write("clients.toml", CLIENTS.as_bytes());
+        files.write("tenants.toml", b"[tenants.a2]\nparent = \"partner-a\"\n");
         files.write("allow.txt", b"10.2.0.0/16\nuser:carol\n");
         files.write("deny.txt", b"# nobody yet\n");
         files

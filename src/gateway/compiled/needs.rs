@@ -52,6 +52,12 @@ impl RouteNeeds {
         needs
     }
 
+    /// The same where the caller's tenant is asked for, too.
+    pub(super) fn with_tenant(mut self, identity: &Identity) -> Self {
+        self.add_all(&Key(vec![Source::Tenant]), &[], identity);
+        self
+    }
+
     /// What a key and conditions read.
     fn add_all(&mut self, key: &Key, when: &[Condition], identity: &Identity) {
         for source in key.0.iter().chain(condition_sources(when)) {

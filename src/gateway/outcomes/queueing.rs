@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{LimitOutcome, LimitOutcomes};
 use crate::clock::Micros;
 use crate::limit::{Retry, Strategy};
-use crate::store::BucketId;
+use crate::store::{BucketId, Check, Choice};
 
 /// A limit that a request may wait for.
 #[derive(Debug, Clone, Copy)]
@@ -43,8 +43,15 @@ impl LimitOutcomes<'_, '_> {
         &self,
         is_occupied: impl Fn(BucketId) -> bool,
     ) -> Option<QueuedLimit> {
-        let mut checks = self.planned.checks.iter();
-        if checks.any(|it| it.enforced && it.cost > it.policy.quota()) {
+        let checks = &self.planned.checks;
+        let never = |check: &Check<'_>| check.enforced && check.cost > check.policy.quota();
+        // A pair can never pass if neither of it can.
+        let refuses = |(at, check): (usize, &Check<'_>)| match check.choice {
+            Choice::Alone => never(check),
+            Choice::First => false,
+            Choice::Second => never(check) && never(&checks[at - 1]),
+        };
+        if checks.iter().enumerate().any(refuses) {
             return None;
         }
         self.iter().enumerate().find_map(|(index, it)| match it.limit.limit.strategy {

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::{LimitOutcome, LimitOutcomes};
 use crate::clock::Micros;
 use crate::respond::rate_headers::retry_at;
-use crate::respond::refusal::{self, Refusal};
+use crate::respond::refusal::{self, Refusal, RefusingLimit};
 use crate::respond::{Answer, FieldName, RateHeaders};
 
 impl<'a> LimitOutcomes<'_, 'a> {
@@ -36,7 +36,11 @@ impl<'a> LimitOutcomes<'_, 'a> {
     ) -> Answer {
         let is_grpc = is_grpc(&headers);
         let refusing = self.refusing();
-        let limits = refusing.iter().map(|it| &it.limit.refusal_text);
+        let limits = refusing.iter().map(|it| RefusingLimit {
+            text: &it.limit.refusal_text,
+            policy_text: &it.numbers.text,
+            algorithm: it.check.policy.algorithm(),
+        });
         let retry_at = retry_at(self.enforced(), now);
         let advertised_at = retry_at.map(|at| self.add_jitter(at, now, jitter));
         let refusal = Refusal { limits, now, retry_at, advertised_at };

@@ -7,6 +7,7 @@ use super::Planner;
 use crate::gateway::compiled::{CompiledLimit, LimitVariant, Numbers, RouteLimit};
 use crate::limit::key::KeyError;
 use crate::limit::source::KeyInput;
+use crate::limit::tenants::TenantBucket;
 use crate::limit::trust::Score;
 use crate::limit::{Condition, Policy, Strategy};
 use crate::respond::Fault;
@@ -44,6 +45,8 @@ pub struct DeferredLimit<'a> {
     /// The cost, if the response does not say another.
     pub cost: u64,
     pub limit: &'a RouteLimit,
+    /// The bucket of a tenant that it is charged to.
+    pub tenant: Option<TenantBucket>,
 }
 
 /// A limit of the route that does not apply to the request.
@@ -66,7 +69,7 @@ pub enum SkipReason {
 }
 
 /// The bucket that a limit charges for a request, and with how much.
-struct BucketCharge {
+pub(super) struct BucketCharge {
     bucket: BucketId,
     key: KeyRange,
     cost: u64,
@@ -97,11 +100,26 @@ impl<'a> PlannedLimits<'a> {
             };
             match charge {
                 Ok(charge) => self.add(limit, variant, route_limit, charge),
-                Err(KeyError::Skipped) => self.skip(limit, SkipReason::MissingKey),
-                Err(error) if limit.enforced => return Err(error.into()),
-                // A limit that refuses nobody does not refuse for want of a key either.
-                Err(_) => self.skip(limit, SkipReason::Unkeyed),
+                Err(error) => self.without_key(limit, error)?,
             }
+        }
+        Ok(())
+    }
+
+    /// A limit applies, and the request lacks its key.
+    ///
+    /// # Errors
+    /// If the limit is enforced and says not to skip such requests.
+    pub(super) fn without_key(
+        &mut self,
+        limit: &CompiledLimit,
+        error: KeyError,
+    ) -> Result<(), Fault> {
+        match error {
+            KeyError::Skipped => self.skip(limit, SkipReason::MissingKey),
+            error if limit.enforced => return Err(error.into()),
+            // A limit that refuses nobody does not refuse for want of a key either.
+            _ => self.skip(limit, SkipReason::Unkeyed),
         }
         Ok(())
     }
@@ -112,7 +130,7 @@ impl<'a> PlannedLimits<'a> {
         unkeyed.map(|it| it.limit as usize)
     }
 
-    fn add(
+    pub(super) fn add(
         &mut self,
         limit: &'a CompiledLimit,
         variant: &'a LimitVariant,
@@ -122,7 +140,7 @@ impl<'a> PlannedLimits<'a> {
         let deferred = route_limit.deferred;
         if deferred {
             let (check, cost) = (self.checks.len(), charge.cost);
-            self.deferred.push(DeferredLimit { check, cost, limit: route_limit });
+            self.deferred.push(DeferredLimit { check, cost, limit: route_limit, tenant: None });
         }
         let effective = variant.effective(charge.bucket, self.score);
         let policy = &effective.numbers.policy;
@@ -143,11 +161,11 @@ impl<'a> PlannedLimits<'a> {
         });
     }
 
-    fn skip(&mut self, limit: &CompiledLimit, reason: SkipReason) {
+    pub(super) fn skip(&mut self, limit: &CompiledLimit, reason: SkipReason) {
         self.skipped.push(SkippedLimit { limit: limit.index as u32, reason });
     }
 
-    fn charge(
+    pub(super) fn charge(
         &mut self,
         hasher: &BucketHasher,
         limit: &CompiledLimit,

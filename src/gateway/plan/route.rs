@@ -19,6 +19,8 @@ pub struct RouteMatch<'a> {
     pub settings: &'a settings::Route,
     /// The limits that apply to the route.
     pub limits: &'a [RouteLimit],
+    /// The limit named `tenants`, if it applies to the route.
+    pub tenants: Option<&'a RouteLimit>,
     /// The guards that count its requests: indexes into
     /// [`Compiled::guards`](crate::gateway::Compiled::guards).
     pub guards: &'a [usize],
@@ -86,6 +88,7 @@ impl<'a> RouteMatch<'a> {
             index,
             settings: &compiled.settings.routes[index],
             limits: &route.limits,
+            tenants: route.tenants.as_ref(),
             guards: &route.guards,
             needs: compiled.needs[index],
             target,

@@ -25,6 +25,7 @@ fn route(host: &str, path: &str, methods: &[Method]) -> Route {
         methods: methods.to_vec(),
         target: Target::Echo,
         limits: vec![],
+        tenants: false,
         guards: vec![],
         strip_prefix: None,
         request_headers: HeaderEdits::default(),

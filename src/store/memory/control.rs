@@ -23,6 +23,7 @@ use crate::guards::{GuardSharing, Penalty, PenaltyNotice};
 use crate::overrides::{Override, OverrideTable};
 use crate::store::{AnyStore, BucketHasher, OpenedStore, StoreContext, StoreControl};
 use crate::telemetry::AuditLog;
+use crate::tenants::{RunTimeTenant, TenantTable};
 use crate::trust::{KeptUser, TrustTable};
 use crate::violations::{KeptLine, KeptViolation};
 
@@ -47,6 +48,7 @@ struct SnapshotWriter {
     store: Arc<MemoryStore>,
     secret: [u8; 16],
     overrides: Arc<OverrideTable>,
+    tenants: Arc<TenantTable>,
     guards: OnceLock<GuardSharing>,
     /// Has the last violations.
     audit: AuditLog,
@@ -60,6 +62,8 @@ struct SnapshotWriter {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct KeptDecisions {
     overrides: Vec<Override>,
+    #[serde(default)]
+    tenants: Vec<RunTimeTenant>,
     #[serde(default)]
     penalties: Vec<PenaltyNotice>,
     #[serde(default)]
@@ -84,8 +88,8 @@ pub(in crate::store) fn open(
     context: StoreContext<'_>,
 ) -> Result<OpenedStore, getrandom::Error> {
     let opened = open_at(settings, context.audit, Clock::system())?;
-    let Opened { control, hasher, overrides, penalties, users } = opened;
-    Ok(OpenedStore { control: Arc::new(control), hasher, overrides, penalties, users })
+    let Opened { control, hasher, overrides, tenants, penalties, users } = opened;
+    Ok(OpenedStore { control: Arc::new(control), hasher, overrides, tenants, penalties, users })
 }
 
 /// An [`OpenedStore`] whose kind is known.
@@ -93,6 +97,7 @@ struct Opened {
     control: MemoryControl,
     hasher: BucketHasher,
     overrides: Arc<OverrideTable>,
+    tenants: Arc<TenantTable>,
     penalties: Vec<PenaltyNotice>,
     users: Vec<KeptUser>,
 }
@@ -116,22 +121,29 @@ fn open_at(
             (store, BucketHasher::random()?, KeptDecisions::default())
         }
     };
-    let KeptDecisions { overrides: kept, penalties, violations, users } = decisions;
+    let KeptDecisions { overrides: kept, tenants, penalties, violations, users } = decisions;
+    let tenants = Arc::new(TenantTable::of(tenants));
     audit.restore_violations(violations);
     let overrides = Arc::new(OverrideTable::default());
     overrides.replace(kept);
     let store = Arc::new(store);
     let snapshots = wanted.map(|wanted| {
         let (path, secret) = (wanted.path.clone(), hasher.secret());
-        let (store, overrides, failing) = (store.clone(), overrides.clone(), Mutex::new(false));
-        let (guards, trust, audit) = (OnceLock::new(), OnceLock::new(), audit.clone());
-        let writer =
-            SnapshotWriter { store, secret, overrides, guards, audit, trust, path, failing };
-        let writer = Arc::new(writer);
+        let writer = Arc::new(SnapshotWriter {
+            store: store.clone(),
+            secret,
+            overrides: overrides.clone(),
+            tenants: tenants.clone(),
+            guards: OnceLock::new(),
+            audit: audit.clone(),
+            trust: OnceLock::new(),
+            path,
+            failing: Mutex::new(false),
+        });
         SnapshotSchedule { writer, interval: wanted.interval, task: Mutex::new(None) }
     });
     let control = MemoryControl { store, snapshots };
-    Ok(Opened { control, hasher, overrides, penalties, users })
+    Ok(Opened { control, hasher, overrides, tenants, penalties, users })
 }
 
 /// What there is to restore, and where snapshots are written, if they can be.
@@ -268,6 +280,7 @@ impl SnapshotWriter {
         let mut failing = self.failing.lock();
         let kept = KeptDecisions {
             overrides: self.overrides.all(),
+            tenants: self.tenants.state().tenants,
             penalties: self.penalties(),
             violations: self.audit.violations().iter().filter_map(KeptLine::parse).collect(),
             users: self.trust.get().map(|trust| trust.kept()).unwrap_or_default(),

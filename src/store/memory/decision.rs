@@ -9,7 +9,8 @@
 //! locking). So what concurrent decisions do together is what they would do one after another.
 //!
 //! **Why it is all or nothing.** Every check is evaluated on copies. Only if all that are enforced
-//! admit are the copies written.
+//! admit are the copies written. Of a pair, the second is evaluated only if the first refuses, and
+//! only one of them changes its copy.
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -18,8 +19,8 @@ use super::shard::{Evaluation, Shard};
 use super::{MemoryStore, shard_of, tag_of};
 use crate::clock::Micros;
 use crate::limit::sliding_log::Log;
-use crate::limit::{Policy, State, Verdict};
-use crate::store::{Check, CheckOutcome, Decision};
+use crate::limit::{Policy, Retry, State, Verdict};
+use crate::store::{Check, CheckOutcome, Choice, Decision};
 
 /// A request with more checks than this allocates.
 const USUAL: usize = 8;
@@ -110,6 +111,8 @@ impl<'a> LockedShards<'a> {
         // Which change each check is part of.
         let mut parts: SmallVec<[usize; USUAL]> = SmallVec::new();
         let mut admitted = true;
+        // What the check before it has said.
+        let mut previous: Option<Retry> = None;
         for (i, (check, outcome)) in checks.iter().zip(&mut *outcomes).enumerate() {
             let part = match checks[..i].iter().position(|c| c.bucket == check.bucket) {
                 Some(same) => parts[same],
@@ -125,7 +128,13 @@ impl<'a> LockedShards<'a> {
             outcome.now = now;
             let change = &mut changes[part];
             outcome.shared = matches!(change.location, BucketLocation::Overflow(_));
-            change.cost = change.cost.saturating_add(check.cost);
+            outcome.skipped = check.choice.is_skipped(previous);
+            if outcome.skipped {
+                outcome.refused = None;
+                continue;
+            }
+            let cost = change.cost;
+            change.cost = cost.saturating_add(check.cost);
             let verdict = match mode {
                 ChargeMode::Decide => self.evaluate(change, check.waited),
                 ChargeMode::ChargeAfter => {
@@ -138,11 +147,17 @@ impl<'a> LockedShards<'a> {
             (outcome.refused, change.after) = match verdict {
                 Verdict::Admit(after) if check.spends => (None, after),
                 Verdict::Admit(_) => (None, change.before),
+                // In an overflow bucket there may be another check's cost.
+                Verdict::Refuse(retry) if check.choice == Choice::First => {
+                    change.cost = cost;
+                    (Some(retry), change.after)
+                }
                 Verdict::Refuse(retry) => {
                     admitted &= !check.enforced;
-                    (Some(retry), change.before)
+                    (Some(check.choice.earlier(previous, retry)), change.before)
                 }
             };
+            previous = outcome.refused;
         }
         for (outcome, part) in outcomes.iter_mut().zip(&parts) {
             let change = &changes[*part];

@@ -11,7 +11,7 @@
 //! | for each shard, and then for the overflow: the number of its buckets | 4 |
 //! | for each bucket: tag, `until`, `rest`, the number of its log's entries | 8, 8, 8, 4 |
 //! | for each entry: instant, cost | 8, 8 |
-//! | overrides, penalties and users, as JSON: their length, and they | 4, … |
+//! | overrides, tenants, penalties and users, as JSON: their length, and they | 4, … |
 //! | SHA-256 of everything before | 32 |
 //!
 //! Buckets are named by keyed hashes, so they are worth nothing without the secret. Slots keep

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::limit::token_bucket::TokenBucket;
 use crate::limit::{Policy, Rate, Retry, State};
-use crate::store::BucketHasher;
+use crate::store::{BucketHasher, Choice};
 
 const START: Micros = Micros(1_700_000_000_000_000);
 
@@ -204,4 +204,131 @@ fn what_refilled_while_a_caller_was_late_is_spent_once() {
         }
         assert_eq!(admitted, passed, "one of now, and one a second late");
     }
+}
+
+/// A pair on two buckets.
+fn pair<'a>(names: &Names, policy: &'a Policy, keys: [u64; 2], cost: u64) -> [Check<'a>; 2] {
+    let [first, second] = keys.map(|key| names.check(policy, key, cost));
+    [Check { choice: Choice::First, ..first }, Check { choice: Choice::Second, ..second }]
+}
+
+/// What has been spent of some keys.
+fn used(store: &MemoryStore, names: &Names, policy: &Policy, keys: &[u64]) -> Vec<u64> {
+    let left = |key: &u64| {
+        let mut outcomes = [CheckOutcome::default()];
+        let decision = store.decide_now(&[names.check(policy, *key, 0)], &mut outcomes);
+        policy.quota() - policy.report(outcomes[0].state, decision.now).remaining
+    };
+    keys.iter().map(left).collect()
+}
+
+#[test]
+fn the_first_of_a_pair_that_admits_is_charged() {
+    let (names, five) = (Names::new(), policy(5));
+    let store = MemoryStore::new(10, Clock::manual(START));
+    // Each: the cost, whether each refuses, whether the second is skipped, what is spent then.
+    let history = [
+        (3, [false, false], true, [3, 0]),
+        (3, [true, false], false, [3, 3]),
+        (2, [false, false], true, [5, 3]),
+        (2, [true, false], false, [5, 5]),
+        (1, [true, true], false, [5, 5]),
+        (6, [true, true], false, [5, 5]),
+    ];
+    for (cost, refused, skipped, spent) in history {
+        let mut outcomes = [CheckOutcome { skipped: true, ..CheckOutcome::default() }; 2];
+        let checks = pair(&names, &five, [1, 2], cost);
+        let decision = store.decide_now(&checks, &mut outcomes);
+        assert_eq!(decision.admitted, !refused[1], "cost {cost}");
+        assert_eq!(outcomes.map(|it| it.refused.is_some()), refused, "cost {cost}");
+        assert_eq!(outcomes.map(|it| it.skipped), [false, skipped], "cost {cost}");
+        assert_eq!(used(&store, &names, &five, &[1, 2]), spent, "cost {cost}");
+        let charged = [0, 1].map(|at| decision.admitted && checks[at].is_charged(&outcomes[at]));
+        let chosen = [!refused[0], refused[0] && !refused[1]];
+        assert_eq!(charged, chosen, "cost {cost}");
+    }
+}
+
+#[test]
+fn a_pair_that_refuses_promises_the_earlier_instant_of_both() {
+    let (names, five, eight) = (Names::new(), policy(5), policy(8));
+    let store = MemoryStore::new(10, Clock::manual(START));
+    let drain = [names.check(&five, 1, 5), names.check(&eight, 2, 6)];
+    assert!(store.decide_now(&drain, &mut [CheckOutcome::default(); 2]).admitted);
+    let asked = |cost| {
+        let [first, second] = pair(&names, &five, [1, 2], cost);
+        let checks = [first, Check { policy: &eight, ..second }];
+        let mut outcomes = [CheckOutcome::default(); 2];
+        assert!(!store.decide_now(&checks, &mut outcomes).admitted);
+        outcomes.map(|it| it.refused)
+    };
+    let at = |seconds: u64| Some(Retry::At(Micros(START.0 + seconds * 1_000_000)));
+    assert_eq!(asked(3), [at(3), at(1)]);
+    assert_eq!(asked(6), [Some(Retry::Never), at(4)]);
+    assert_eq!(asked(9), [Some(Retry::Never); 2]);
+    assert!(
+        store.decide_now(&[names.check(&eight, 2, 2)], &mut [CheckOutcome::default()]).admitted
+    );
+    assert_eq!(asked(4), [at(4), at(4)]);
+    assert_eq!(asked(5), [at(5), at(5)]);
+    // The other way round it is the first that comes back earlier.
+    assert!(
+        store.decide_now(&[names.check(&eight, 3, 8)], &mut [CheckOutcome::default()]).admitted
+    );
+    let [first, second] = pair(&names, &five, [1, 3], 5);
+    let checks = [first, Check { policy: &eight, cost: 6, ..second }];
+    let mut outcomes = [CheckOutcome::default(); 2];
+    assert!(!store.decide_now(&checks, &mut outcomes).admitted);
+    assert_eq!(outcomes[1].refused, at(5));
+}
+
+#[test]
+fn a_refused_request_charges_neither_of_its_pair() {
+    let (names, five) = (Names::new(), policy(5));
+    let store = MemoryStore::new(10, Clock::manual(START));
+    assert!(store.decide_now(&[names.check(&five, 3, 5)], &mut [CheckOutcome::default()]).admitted);
+    let [first, second] = pair(&names, &five, [1, 2], 1);
+    let mut outcomes = [CheckOutcome::default(); 3];
+    assert!(!store.decide_now(&[first, second, names.check(&five, 3, 1)], &mut outcomes).admitted);
+    assert_eq!(outcomes.map(|it| it.refused.is_some()), [false, false, true]);
+    assert_eq!(used(&store, &names, &five, &[1, 2, 3]), [0, 0, 5]);
+}
+
+/// Keys without a bucket of their own, so that two of them share one, and a third does not.
+fn overflowing(names: &Names, policy: &Policy) -> ([u64; 2], u64) {
+    let tag = |key: u64| decision::overflow_tag(&names.check(policy, key, 1));
+    let same = (2..).find(|key| tag(*key) == tag(1)).expect("some key");
+    let other = (2..).find(|key| tag(*key) != tag(1)).expect("some key");
+    ([1, same], other)
+}
+
+#[test]
+fn a_pair_in_one_overflow_bucket_is_asked_for_its_cost_once() {
+    let (names, five) = (Names::new(), policy(5));
+    let store = MemoryStore::new(1, Clock::manual(START));
+    assert!(store.decide_now(&[names.check(&five, 0, 5)], &mut [CheckOutcome::default()]).admitted);
+    let (same, _) = overflowing(&names, &five);
+    let decide = |cost| {
+        let mut outcomes = [CheckOutcome::default(); 2];
+        store.decide_now(&pair(&names, &five, same, cost), &mut outcomes);
+        outcomes.map(|it| (it.refused, it.skipped))
+    };
+    assert_eq!(decide(3), [(None, false), (None, true)]);
+    let at = Some(Retry::At(Micros(START.0 + 1_000_000)));
+    assert_eq!(decide(3), [(at, false), (at, false)]);
+    assert_eq!(used(&store, &names, &five, &same), [3, 3]);
+}
+
+#[test]
+fn a_first_that_refuses_takes_nothing_from_a_check_in_its_overflow_bucket() {
+    let (names, five) = (Names::new(), policy(5));
+    let store = MemoryStore::new(1, Clock::manual(START));
+    assert!(store.decide_now(&[names.check(&five, 0, 5)], &mut [CheckOutcome::default()]).admitted);
+    let ([alone, first], second) = overflowing(&names, &five);
+    let [first, second_check] = pair(&names, &five, [first, second], 4);
+    let checks = [names.check(&five, alone, 2), first, second_check];
+    let mut outcomes = [CheckOutcome::default(); 3];
+    assert!(store.decide_now(&checks, &mut outcomes).admitted);
+    assert_eq!(outcomes.map(|it| it.refused.is_some()), [false, true, false]);
+    assert_eq!(used(&store, &names, &five, &[alone, second]), [2, 4]);
 }

@@ -8,13 +8,18 @@ use super::supervise::guards::GuardReporter;
 use super::supervise::overrides;
 use super::supervise::penalty_stream;
 use super::supervise::supervisor::{self, Supervisor};
+use super::supervise::tenants;
 use super::supervise::trust::{self, TrustReporter};
-use super::supervise::violations;
+use super::supervise::{bucket_reports, violations};
 use super::{RedisShared, RedisStore};
 use crate::config::settings::{self, StoreKind};
 use crate::guards::{GuardSharing, GuardTable, Penalty};
+use crate::limit::Report;
 use crate::overrides::{Override, OverrideTable};
-use crate::store::{AnyStore, BucketHasher, MemoryStore, OpenedStore, StoreContext, StoreControl};
+use crate::store::{
+    AnyStore, BucketHasher, KnownBucket, MemoryStore, OpenedStore, StoreContext, StoreControl,
+};
+use crate::tenants::{TenantChange, TenantTable};
 use crate::trust::TrustTable;
 use crate::violations::{ViolationPage, ViolationQuery};
 
@@ -28,9 +33,10 @@ pub(in crate::store) fn open(
     // Fails if a provider has been chosen already, which then serves as well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let shared = RedisShared::new(redis, settings, context);
-    let (hasher, overrides) = (BucketHasher::random()?, Arc::default());
+    let (hasher, overrides, tenants) = (BucketHasher::random()?, Arc::default(), Arc::default());
     let (penalties, users) = (Vec::new(), Vec::new());
-    Ok(OpenedStore { control: Arc::new(shared), hasher, overrides, penalties, users })
+    let control = Arc::new(shared);
+    Ok(OpenedStore { control, hasher, overrides, tenants, penalties, users })
 }
 
 impl StoreControl for RedisShared {
@@ -72,6 +78,34 @@ impl StoreControl for RedisShared {
 
     fn remove_override<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), String>> {
         async { overrides::remove(self, id).await.map_err(|failure| failure.to_string()) }.boxed()
+    }
+
+    fn share_tenants(&self, tenants: &Arc<TenantTable>) {
+        let _ = self.tenants.set(tenants.clone());
+    }
+
+    fn change_tenant<'a>(
+        &'a self,
+        table: &'a TenantTable,
+        change: &'a TenantChange,
+        mark: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<bool, String>> {
+        async move {
+            let changed = tenants::change(self, table, change, mark).await;
+            changed.map_err(|failure| failure.to_string())
+        }
+        .boxed()
+    }
+
+    fn bucket_reports<'a>(
+        &'a self,
+        buckets: &'a [KnownBucket<'a>],
+    ) -> BoxFuture<'a, Result<Vec<Report>, String>> {
+        async move {
+            let reports = bucket_reports::read(self, buckets).await;
+            reports.map_err(|failure| failure.to_string())
+        }
+        .boxed()
     }
 
     fn share_guards(&self, sharing: GuardSharing) {

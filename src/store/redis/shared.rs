@@ -20,6 +20,7 @@ use crate::guards::GuardSharing;
 use crate::overrides::OverrideTable;
 use crate::store::{MemoryStore, StoreContext};
 use crate::telemetry::AuditLog;
+use crate::tenants::TenantTable;
 use crate::trust::TrustTable;
 
 /// One for the process.
@@ -53,6 +54,8 @@ pub struct RedisShared {
     pub(super) next_worker: AtomicUsize,
     /// The overrides of all gateways that share the store.
     pub(super) overrides: OnceLock<Arc<OverrideTable>>,
+    /// The tenants that were made at run time, by any of them.
+    pub(super) tenants: OnceLock<Arc<TenantTable>>,
     /// The guards of this gateway, which it shares with them.
     pub(super) guards: OnceLock<GuardSharing>,
     /// Has the violations that go to the stream.
@@ -91,6 +94,7 @@ impl RedisShared {
             nodes_gauge: metrics.store_nodes.clone(),
             next_worker: AtomicUsize::new(0),
             overrides: OnceLock::new(),
+            tenants: OnceLock::new(),
             guards: OnceLock::new(),
             audit: audit.clone(),
             trust: OnceLock::new(),

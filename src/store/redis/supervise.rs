@@ -3,11 +3,13 @@
 //! The [`breaker`] opens when Redis fails; then [`fallback`] decides, and writes into the [`ledger`]
 //! what Redis does not know. The [`supervisor`] brings Redis back after it has shown in a
 //! [`recovery_trial`] that it is fast enough, and pays the debts ([`payments`]). Beside that it counts the
-//! gateways that share the store ([`census`]) and keeps their overrides equal ([`overrides`]). What
+//! gateways that share the store ([`census`]) and keeps their overrides and tenants equal ([`overrides`],
+//! [`tenants`]). What
 //! guards count, what is known of users and who was refused is shared by tasks of their own
 //! ([`guards`], [`trust`], [`violations`], by way of [`reporting`]).
 
 pub(super) mod breaker;
+pub(super) mod bucket_reports;
 pub mod census;
 pub(super) mod fallback;
 pub(super) mod guards;
@@ -19,6 +21,8 @@ pub(super) mod penalty_stream;
 pub(super) mod probe;
 pub(super) mod recovery_trial;
 pub(super) mod reporting;
+mod shared_hash;
 pub(super) mod supervisor;
+pub(super) mod tenants;
 pub(super) mod trust;
 pub(super) mod violations;

@@ -52,6 +52,16 @@ pub enum AuditEvent<'a> {
         guard: &'a str,
         identifier: &'a str,
     },
+    /// An operator has made or changed a tenant.
+    TenantSet {
+        tenant: &'a str,
+        parent: Option<&'a str>,
+        rate: Option<&'a str>,
+        burst: Option<u64>,
+    },
+    TenantRemoved {
+        tenant: &'a str,
+    },
 }
 
 /// An event as it is written.
@@ -65,14 +75,50 @@ struct AuditLine<'a> {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum AuditRecord<'a> {
-    StoreDegraded { reason: &'a str, detail: &'a str, on_error: &'a str },
-    StoreRecovered { seconds: f64 },
-    RateLimitConfigUpdated { routes: usize, limits: usize },
-    OverrideSet { limit: &'a str, key: &'a str, seconds: u64, reason: Option<&'a str> },
-    RateLimitWhitelistAdded { who: &'a str, seconds: u64, reason: Option<&'a str> },
-    RateLimitDenylistAdded { who: &'a str, seconds: u64, reason: Option<&'a str> },
-    OverrideRemoved { what: &'a str },
-    PenaltyLifted { guard: &'a str, identifier: &'a str },
+    StoreDegraded {
+        reason: &'a str,
+        detail: &'a str,
+        on_error: &'a str,
+    },
+    StoreRecovered {
+        seconds: f64,
+    },
+    RateLimitConfigUpdated {
+        routes: usize,
+        limits: usize,
+    },
+    OverrideSet {
+        limit: &'a str,
+        key: &'a str,
+        seconds: u64,
+        reason: Option<&'a str>,
+    },
+    RateLimitWhitelistAdded {
+        who: &'a str,
+        seconds: u64,
+        reason: Option<&'a str>,
+    },
+    RateLimitDenylistAdded {
+        who: &'a str,
+        seconds: u64,
+        reason: Option<&'a str>,
+    },
+    OverrideRemoved {
+        what: &'a str,
+    },
+    PenaltyLifted {
+        guard: &'a str,
+        identifier: &'a str,
+    },
+    TenantSet {
+        tenant: &'a str,
+        parent: Option<&'a str>,
+        rate: Option<&'a str>,
+        burst: Option<u64>,
+    },
+    TenantRemoved {
+        tenant: &'a str,
+    },
 }
 
 /// An event as it is written at that time.
@@ -106,6 +152,10 @@ fn record_of<'a>(event: &AuditEvent<'a>) -> AuditRecord<'a> {
         AuditEvent::PenaltyLifted { guard, identifier } => {
             AuditRecord::PenaltyLifted { guard, identifier }
         }
+        AuditEvent::TenantSet { tenant, parent, rate, burst } => {
+            AuditRecord::TenantSet { tenant, parent, rate, burst }
+        }
+        AuditEvent::TenantRemoved { tenant } => AuditRecord::TenantRemoved { tenant },
     }
 }
 

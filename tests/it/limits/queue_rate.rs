@@ -18,7 +18,7 @@ fn thousand_queued_requests_pass_in_order_at_the_rate(test_store: &TestStore) {
     // with other tests, that alone takes milliseconds.
     let promised = match test_store {
         TestStore::Memory => 200.0,
-        TestStore::Redis(_) => 100.0,
+        TestStore::Redis(_) | TestStore::Cluster(_) => 100.0,
     };
     passes_at_the_rate(test_store, 1000, promised, 25);
 }

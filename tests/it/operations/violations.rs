@@ -232,7 +232,7 @@ fn command_finds_violations_of_a_user_after_a_restart(test_store: &TestStore) {
             let path = folder.path().join("weir.snapshot");
             config().store(&format!("snapshot = {path:?}\nsnapshot_interval = \"1h\""))
         }
-        TestStore::Redis(_) => test_store.configure(config()),
+        TestStore::Redis(_) | TestStore::Cluster(_) => test_store.configure(config()),
     };
     let weir = Weir::start(&config);
     let mut client = weir.connect();

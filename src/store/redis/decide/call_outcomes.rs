@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 
 use crate::clock::Micros;
+use crate::store::redis::wire::pair_choices::{PairChoice, PairChoices};
+use crate::store::redis::wire::reply::RequestVerdict;
 
 /// Calls that are remembered: more than can be uncertain at once. On a cluster every hash slot has its
 /// own.
@@ -19,9 +21,9 @@ pub(crate) struct CallOutcomes {
 /// What became of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallOutcome {
-    /// It was run at that instant of Redis's clock, if that is known, and of its requests these
-    /// were admitted.
-    Run { at: Option<Micros>, admitted: Vec<bool> },
+    /// It was run at that instant of Redis's clock, if that is known, with these outcomes of its
+    /// requests.
+    Run { at: Option<Micros>, verdicts: Vec<RequestVerdict> },
     /// It was not, and never will be.
     NotRun,
     /// It can never be known, and counts as charged.
@@ -31,7 +33,11 @@ pub(crate) enum CallOutcome {
 /// What became of one of its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestOutcome {
-    Admitted(Option<Micros>),
+    /// Charged at that instant, if it is known, and of pairs to these.
+    Admitted {
+        at: Option<Micros>,
+        pairs: PairChoices,
+    },
     Refused,
     NotRun,
     Lost,
@@ -44,11 +50,11 @@ impl CallOutcomes {
         for entry in text.split(' ').skip(1) {
             let mut parts = entry.split(':');
             if let Some(Ok(number)) = parts.next().map(str::parse)
-                && let Some(admitted) = parts.next()
+                && let Some(verdicts) = parts.next()
             {
-                let admitted = admitted.bytes().map(|it| it == b'1').collect();
+                let verdicts = fence_verdicts(verdicts);
                 let at = parts.next().and_then(|at| at.parse().ok()).map(Micros);
-                self.record(number, CallOutcome::Run { at, admitted });
+                self.record(number, CallOutcome::Run { at, verdicts });
             }
         }
     }
@@ -72,8 +78,10 @@ impl CallOutcomes {
     /// What became of a request of a call, if that is known.
     pub(crate) fn of(&self, call: u64, request: usize) -> Option<RequestOutcome> {
         Some(match self.find(call) {
-            Some(CallOutcome::Run { at, admitted }) => match admitted.get(request) {
-                Some(true) => RequestOutcome::Admitted(*at),
+            Some(CallOutcome::Run { at, verdicts }) => match verdicts.get(request) {
+                Some(RequestVerdict { admitted: true, pairs }) => {
+                    RequestOutcome::Admitted { at: *at, pairs: *pairs }
+                }
                 _ => RequestOutcome::Refused,
             },
             Some(CallOutcome::NotRun) => RequestOutcome::NotRun,
@@ -88,12 +96,59 @@ impl CallOutcomes {
     }
 }
 
+/// What a fence says of the requests of a call: see `lua/fence.lua`.
+fn fence_verdicts(text: &str) -> Vec<RequestVerdict> {
+    let mut verdicts: Vec<RequestVerdict> = Vec::new();
+    let mut pair = 0;
+    for letter in text.bytes() {
+        let choice = match letter {
+            b'f' => PairChoice::First,
+            b's' => PairChoice::Second,
+            b'n' => PairChoice::Neither,
+            _ => {
+                let (admitted, pairs) = (letter == b'1', PairChoices::default());
+                verdicts.push(RequestVerdict { admitted, pairs });
+                pair = 0;
+                continue;
+            }
+        };
+        if let Some(last) = verdicts.last_mut() {
+            last.pairs = last.pairs.with(pair, choice);
+            pair += 1;
+        }
+    }
+    verdicts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn run(admitted: &[bool]) -> CallOutcome {
-        CallOutcome::Run { at: Some(Micros(5)), admitted: admitted.to_vec() }
+        let verdict =
+            |admitted: &bool| RequestVerdict { admitted: *admitted, ..Default::default() };
+        CallOutcome::Run { at: Some(Micros(5)), verdicts: admitted.iter().map(verdict).collect() }
+    }
+
+    fn admitted(at: u64) -> Option<RequestOutcome> {
+        let (at, pairs) = (Some(Micros(at)), PairChoices::default());
+        Some(RequestOutcome::Admitted { at, pairs })
+    }
+
+    #[test]
+    fn a_fence_tells_which_bucket_of_each_pair_was_charged() {
+        let mut call_outcomes = CallOutcomes::default();
+        call_outcomes.record_fence("17 16:01sfn1n1:70", 17);
+        let pairs = |request| match call_outcomes.of(16, request) {
+            Some(RequestOutcome::Admitted { pairs, .. }) => [0, 1, 2].map(|pair| pairs.of(pair)),
+            other => panic!("{other:?}"),
+        };
+        use PairChoice::{First, Neither, Second};
+        assert_eq!(call_outcomes.of(16, 0), Some(RequestOutcome::Refused));
+        assert_eq!(pairs(1), [Second, First, Neither]);
+        assert_eq!(pairs(2), [Neither, First, First]);
+        assert_eq!(call_outcomes.of(16, 3), admitted(70));
+        assert_eq!(call_outcomes.of(16, 4), Some(RequestOutcome::Refused));
     }
 
     #[test]
@@ -102,8 +157,7 @@ mod tests {
         assert_eq!(call_outcomes.of(16, 0), None);
         call_outcomes.record_fence("17 16:1101:70 15:1:60", 18);
         let of = |call, request| call_outcomes.of(call, request);
-        let at = |at| Some(RequestOutcome::Admitted(Some(Micros(at))));
-        assert_eq!([of(16, 0), of(16, 3), of(15, 0)], [at(70), at(70), at(60)]);
+        assert_eq!([of(16, 0), of(16, 3), of(15, 0)], [70, 70, 60].map(admitted));
         assert_eq!(of(16, 2), Some(RequestOutcome::Refused));
         assert_eq!([of(17, 0), of(18, 0)], [Some(RequestOutcome::NotRun); 2]);
         assert_eq!(of(19, 0), None);
@@ -128,7 +182,7 @@ mod tests {
         let mut call_outcomes = CallOutcomes::default();
         call_outcomes.record(7, run(&[true]));
         call_outcomes.record_fence("9 9:1 8:1", 9);
-        assert_eq!(call_outcomes.of(7, 0), Some(RequestOutcome::Admitted(Some(Micros(5)))));
+        assert_eq!(call_outcomes.of(7, 0), admitted(5));
         for call in 100..10_000 {
             call_outcomes.record(call, run(&[true]));
         }

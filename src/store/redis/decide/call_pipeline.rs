@@ -329,8 +329,8 @@ async fn receive_late(
     let outcome = match timeout(LATE, reply).await {
         Ok(Ok(Value::BulkString(bytes))) => match reply::instant(&bytes) {
             Some((_, true)) => Some(CallOutcome::NotRun),
-            Some((at, false)) => reply::flags(&bytes, &batch.flags())
-                .map(|admitted| CallOutcome::Run { at: Some(at), admitted }),
+            Some((at, false)) => reply::verdicts(&bytes, &batch.verdict_positions())
+                .map(|verdicts| CallOutcome::Run { at: Some(at), verdicts }),
             None => None,
         },
         // The server says that it did not run it.

@@ -325,8 +325,8 @@ impl Ticket {
 }
 
 fn charge<'a>(check: &Check<'a>, asked: CheckSet<'a>) -> Charge<'a> {
-    let Check { bucket, policy, cost, waited, spends, enforced, .. } = *check;
-    Charge { bucket, name: asked.key(check), policy, cost, waited, spends, enforced }
+    let Check { bucket, policy, cost, waited, spends, enforced, choice, .. } = *check;
+    Charge { bucket, name: asked.key(check), policy, cost, waited, spends, enforced, choice }
 }
 
 #[cfg(test)]

@@ -12,9 +12,11 @@ use crate::clock::Micros;
 use crate::limit::{Retry, Verdict};
 use crate::store::redis::RedisShared;
 use crate::store::redis::supervise::fallback::{self, ChargeNote};
-use crate::store::redis::supervise::ledger::UncertainCharge;
+use crate::store::redis::supervise::ledger::{UncertainCharge, UncertainPair};
 use crate::store::redis::wire::check_args::CheckReply;
-use crate::store::{Check, CheckOutcome, CheckSet, Decision, StoreError};
+use crate::store::redis::wire::pair_choices::{PairChoice, PairChoices, PairCounter};
+use crate::store::redis::wire::reply::RequestVerdict;
+use crate::store::{Check, CheckOutcome, CheckSet, Choice, Decision, StoreError};
 
 /// The wait in a refusal if none is known.
 const DEFAULT_RETRY_US: u64 = 1_000_000;
@@ -22,8 +24,11 @@ const DEFAULT_RETRY_US: u64 = 1_000_000;
 /// What became of a request in one hash slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GroupOutcome {
-    /// Charged at that instant, if it is known.
-    Admitted(Option<Micros>),
+    /// Charged at that instant, if it is known, and of pairs to these.
+    Admitted {
+        at: Option<Micros>,
+        pairs: PairChoices,
+    },
     Refused,
     /// Not charged, and it never will be.
     NotRun,
@@ -66,7 +71,7 @@ impl WorkerLink {
             return Ok(Decision { now, admitted: true, alone: false });
         }
         self.mark_dirty(asked);
-        let notes = self.notes(ticket, asked.checks.len());
+        let notes = self.notes(ticket, asked.checks);
         let decided = fallback::decide_after_all(&self.shared, asked, outcomes, &notes);
         if !decided.as_ref().is_ok_and(|it| it.admitted) {
             self.refund_charges(ticket, asked);
@@ -104,18 +109,21 @@ impl WorkerLink {
         ticket.each(|result| {
             let group_outcome = self.group_outcome(&result);
             summary.refused |= group_outcome == GroupOutcome::Refused;
-            summary.admitted &= matches!(group_outcome, GroupOutcome::Admitted(_));
+            summary.admitted &= matches!(group_outcome, GroupOutcome::Admitted { .. });
             let Some(reply) = result.reply else { return };
             summary.now.get_or_insert(reply.now());
             let here = result.of(checks, outcomes);
+            let mut previous = None;
             for ((check, outcome), check_reply) in here.zip(reply.check_replies(result.request)) {
                 outcome.state = check_reply.state;
                 outcome.now = reply.now();
+                outcome.skipped = check_reply.skipped;
                 outcome.refused = if check_reply.would_refuse {
-                    refusal(check, outcome, 0, check_reply)
+                    told_refusal(check, outcome, previous, check_reply)
                 } else {
                     None
                 };
+                previous = outcome.refused;
             }
         });
         summary
@@ -123,16 +131,18 @@ impl WorkerLink {
 
     fn group_outcome(&self, result: &GroupResult<'_>) -> GroupOutcome {
         if let Some(reply) = result.reply {
-            let admitted = reply.admitted(result.request);
+            let RequestVerdict { admitted, pairs } = reply.verdict(result.request);
             return if admitted {
-                GroupOutcome::Admitted(Some(reply.now()))
+                GroupOutcome::Admitted { at: Some(reply.now()), pairs }
             } else {
                 GroupOutcome::Refused
             };
         }
         let CallStatus::Unknown(call) = result.status else { return GroupOutcome::NotRun };
         match self.call_outcomes.borrow().of(call, result.request) {
-            Some(call_outcomes::RequestOutcome::Admitted(at)) => GroupOutcome::Admitted(at),
+            Some(call_outcomes::RequestOutcome::Admitted { at, pairs }) => {
+                GroupOutcome::Admitted { at, pairs }
+            }
             Some(call_outcomes::RequestOutcome::Refused) => GroupOutcome::Refused,
             Some(call_outcomes::RequestOutcome::NotRun) => GroupOutcome::NotRun,
             Some(call_outcomes::RequestOutcome::Lost) => GroupOutcome::Lost,
@@ -155,29 +165,66 @@ impl WorkerLink {
             }
             // Reports of slots that Redis got meanwhile did not count this request.
             self.mark_dirty(asked);
+            let GroupOutcome::Admitted { pairs, .. } = self.group_outcome(&result) else { return };
+            let (mut counter, mut previous) = (PairCounter::default(), None);
             for (check, outcome) in result.of(asked.checks, outcomes) {
                 let known = self.shared.local.state(check.bucket).unwrap_or_default();
-                outcome.state = check.policy.charge_after(known, now, check.cost);
+                let came = counter.next(check.choice).map(|pair| pairs.of(pair));
+                let chosen = came.is_none_or(|it| it.is(check.choice));
                 (outcome.now, outcome.refused) = (now, None);
+                outcome.skipped = check.choice == Choice::Second && came == Some(PairChoice::First);
+                if chosen {
+                    outcome.state = check.policy.charge_after(known, now, check.cost);
+                } else {
+                    outcome.state = check.policy.clamp(known, now);
+                }
+                if !chosen && !outcome.skipped {
+                    outcome.refused = Some(pair_refusal(check, outcome, previous));
+                }
+                previous = outcome.refused;
             }
         });
     }
 
     /// What is to be noted of each check if the request passes without Redis.
-    fn notes(&self, ticket: &Ticket, checks: usize) -> Vec<ChargeNote> {
-        let mut notes = vec![ChargeNote::Owed; checks];
+    fn notes(&self, ticket: &Ticket, checks: &[Check<'_>]) -> Vec<ChargeNote> {
+        let mut notes = vec![ChargeNote::Owed; checks.len()];
         ticket.each(|result| {
-            let note = match self.group_outcome(&result) {
-                GroupOutcome::Admitted(at) => ChargeNote::Charged(at),
-                GroupOutcome::Lost => ChargeNote::Charged(None),
-                GroupOutcome::NotRun | GroupOutcome::Refused => ChargeNote::Owed,
-                GroupOutcome::Unknown(Claim { call, request }) => {
-                    ChargeNote::Uncertain(UncertainCharge { worker: self.worker, call, request })
-                }
-            };
-            (0..checks).filter(|it| result.has(*it)).for_each(|it| notes[it] = note);
+            let group_outcome = self.group_outcome(&result);
+            let mut counter = PairCounter::default();
+            let here = checks.iter().enumerate().filter(|(index, _)| result.has(*index));
+            for (index, check) in here {
+                let pair = counter.next(check.choice);
+                notes[index] = match group_outcome {
+                    GroupOutcome::Admitted { at, pairs } => match pair.map(|it| pairs.of(it)) {
+                        None | Some(PairChoice::Neither) => ChargeNote::Charged(at),
+                        Some(came) if came.is(check.choice) => ChargeNote::Charged(at),
+                        Some(_) => ChargeNote::NotChosen,
+                    },
+                    GroupOutcome::Lost => ChargeNote::Charged(None),
+                    GroupOutcome::NotRun | GroupOutcome::Refused => ChargeNote::Owed,
+                    GroupOutcome::Unknown(Claim { call, request }) => {
+                        let pair = pair.map(|number| self.uncertain_pair(checks, index, number));
+                        let worker = self.worker;
+                        ChargeNote::Uncertain(UncertainCharge { worker, call, request, pair })
+                    }
+                };
+            }
         });
         notes
+    }
+
+    /// What may be charged in the place of a check that is one of a pair.
+    fn uncertain_pair(&self, checks: &[Check<'_>], index: usize, number: usize) -> UncertainPair {
+        let choice = checks[index].choice;
+        let other = match choice {
+            Choice::Second => &checks[index - 1],
+            _ => &checks[index + 1],
+        };
+        let (share, cost) = other.policy.share(self.shared.nodes(), other.cost);
+        let known = self.shared.local.state(other.bucket).unwrap_or_default();
+        let charged = share.charge_after(known, self.shared.clock.now(), cost);
+        UncertainPair { number, choice, other: other.bucket, other_until: charged.ends_at }
     }
 
     /// Remembers the states in case Redis fails. What it does not know of yet comes on top.
@@ -208,32 +255,40 @@ impl WorkerLink {
     fn refund_charges(self: &Rc<Self>, ticket: &Ticket, asked: CheckSet<'_>) {
         ticket.each(|result| {
             let group_outcome = self.group_outcome(&result);
-            if !matches!(group_outcome, GroupOutcome::Admitted(Some(_)) | GroupOutcome::Unknown(_))
-            {
+            if !matches!(
+                group_outcome,
+                GroupOutcome::Admitted { at: Some(_), .. } | GroupOutcome::Unknown(_)
+            ) {
                 return;
             }
             // Slots are reported as a total, never as a difference.
             self.mark_dirty(asked);
             let mut replies = result.reply.map(|reply| reply.check_replies(result.request));
+            let mut counter = PairCounter::default();
             let checks = asked.checks.iter().enumerate();
             let here = checks.filter(|(index, _)| result.has(*index));
-            let charged = here.filter(|(_, check)| {
+            let charges = here.filter_map(|(_, check)| {
+                let check_reply = replies.as_mut().and_then(Iterator::next);
+                let pair = counter.next(check.choice).map(|number| (number, check.choice));
                 // One that only watches is charged if it would have admitted, which only a reply
-                // tells.
-                let charged = match replies.as_mut().and_then(Iterator::next) {
+                // tells. Of pairs everything tells that.
+                let charged = match check_reply {
+                    _ if pair.is_some() => true,
                     Some(check_reply) => !check_reply.would_refuse,
                     None => check.enforced,
                 };
-                charged && check.spends && !check.policy.is_held()
-            });
-            let charges = charged.map(|(_, check)| Charged {
-                name: asked.key(check).to_vec(),
-                policy: *check.policy,
-                cost: check.cost,
+                (charged && check.spends && !check.policy.is_held()).then(|| Charged {
+                    name: asked.key(check).to_vec(),
+                    policy: *check.policy,
+                    cost: check.cost,
+                    pair,
+                })
             });
             let refund = Refund { slot: result.slot, charges: charges.collect() };
             match group_outcome {
-                GroupOutcome::Admitted(Some(at)) => self.refund(at, refund),
+                GroupOutcome::Admitted { at: Some(at), pairs } => {
+                    self.refund(at, refund.chosen(pairs));
+                }
                 GroupOutcome::Unknown(claim) => self.refund_if_charged(claim, refund),
                 _ => {}
             }
@@ -255,11 +310,11 @@ impl WorkerLink {
             let here = result.of(checks, outcomes);
             match (result.reply, group_outcome) {
                 // What is left once the charge has been refunded.
-                (Some(reply), GroupOutcome::Admitted(_)) => {
+                (Some(reply), GroupOutcome::Admitted { .. }) => {
                     for ((check, outcome), check_reply) in
                         here.zip(reply.check_replies(result.request))
                     {
-                        let charged = check.spends && !check_reply.would_refuse;
+                        let charged = check.spends && check_reply.is_chosen();
                         if charged && !check.policy.is_held() {
                             let (Check { policy, cost, .. }, now) = (check, outcome.now);
                             outcome.state = policy.refund(check_reply.state, now, *cost, now);
@@ -269,17 +324,20 @@ impl WorkerLink {
                 (Some(_), _) => {}
                 // There is no reply: by the last known state.
                 (None, group_outcome) => {
+                    let mut previous = None;
                     for (check, outcome) in here {
                         let known = self.shared.local.state(check.bucket).unwrap_or_default();
                         (outcome.state, outcome.now) = (check.policy.clamp(known, now), now);
                         outcome.refused = None;
+                        outcome.skipped = check.choice.is_skipped(previous);
                         let verdict = check.policy.evaluate(outcome.state, now, check.cost);
-                        if let (GroupOutcome::Refused, Verdict::Refuse(retry)) =
-                            (group_outcome, verdict)
+                        if let (GroupOutcome::Refused, Verdict::Refuse(retry), false) =
+                            (group_outcome, verdict, outcome.skipped)
                         {
-                            outcome.refused = Some(retry);
-                            found |= check.enforced;
+                            outcome.refused = Some(check.choice.earlier(previous, retry));
+                            found |= check.refuses(outcome);
                         }
+                        previous = outcome.refused;
                     }
                 }
             }
@@ -301,13 +359,19 @@ impl WorkerLink {
         let mut found = false;
         ticket.each(|result| {
             let refused = self.group_outcome(&result) == GroupOutcome::Refused;
-            let here = result.of(checks, outcomes);
-            for (_, outcome) in here.filter(|(check, _)| check.enforced) {
-                if refused && !found {
-                    outcome.refused = Some(Retry::At(Micros(now.0 + DEFAULT_RETRY_US)));
-                    found = true;
-                }
+            let refusing = |(index, check): &(usize, &Check<'_>)| {
+                result.has(*index) && check.enforced && check.choice != Choice::First
+            };
+            let Some((index, check)) = checks.iter().enumerate().find(refusing) else { return };
+            if !refused || std::mem::replace(&mut found, true) {
+                return;
             }
+            let retry = Retry::At(Micros(now.0 + DEFAULT_RETRY_US));
+            if check.choice == Choice::Second {
+                outcomes[index - 1].refused.get_or_insert(retry);
+            }
+            outcomes[index].refused = Some(retry);
+            outcomes[index].skipped = false;
         });
     }
 
@@ -336,9 +400,14 @@ impl WorkerLink {
                 // Checks on one bucket count as their sum.
                 let same = checks[..index].iter().filter(|other| other.bucket == check.bucket);
                 let more = same.fold(0, |sum: u64, other| sum.saturating_add(other.cost));
-                let Some(retry) = refusal(check, outcome, more, check_reply) else { continue };
-                outcome.refused = Some(retry);
-                found = true;
+                // Of pairs the reply tells who has refused, and it has been read.
+                let may = check.choice == Choice::Alone || check_reply.would_refuse;
+                let retry = may.then(|| refusal(check, outcome, more, check_reply)).flatten();
+                let Some(retry) = retry else { continue };
+                if check.choice == Choice::Alone {
+                    outcome.refused = Some(retry);
+                }
+                found |= check.choice != Choice::First;
                 if let Retry::At(at) = retry
                     && !check.policy.is_held()
                 {
@@ -354,6 +423,30 @@ impl WorkerLink {
         });
         found
     }
+}
+
+/// Until when a check refuses that the reply says refuses, after what the one before it has said.
+fn told_refusal(
+    check: &Check<'_>,
+    outcome: &CheckOutcome,
+    previous: Option<Retry>,
+    check_reply: CheckReply,
+) -> Option<Retry> {
+    let retry = refusal(check, outcome, 0, check_reply);
+    match check.choice {
+        Choice::Alone => retry,
+        // That a pair was refused decides which of it was charged.
+        _ => Some(check.choice.earlier(previous, retry.unwrap_or(Retry::At(outcome.now)))),
+    }
+}
+
+/// The same of one of a pair, by what is known here.
+fn pair_refusal(check: &Check<'_>, outcome: &CheckOutcome, previous: Option<Retry>) -> Retry {
+    let retry = match check.policy.evaluate(outcome.state, outcome.now, check.cost) {
+        Verdict::Admit(_) => Retry::At(outcome.now),
+        Verdict::Refuse(retry) => retry,
+    };
+    check.choice.earlier(previous, retry)
 }
 
 /// Whether and until when a check refuses its cost and `more`, by what Redis replied.

@@ -15,8 +15,10 @@ use super::call_pipeline::LATE;
 use super::worker_link::{ADJUST_TIMEOUT, AdjustTarget, WorkerLink, adjust};
 use crate::clock::Micros;
 use crate::limit::Policy;
+use crate::store::Choice;
 use crate::store::redis::RedisShared;
 use crate::store::redis::wire::adjustment::{Adjustment, Op};
+use crate::store::redis::wire::pair_choices::PairChoices;
 
 /// Refunds that wait at a time. Beyond them nothing is refunded: before the breaker opens, a
 /// worker has a few uncertain calls.
@@ -45,6 +47,16 @@ pub(crate) struct Charged {
     pub(crate) name: Vec<u8>,
     pub(crate) policy: Policy,
     pub(crate) cost: u64,
+    /// The number of its pair, and which one of it it is: charged if the choice fell on it.
+    pub(crate) pair: Option<(usize, Choice)>,
+}
+
+impl Refund {
+    /// The same without what was not charged of pairs.
+    pub(crate) fn chosen(mut self, pairs: PairChoices) -> Self {
+        self.charges.retain(|it| it.pair.is_none_or(|(pair, choice)| pairs.of(pair).is(choice)));
+        self
+    }
 }
 
 /// A refund that is known to be due, until it is made or given up.
@@ -79,7 +91,9 @@ impl WorkerLink {
             let verdict = self.call_outcomes.borrow().of(claim.call, claim.request);
             match verdict {
                 None => self.refunds.0.borrow_mut().push((claim, refund)),
-                Some(RequestOutcome::Admitted(Some(at))) => self.refund(at, refund),
+                Some(RequestOutcome::Admitted { at: Some(at), pairs }) => {
+                    self.refund(at, refund.chosen(pairs));
+                }
                 Some(_) => {}
             }
         }

@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 
 use super::ledger::{Debt, LateCharge, Ledger, UncertainCharge};
 use crate::clock::Micros;
-use crate::limit::{OnError, Policy};
+use crate::limit::{OnError, Policy, Retry};
 use crate::store::redis::RedisShared;
-use crate::store::{Check, CheckOutcome, CheckSet, Decision, DeferredCheck, StoreError};
+use crate::store::{Check, CheckOutcome, CheckSet, Choice, Decision, DeferredCheck, StoreError};
 
 /// What is written down of a check if its request passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub(crate) enum ChargeNote {
     /// It is not owed: Redis has charged it at that instant, if it is known, or has to be taken to
     /// have done so.
     Charged(Option<Micros>),
+    /// It is one of a pair, and Redis has charged the other.
+    NotChosen,
 }
 
 /// Decides as long as the breaker is open; `None` if it has been closed in the meantime.
@@ -61,6 +63,8 @@ fn decide(
     for (check, outcome) in checks.iter().zip(&mut *outcomes) {
         outcome.refused = None;
         outcome.decided = check.on_error == OnError::Local;
+        // If it is not decided, the first stands for the pair.
+        outcome.skipped = check.choice == Choice::Second;
     }
     if checks.iter().any(|check| check.enforced && check.on_error == OnError::Deny) {
         outcomes.iter_mut().for_each(|outcome| outcome.decided = false);
@@ -70,11 +74,16 @@ fn decide(
     let shares: SmallVec<[(Policy, u64); 8]> =
         checks.iter().map(|check| check.policy.share(nodes, check.cost)).collect();
     let local = |check: &Check<'_>| check.on_error == OnError::Local;
+    let not_chosen = |index: usize| notes.get(index) == Some(&ChargeNote::NotChosen);
     let share_checks: SmallVec<[Check<'_>; 8]> = checks
         .iter()
         .zip(&shares)
-        .filter(|(check, _)| local(check))
-        .map(|(check, (policy, cost))| Check { policy, cost: *cost, ..*check })
+        .enumerate()
+        .filter(|(index, (check, _))| local(check) && !not_chosen(*index))
+        .map(|(index, (check, (policy, cost)))| {
+            let choice = settled_choice(check.choice, index, not_chosen);
+            Check { policy, cost: *cost, choice, ..*check }
+        })
         .collect();
     if share_checks.is_empty() {
         return Ok(Decision { now: shared.clock.now(), admitted: true, alone: true });
@@ -85,18 +94,30 @@ fn decide(
     let mut share_outcomes: SmallVec<[CheckOutcome; 8]> =
         share_checks.iter().map(|_| CheckOutcome::default()).collect();
     let decision = shared.local.decide_now(&share_checks, &mut share_outcomes);
-    let decided = outcomes.iter_mut().filter(|outcome| outcome.decided);
-    decided.zip(share_outcomes).for_each(|(outcome, of_share)| *outcome = of_share);
+    let mut share_outcomes = share_outcomes.into_iter();
+    for (index, (check, outcome)) in checks.iter().zip(&mut *outcomes).enumerate() {
+        if !outcome.decided {
+            continue;
+        }
+        if not_chosen(index) {
+            let known = shared.local.state(check.bucket).unwrap_or_default();
+            (outcome.state, outcome.now) = (check.policy.clamp(known, decision.now), decision.now);
+            let refused = Retry::At(decision.now);
+            outcome.refused = (check.choice == Choice::First).then_some(refused);
+        } else if let Some(of_share) = share_outcomes.next() {
+            *outcome = of_share;
+        }
+    }
     if !decision.admitted {
         return Ok(Decision { alone: true, ..decision });
     }
     // Slots are no debt: Redis gets a report of all that are held.
     let has_debts = |(_, (check, outcome)): &(usize, (&Check<'_>, &mut CheckOutcome))| {
-        local(check) && check.spends && outcome.refused.is_none() && !check.policy.is_held()
+        check.is_charged(outcome) && !check.policy.is_held()
     };
     for (index, (check, outcome)) in checks.iter().zip(outcomes).enumerate().filter(has_debts) {
         let uncertain = match notes.get(index).unwrap_or(&ChargeNote::Owed) {
-            ChargeNote::Owed => None,
+            ChargeNote::Owed | ChargeNote::NotChosen => None,
             ChargeNote::Uncertain(charge) => Some(*charge),
             ChargeNote::Charged(at) => {
                 let (cost, until) = (check.cost, outcome.state.ends_at);
@@ -116,6 +137,16 @@ fn decide(
         shared.has_debts.store(true, Ordering::Relaxed);
     }
     Ok(Decision { alone: true, ..decision })
+}
+
+/// How a check is decided here once Redis may have made its pair's choice: for the request is
+/// charged to one bucket, whatever this node would have chosen.
+fn settled_choice(choice: Choice, index: usize, not_chosen: impl Fn(usize) -> bool) -> Choice {
+    match choice {
+        Choice::First if not_chosen(index + 1) => Choice::Alone,
+        Choice::Second if not_chosen(index - 1) => Choice::Alone,
+        choice => choice,
+    }
 }
 
 /// Charges a cost after the fact without Redis. It is owed there, unless Redis may have charged it.

@@ -2,7 +2,8 @@
 //!
 //! Redis does not see what passes while it is out of reach, and time goes on filling its buckets.
 //! So when it returns, each bucket is first charged with what was spent here: over the whole
-//! outage no more passes than the limits allow.
+//! outage no more passes than the limits allow. Of a pair of buckets, the one that was charged here
+//! owes it; unless a call whose reply was lost has charged the other for the same request.
 
 use std::time::Duration;
 
@@ -10,9 +11,10 @@ use hashbrown::HashMap;
 
 use crate::clock::Micros;
 use crate::limit::Policy;
-use crate::store::BucketId;
 use crate::store::redis::decide::call_outcomes::RequestOutcome;
 use crate::store::redis::wire::adjustment::{Adjustment, Op};
+use crate::store::redis::wire::pair_choices::PairChoice;
+use crate::store::{BucketId, Choice};
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -42,6 +44,20 @@ pub(crate) struct UncertainCharge {
     pub(crate) worker: usize,
     pub(crate) call: u64,
     pub(crate) request: usize,
+    /// If the bucket that was charged here is one of a pair, the other, which the call may have
+    /// charged in its place.
+    pub(crate) pair: Option<UncertainPair>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UncertainPair {
+    /// Which of the request's pairs it is.
+    pub(crate) number: usize,
+    /// Which one of the pair was charged here.
+    pub(crate) choice: Choice,
+    pub(crate) other: BucketId,
+    /// See [`LateCharge::until`], if the other was charged.
+    pub(crate) other_until: Micros,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +141,9 @@ impl Ledger {
     ) {
         if let Some(charge) = uncertain {
             self.keep_until(bucket, debt.until, now);
+            if let Some(pair) = charge.pair {
+                self.keep_until(pair.other, pair.other_until, now);
+            }
             if self.uncertain.len() < self.most {
                 self.uncertain.push((charge, bucket, debt));
             } else {
@@ -173,6 +192,7 @@ impl Ledger {
     ) {
         for (charge, bucket, debt) in std::mem::take(&mut self.uncertain) {
             let known = (charge.worker == worker).then(|| outcome(charge.call, charge.request));
+            let mut charged = (bucket, debt.until);
             let at = match known.flatten() {
                 None => {
                     self.uncertain.push((charge, bucket, debt));
@@ -182,14 +202,21 @@ impl Ledger {
                     self.add(bucket, debt, None, now);
                     continue;
                 }
-                Some(RequestOutcome::Admitted(at)) => at,
+                Some(RequestOutcome::Admitted { at, pairs }) => {
+                    if let Some(pair) = charge.pair {
+                        match pairs.of(pair.number) {
+                            // It was only watched, and is charged nowhere.
+                            PairChoice::Neither => continue,
+                            came if came.is(pair.choice) => {}
+                            _ => charged = (pair.other, pair.other_until),
+                        }
+                    }
+                    at
+                }
                 Some(RequestOutcome::Lost) => None,
             };
-            self.note_late_charge(
-                bucket,
-                LateCharge { cost: debt.cost, until: debt.until, at },
-                now,
-            );
+            let (bucket, until) = charged;
+            self.note_late_charge(bucket, LateCharge { cost: debt.cost, until, at }, now);
         }
         self.forget_late_charges();
     }

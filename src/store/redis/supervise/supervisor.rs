@@ -11,6 +11,7 @@ use super::overrides;
 use super::payments::Payments;
 use super::probe;
 use super::recovery_trial::{PAUSE, PROBES};
+use super::tenants;
 use crate::store::redis::RedisShared;
 use crate::store::redis::connect::backoff::Backoff;
 use crate::store::redis::connect::cluster_view::ClusterView;
@@ -22,6 +23,8 @@ use crate::store::redis::connect::session::Session;
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long one step of the supervisor may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// How often the tenants of run time are kept from ending.
+const KEEP_TENANTS: Duration = Duration::from_secs(86_400);
 /// How long the workers get to connect once the supervisor has, and at most with the probes that they
 /// make then: the heartbeat of this node waits for it.
 const LINKS: Duration = Duration::from_secs(1);
@@ -45,8 +48,10 @@ pub(crate) struct Supervisor {
     warned: Vec<String>,
     /// The mark of the overrides that were last read.
     overrides_seen: Option<String>,
-    /// Whether it has been logged that they cannot be read.
+    /// Whether it has been logged that they cannot be read, or the tenants.
     overrides_failing: bool,
+    /// When the tenants were last kept from ending.
+    tenants_kept: Instant,
 }
 
 impl Supervisor {
@@ -62,6 +67,7 @@ impl Supervisor {
             warned: Vec::new(),
             overrides_seen: None,
             overrides_failing: false,
+            tenants_kept: Instant::now(),
             shared,
         }
     }
@@ -205,13 +211,24 @@ impl Supervisor {
         });
     }
 
-    /// Reads the overrides that other gateways have set. Decisions do not depend on it: a failure is
+    /// Reads the overrides and the tenants that other gateways have set. Decisions do not depend on it: a failure is
     /// logged once, unless the connection has failed.
     async fn sync_overrides(&mut self) -> Result<(), Failure> {
         let (Some(session), Some(overrides)) = (&self.session, self.shared.overrides.get()) else {
             return Ok(());
         };
-        let synced = overrides::sync(&self.shared, session, &mut self.overrides_seen, overrides);
+        let (shared, seen) = (&self.shared, &mut self.overrides_seen);
+        let (kept, tenants) = (&mut self.tenants_kept, self.shared.tenants.get());
+        let synced = async {
+            overrides::sync(shared, session, seen, overrides).await?;
+            let Some(tenants) = tenants else { return Ok(()) };
+            tenants::sync(shared, session, tenants).await?;
+            if kept.elapsed() > KEEP_TENANTS {
+                tenants::keep_alive(shared, session).await?;
+                *kept = Instant::now();
+            }
+            Ok(())
+        };
         match within(synced).await {
             Err(failure) if failure.reason == Reason::Connection => return Err(failure),
             Err(failure) if !self.overrides_failing => {

@@ -11,7 +11,7 @@ use super::check_args::{CallContext, CheckArgs};
 use super::msgpack;
 use super::script::{Form, Script};
 use crate::limit::Policy;
-use crate::store::BucketId;
+use crate::store::{BucketId, Choice};
 
 /// One bucket to charge with one cost.
 #[derive(Debug, Clone, Copy)]
@@ -27,12 +27,14 @@ pub struct Charge<'a> {
     pub spends: bool,
     /// False: whether it passes decides nothing for its request.
     pub enforced: bool,
+    pub choice: Choice,
 }
 
 impl<'a> Charge<'a> {
     /// A charge that counts.
     pub fn new(bucket: BucketId, name: &'a [u8], policy: &'a Policy, cost: u64) -> Self {
-        Charge { bucket, name, policy, cost, waited: 0, spends: true, enforced: true }
+        let (spends, enforced, choice) = (true, true, Choice::Alone);
+        Charge { bucket, name, policy, cost, waited: 0, spends, enforced, choice }
     }
 }
 
@@ -81,6 +83,16 @@ struct Key {
 pub(crate) struct Request {
     pub(crate) checks: usize,
     pub(crate) parts: usize,
+    /// How many of its checks are pairs.
+    pub(crate) pairs: usize,
+}
+
+/// Where a reply says what became of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VerdictPosition {
+    pub(crate) verdict: usize,
+    /// If there are any, what came of them stands behind the verdict.
+    pub(crate) pairs: usize,
 }
 
 /// All charges of one request on the same bucket: they count as one.
@@ -132,6 +144,7 @@ impl Batch {
     /// Adds one request and returns its position.
     pub fn push<'a>(&mut self, charges: impl Iterator<Item = Charge<'a>>) -> usize {
         let mut merged = std::mem::take(&mut self.merged);
+        let mut pairs = 0;
         for charge in charges {
             let key = self.key(&charge);
             let part = merged.iter().position(|other: &Merged| other.key == key);
@@ -141,7 +154,13 @@ impl Batch {
                 waited: charge.waited,
                 spends: charge.spends,
                 enforced: charge.enforced,
+                choice: charge.choice,
             };
+            pairs += usize::from(charge.choice == Choice::Second);
+            debug_assert!(
+                part.is_none() || charge.choice == Choice::Alone,
+                "a pair shares nothing"
+            );
             if let Some(part) = part {
                 args.cost = args.cost.saturating_add(merged[part].args.cost);
                 merged[part].args = args;
@@ -150,7 +169,8 @@ impl Batch {
             }
             self.parts.push(part.unwrap_or(merged.len() - 1));
         }
-        self.reply_length += 1;
+        debug_assert!(pairs <= Choice::MOST_PAIRS);
+        self.reply_length += 1 + usize::from(pairs > 0);
         msgpack::array(&mut self.encoded, 2 * merged.len());
         for check in merged.drain(..) {
             let args = self.intern_args(check.args.bounded());
@@ -161,7 +181,8 @@ impl Batch {
             msgpack::number(&mut self.encoded, args as u64 + 1);
         }
         self.merged = merged;
-        self.requests.push(Request { checks: self.checks.len(), parts: self.parts.len() });
+        let (checks, parts) = (self.checks.len(), self.parts.len());
+        self.requests.push(Request { checks, parts, pairs });
         self.requests.len() - 1
     }
 
@@ -171,18 +192,18 @@ impl Batch {
         self.tentative.push(request);
     }
 
-    /// The positions in a reply at which it says whether each request was admitted.
-    pub fn flags(&self) -> Vec<usize> {
-        let mut position = 1;
+    /// The positions in a reply at which it says what became of each request.
+    pub(crate) fn verdict_positions(&self) -> Vec<VerdictPosition> {
+        let mut verdict = 1;
         let mut start = 0;
-        let mut flags = Vec::with_capacity(self.requests.len());
-        for request in &self.requests {
-            flags.push(position);
-            let numbers = self.args_of(start..request.checks).map(CheckArgs::reply_numbers);
-            position += 1 + numbers.sum::<usize>();
-            start = request.checks;
+        let mut positions = Vec::with_capacity(self.requests.len());
+        for Request { checks, pairs, .. } in self.requests.iter().copied() {
+            positions.push(VerdictPosition { verdict, pairs });
+            let numbers = self.args_of(start..checks).map(CheckArgs::reply_numbers);
+            verdict += 1 + usize::from(pairs > 0) + numbers.sum::<usize>();
+            start = checks;
         }
-        flags
+        positions
     }
 
     /// The arguments of some checks.

@@ -9,10 +9,13 @@ use super::msgpack::{self, Reader};
 use crate::clock::Micros;
 use crate::limit::wire::WireCheck;
 use crate::limit::{Policy, State};
+use crate::store::Choice;
 
 /// How a check is meant, added to its algorithm's number: see `lua/algorithms.lua`.
 const SPENDS_NOTHING: u64 = 16;
 const NOT_ENFORCED: u64 = 32;
+const FIRST: u64 = 64;
+const SECOND: u64 = 128;
 
 /// Who asks, roughly when by the clock of Redis, and for how long.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +38,7 @@ pub(crate) struct CheckArgs {
     pub(crate) waited: u64,
     pub(crate) spends: bool,
     pub(crate) enforced: bool,
+    pub(crate) choice: Choice,
 }
 
 /// What a reply says of one check.
@@ -43,13 +47,23 @@ pub struct CheckReply {
     pub state: State,
     /// When it would pass, if it does not and its state alone does not tell.
     pub passes_at: Option<Micros>,
-    /// It is not enforced, and would have refused.
+    /// It is not enforced and would have refused, or is of a pair and has.
     pub would_refuse: bool,
+    /// See [`CheckOutcome::skipped`](crate::store::CheckOutcome::skipped).
+    pub skipped: bool,
+}
+
+impl CheckReply {
+    /// Whether the check was charged, if its request was admitted and it spends.
+    pub(crate) fn is_chosen(&self) -> bool {
+        !self.would_refuse && !self.skipped
+    }
 }
 
 impl CheckArgs {
     pub(crate) fn new(policy: &Policy, cost: u64) -> Self {
-        Self { policy: *policy, cost, waited: 0, spends: true, enforced: true }.bounded()
+        let choice = Choice::Alone;
+        Self { policy: *policy, cost, waited: 0, spends: true, enforced: true, choice }.bounded()
     }
 
     /// With a cost that Lua can count with, and no more waiting than counts.
@@ -76,7 +90,12 @@ impl CheckArgs {
     fn kind(&self) -> u64 {
         let spends_nothing = if self.spends { 0 } else { SPENDS_NOTHING };
         let not_enforced = if self.enforced { 0 } else { NOT_ENFORCED };
-        self.policy.wire_id() + spends_nothing + not_enforced
+        let choice = match self.choice {
+            Choice::Alone => 0,
+            Choice::First => FIRST,
+            Choice::Second => SECOND,
+        };
+        self.policy.wire_id() + spends_nothing + not_enforced + choice
     }
 
     /// How many numbers a reply has for this check.
@@ -88,6 +107,7 @@ impl CheckArgs {
     pub(crate) fn read_reply(&self, reply: &mut Reader<'_>) -> Option<CheckReply> {
         let mut next = |bound| reply.number().filter(|number| *number < bound);
         let wire = self.policy.wire_state(&mut next)?;
-        Some(CheckReply { state: wire.state, passes_at: wire.passes_at, would_refuse: false })
+        let (state, passes_at) = (wire.state, wire.passes_at);
+        Some(CheckReply { state, passes_at, would_refuse: false, skipped: false })
     }
 }

@@ -1,10 +1,12 @@
 //! The reply of a script to a batch.
 
-use super::batch::{Batch, Request};
+use super::batch::{Batch, Request, VerdictPosition};
 use super::check_args::CheckReply;
 use super::msgpack::Reader;
+use super::pair_choices::{PairChoice, PairChoices, PairCounter};
 use crate::clock::Micros;
 use crate::limit::wire::EXACT;
+use crate::store::Choice;
 
 #[derive(Debug)]
 pub struct Reply {
@@ -21,9 +23,16 @@ pub struct ReplyError;
 
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
-    admitted: bool,
+    verdict: RequestVerdict,
     /// Where its states end.
     end: usize,
+}
+
+/// What a reply, or a fence, says of a whole request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestVerdict {
+    pub admitted: bool,
+    pub pairs: PairChoices,
 }
 
 impl Reply {
@@ -43,7 +52,15 @@ impl Reply {
     /// # Panics
     /// If the batch had no such request.
     pub fn admitted(&self, request: usize) -> bool {
-        self.requests[request].admitted
+        self.requests[request].verdict.admitted
+    }
+
+    /// The same, and what came of the request's pairs.
+    ///
+    /// # Panics
+    /// If the batch had no such request.
+    pub fn verdict(&self, request: usize) -> RequestVerdict {
+        self.requests[request].verdict
     }
 
     /// What became of the request's charges, in the order they were pushed. Charges on the same
@@ -67,21 +84,33 @@ impl Reply {
         let mut start = Request::default();
         for request in &batch.requests {
             let verdict = reader.number()?;
+            let mut pairs = PairChoices::default();
+            if request.pairs > 0 {
+                pairs = PairChoices::read(reader.number()?, request.pairs)?;
+            }
+            let mut counter = PairCounter::default();
             checks.clear();
             for (position, args) in batch.args_of(start.checks..request.checks).enumerate() {
-                let would_refuse =
+                let mut would_refuse =
                     verdict.checked_shr(1 + position as u32).is_some_and(|it| it & 1 == 1);
-                if would_refuse && args.enforced {
+                if would_refuse && (args.enforced || args.choice != Choice::Alone) {
                     return None;
                 }
-                checks.push(CheckReply { would_refuse, ..args.read_reply(reader)? });
+                let mut skipped = false;
+                if let Some(pair) = counter.next(args.choice) {
+                    let came = pairs.of(pair);
+                    skipped = args.choice == Choice::Second && came == PairChoice::First;
+                    would_refuse = !skipped && !came.is(args.choice);
+                }
+                checks.push(CheckReply { would_refuse, skipped, ..args.read_reply(reader)? });
             }
             if verdict.checked_shr(1 + checks.len() as u32).is_some_and(|more| more > 0) {
                 return None;
             }
             let parts = &batch.parts[start.parts..request.parts];
             replies.extend(parts.iter().map(|part| checks[*part]));
-            requests.push(Outcome { admitted: verdict & 1 == 1, end: request.parts });
+            let verdict = RequestVerdict { admitted: verdict & 1 == 1, pairs };
+            requests.push(Outcome { verdict, end: request.parts });
             start = *request;
         }
         reader.is_empty().then_some(Self { now, requests, replies })
@@ -97,13 +126,21 @@ pub(crate) fn instant(bytes: &[u8]) -> Option<(Micros, bool)> {
     Some((now, length == 1))
 }
 
-/// Whether each request was admitted, in a reply to a batch of which only the
-/// [`Batch::flags`] are left. `None` if it is no such reply.
-pub fn flags(bytes: &[u8], flags: &[usize]) -> Option<Vec<bool>> {
+/// What became of each request, in a reply to a batch of which only the
+/// [`Batch::verdict_positions`] are left. `None` if it is no such reply.
+pub(crate) fn verdicts(bytes: &[u8], positions: &[VerdictPosition]) -> Option<Vec<RequestVerdict>> {
     let mut reader = Reader(bytes);
     let length = reader.array()?;
     let numbers = (0..length).map(|_| reader.number()).collect::<Option<Vec<_>>>()?;
-    flags.iter().map(|flag| numbers.get(*flag).map(|number| number & 1 == 1)).collect()
+    let verdict = |position: &VerdictPosition| {
+        let admitted = numbers.get(position.verdict)? & 1 == 1;
+        let pairs = match position.pairs {
+            0 => PairChoices::default(),
+            pairs => PairChoices::read(*numbers.get(position.verdict + 1)?, pairs)?,
+        };
+        Some(RequestVerdict { admitted, pairs })
+    };
+    positions.iter().map(verdict).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::*;
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::token_bucket::TokenBucket;
 use crate::limit::{Rate, State, Verdict};
+use crate::store::redis::wire::pair_choices::PairChoices;
 
 fn window() -> Policy {
     let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
@@ -13,6 +14,10 @@ fn window() -> Policy {
 fn debt(cost: u64, until: u64) -> Debt {
     let (until, since) = (Micros(until), Micros(0));
     Debt { name: b"a".to_vec(), policy: window(), cost, until, since }
+}
+
+fn admitted(at: Option<Micros>) -> RequestOutcome {
+    RequestOutcome::Admitted { at, pairs: PairChoices::default() }
 }
 
 fn due(ledger: &mut Ledger, now: u64) -> Vec<u64> {
@@ -35,7 +40,7 @@ fn what_refilled_is_taken_off_once_though_some_was_uncertain() {
         Debt { name: b"a".to_vec(), policy, cost, until, since }
     };
     let mut ledger = Ledger::new(10);
-    let uncertain = UncertainCharge { worker: 0, call: 1, request: 0 };
+    let uncertain = UncertainCharge { worker: 0, call: 1, request: 0, pair: None };
     ledger.add(BucketId(1), debt(8), None, second(15));
     ledger.add(BucketId(1), debt(4), Some(uncertain), second(15));
     let mut debts = ledger.take();
@@ -74,14 +79,14 @@ fn what_a_call_charged_late_is_not_taken_off_of_a_debt_from_before() {
                 here = passes(here, at);
                 let (until, since) = (here.ends_at, before.max(at));
                 let debt = Debt { name: b"a".to_vec(), policy, cost: 1, until, since };
-                let charge = UncertainCharge { worker: 0, call: request, request: 0 };
+                let charge = UncertainCharge { worker: 0, call: request, request: 0, pair: None };
                 let charge = (uncertain >> request & 1 == 1).then_some(charge);
                 ledger.add(BucketId(1), debt, charge, at);
             }
             for _ in 0..uncertain.count_ones() {
                 there = passes(there, second(back));
             }
-            let admitted = RequestOutcome::Admitted(Some(second(back)));
+            let admitted = admitted(Some(second(back)));
             ledger.resolve(0, second(back), |_, _| Some(admitted));
             let mut debts: Vec<_> = ledger.take().into_iter().collect();
             ledger.age(&mut debts, second(paid), 1);
@@ -98,7 +103,7 @@ fn what_a_call_charged_late_is_not_taken_off_of_a_debt_from_before() {
 #[test]
 fn late_charges_are_forgotten_with_the_debts_from_before() {
     let mut ledger = Ledger::new(10);
-    let uncertain = |request| Some(UncertainCharge { worker: 0, call: 1, request });
+    let uncertain = |request| Some(UncertainCharge { worker: 0, call: 1, request, pair: None });
     let late = |ledger: &Ledger| ledger.late_charges.values().map(Vec::len).sum::<usize>();
     ledger.add(BucketId(1), debt(1, 50), uncertain(0), Micros(0));
     ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::Lost));
@@ -202,7 +207,7 @@ fn a_ledger_full_of_live_debts_is_not_searched_for_each_that_comes() {
 #[test]
 fn an_old_uncertain_charge_makes_no_newer_debt_die() {
     let mut ledger = Ledger::new(10);
-    let uncertain = UncertainCharge { worker: 0, call: 1, request: 0 };
+    let uncertain = UncertainCharge { worker: 0, call: 1, request: 0, pair: None };
     ledger.add(BucketId(1), debt(1, 50), Some(uncertain), Micros(0));
     ledger.add(BucketId(1), debt(2, 100), None, Micros(40));
     ledger.resolve(0, Micros(60), |_, _| Some(RequestOutcome::NotRun));
@@ -214,11 +219,11 @@ fn what_passed_after_a_call_is_owed_only_if_the_call_did_not_charge_it() {
     let mut ledger = Ledger::new(10);
     for (bucket, worker, call, request) in [(1, 0, 7, 0), (2, 0, 7, 1), (3, 0, 8, 0), (4, 1, 8, 0)]
     {
-        let uncertain = UncertainCharge { worker, call, request };
+        let uncertain = UncertainCharge { worker, call, request, pair: None };
         ledger.add(BucketId(bucket), debt(1 << bucket, 100), Some(uncertain), Micros(0));
     }
     assert_eq!(due(&mut ledger, 0), [0; 0]);
-    let (admitted, refused) = (RequestOutcome::Admitted(None), RequestOutcome::Refused);
+    let (admitted, refused) = (admitted(None), RequestOutcome::Refused);
     ledger.resolve(0, Micros(0), |call, request| {
         (call == 7).then_some(if request == 0 { admitted } else { refused })
     });
@@ -227,4 +232,43 @@ fn what_passed_after_a_call_is_owed_only_if_the_call_did_not_charge_it() {
     assert_eq!(due(&mut ledger, 0), [8], "the eighth was not run");
     ledger.resolve(1, Micros(0), |_, _| Some(RequestOutcome::Lost));
     assert!(ledger.is_empty());
+}
+
+/// Of two pairs of a request, the first was charged in bucket 1 here, and bucket 2 is its other; the
+/// second in bucket 4, and bucket 3 is its other. Bucket 2 and bucket 3 owe something from before.
+#[test]
+fn what_a_call_charged_to_the_other_of_a_pair_is_not_owed_by_this_one() {
+    let resolved = |outcome: RequestOutcome| {
+        let mut ledger = Ledger::new(10);
+        [2, 3].into_iter().for_each(|it| ledger.add(BucketId(it), debt(1, 90), None, Micros(0)));
+        for (bucket, number, choice, other) in [(1, 0, Choice::First, 2), (4, 1, Choice::Second, 3)]
+        {
+            let (other, other_until) = (BucketId(other), Micros(100));
+            let pair = Some(UncertainPair { number, choice, other, other_until });
+            let uncertain = UncertainCharge { worker: 0, call: 7, request: 0, pair };
+            ledger.add(BucketId(bucket), debt(8, 100), Some(uncertain), Micros(0));
+        }
+        ledger.resolve(0, Micros(0), |_, _| Some(outcome));
+        let mut late: Vec<_> = ledger.late_charges.keys().map(|it| it.0).collect();
+        late.sort_unstable();
+        let mut owed: Vec<_> = ledger.take().into_iter().map(|(it, debt)| (it.0, debt)).collect();
+        owed.sort_unstable_by_key(|(bucket, _)| *bucket);
+        assert!(owed.iter().all(|(_, debt)| debt.until == Micros(100)), "{owed:?}");
+        (owed.iter().map(|(bucket, debt)| (*bucket, debt.cost)).collect::<Vec<_>>(), late)
+    };
+    let charged = |choices: [PairChoice; 2]| {
+        let pairs = PairChoices::default().with(0, choices[0]).with(1, choices[1]);
+        resolved(RequestOutcome::Admitted { at: None, pairs })
+    };
+    let before = vec![(2, 1), (3, 1)];
+    use PairChoice::{First, Neither, Second};
+    // A late charge counts where there is an older debt.
+    assert_eq!(charged([First, Second]), (before.clone(), vec![]));
+    assert_eq!(charged([Second, Second]), (before.clone(), vec![2]));
+    assert_eq!(charged([First, First]), (before.clone(), vec![3]));
+    assert_eq!(charged([Second, First]), (before.clone(), vec![2, 3]));
+    assert_eq!(charged([Neither, Neither]), (before, vec![]));
+    let owed = vec![(1, 8), (2, 1), (3, 1), (4, 8)];
+    assert_eq!(resolved(RequestOutcome::NotRun), (owed.clone(), vec![]));
+    assert_eq!(resolved(RequestOutcome::Refused), (owed, vec![]));
 }

@@ -95,3 +95,58 @@ fn a_cleared_batch_is_as_good_as_a_new_one() {
     assert_eq!(packed(&used), packed(&Batch::new()));
     assert!(Reply::parse(&encoded(&[1_000]), &used).is_ok());
 }
+
+/// A pair of fixed windows before and behind a token bucket that only watches, then a request without
+/// pairs.
+fn paired() -> Batch {
+    let bucket = Policy::TokenBucket(TokenBucket::new(rate(), 10).expect("a bucket"));
+    let fixed = Policy::FixedWindow(FixedWindow::new(rate()));
+    let of = |id, choice| Charge { choice, ..Charge::new(BucketId(id), b"key", &fixed, 1) };
+    let watching = Charge { enforced: false, ..Charge::new(BucketId(9), b"key", &bucket, 1) };
+    let (first, second) = (Choice::First, Choice::Second);
+    let mut batch = Batch::new();
+    batch.push([of(1, first), of(2, second), watching, of(3, first), of(4, second)].into_iter());
+    batch.push([of(5, Choice::Alone)].into_iter());
+    batch
+}
+
+/// The verdict of the first request, what came of its pairs, and the verdict of the second.
+fn paired_reply(verdict: u64, pairs: u64, second: u64) -> Vec<u8> {
+    let window = [4_000, 1];
+    let states = [&window[..], &window, &[2_000, 7], &window, &window].concat();
+    encoded(&[&[1_000, verdict, pairs], &states[..], &[second], &window].concat())
+}
+
+#[test]
+fn a_reply_tells_which_of_each_pair_was_charged() {
+    let told = |pairs| {
+        let bytes = paired_reply(1, pairs, 0);
+        let reply = Reply::parse(&bytes, &paired()).expect("a reply");
+        assert!(reply.admitted(0) && !reply.admitted(1));
+        // Who has only its positions reads the same.
+        let late = verdicts(&bytes, &paired().verdict_positions()).expect("verdicts");
+        assert_eq!(late, [reply.verdict(0), reply.verdict(1)]);
+        let of_check = |it: CheckReply| match (it.would_refuse, it.skipped) {
+            (false, false) => 'c',
+            (true, false) => 'r',
+            (false, true) => 's',
+            (true, true) => '?',
+        };
+        reply.check_replies(0).map(of_check).collect::<String>()
+    };
+    assert_eq!(told(0b00_00), "csccs");
+    assert_eq!(told(0b00_01), "rcccs");
+    assert_eq!(told(0b10_00), "cscrr");
+    assert_eq!(told(0b01_10), "rrcrc");
+}
+
+#[test]
+fn what_cannot_come_of_pairs_is_an_error() {
+    for (verdict, pairs) in [(1, 0b11), (1, 0b01_00_00), (1 + 2, 0), (1 + 4, 0), (1 + 16, 0)] {
+        let reply = Reply::parse(&paired_reply(verdict, pairs, 1), &paired());
+        assert_eq!(reply.err(), Some(ReplyError), "{verdict} {pairs}");
+    }
+    // The watching one has a bit as ever.
+    let reply = Reply::parse(&paired_reply(1 + 8, 0, 1), &paired()).expect("a reply");
+    assert!(reply.check_replies(0).nth(2).expect("a check").would_refuse);
+}

@@ -1,0 +1,226 @@
+//! `/v1/tenants`: the tree with what is allocated and what is used now, and changing it.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use parking_lot::Mutex;
+
+use super::api::{AdminApi, json, percent_decoded};
+use super::api_error::{ApiError, unavailable};
+use super::tenant_request;
+use super::tenant_view::{TenantPage, TenantView, TenantViews};
+use crate::gateway::CompiledTenants;
+use crate::limit::tenants::{TenantIndex, TenantTree};
+use crate::respond::fault::sentence;
+use crate::telemetry::{AuditEvent, CallerNames};
+use crate::tenants::{self, ChangeError, CheckedChange, MergedTenants, RunTimeTenant, TenantTable};
+
+/// How many a page has that does not say so, and at most.
+const DEFAULT_MAX: usize = 100;
+const MOST: usize = 1_000;
+/// How often a change is checked anew because another gateway was faster.
+const ATTEMPTS: usize = 5;
+
+/// What `/v1/tenants` works on.
+#[derive(Debug)]
+pub(super) struct TenantsApi {
+    table: Arc<TenantTable>,
+    served: Mutex<ServedTenants>,
+    /// One change after another: each is checked against what the one before has left.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// The tree in force.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ServedTenants {
+    pub(super) compiled: Arc<CompiledTenants>,
+    pub(super) merged: Arc<MergedTenants>,
+}
+
+impl TenantsApi {
+    pub(super) fn new(table: Arc<TenantTable>) -> Self {
+        TenantsApi { table, served: Mutex::default(), changing: tokio::sync::Mutex::new(()) }
+    }
+
+    pub(super) fn serve(&self, compiled: Arc<CompiledTenants>, merged: Option<Arc<MergedTenants>>) {
+        *self.served.lock() = ServedTenants { compiled, merged: merged.unwrap_or_default() };
+    }
+
+    fn served(&self) -> ServedTenants {
+        self.served.lock().clone()
+    }
+}
+
+/// What is asked for.
+#[derive(Debug)]
+struct TenantQuery {
+    max: usize,
+    after: Option<String>,
+    under: Option<String>,
+}
+
+impl AdminApi {
+    /// By name, so that a page goes on where the one before has ended, whatever has changed meanwhile.
+    pub(super) async fn list_tenants(&self, query: &str) -> Result<(StatusCode, String), ApiError> {
+        let TenantQuery { max, after, under } = parse(query)?;
+        let served = self.tenants.served();
+        let tree = served.compiled.tree();
+        let of_tree = match &under {
+            None => tree.tenants().iter().map(|it| it.spec.name.as_str()).collect(),
+            Some(name) => {
+                let of = tree.find(name.as_bytes()).ok_or_else(|| unknown(name))?;
+                names_under(tree, of)
+            }
+        };
+        let set_aside = served.merged.set_aside.iter().filter(|_| under.is_none());
+        let set_aside = set_aside.map(|it| it.tenant.name.as_str());
+        // A tenant of the file may have the name of one that is set aside.
+        let set_aside = set_aside.filter(|name| tree.find(name.as_bytes()).is_none());
+        let mut names: Vec<&str> = of_tree.into_iter().chain(set_aside).collect();
+        names.sort_unstable();
+        let total = names.len();
+        let first = after.map_or(0, |after| names.partition_point(|name| *name <= after.as_str()));
+        let page = &names[first..total.min(first + max)];
+        let next = page.last().filter(|_| first + page.len() < total);
+        let tenants = self.views(&served, page).await?;
+        let next = next.map(|name| (*name).to_owned());
+        Ok((StatusCode::OK, json(&TenantPage { tenants, total, next })))
+    }
+
+    pub(super) async fn show_tenant(&self, name: &str) -> Result<(StatusCode, String), ApiError> {
+        let served = self.tenants.served();
+        let mut views = self.views(&served, &[name]).await?;
+        let view = views.pop().ok_or_else(|| unknown(name))?;
+        Ok((StatusCode::OK, json(&view)))
+    }
+
+    pub(super) async fn put_tenant(
+        &self,
+        name: &str,
+        body: &[u8],
+    ) -> Result<(StatusCode, String), ApiError> {
+        let body = tenant_request::read(body).map_err(ApiError::bad_request)?;
+        let warnings = self
+            .change_tenants(|file, entries| tenants::check_put(file, entries, name, body.clone()))
+            .await?
+            .warnings;
+        let (names, burst) = (self.caller_names(), body.burst);
+        let (tenant, parent) = (names.of(name), body.parent.as_deref().map(|it| names.of(it)));
+        let (parent, rate) = (parent.as_deref(), body.rate.as_deref());
+        self.audit.record(AuditEvent::TenantSet { tenant: &tenant, parent, rate, burst });
+        let served = self.tenants.served();
+        let mut view = self.views(&served, &[name]).await?.pop();
+        view.iter_mut().for_each(|view| view.warnings = Some(warnings.clone()));
+        Ok((StatusCode::OK, json(&view)))
+    }
+
+    pub(super) async fn remove_tenant(&self, name: &str) -> Result<(StatusCode, String), ApiError> {
+        let served = self.tenants.served();
+        self.change_tenants(|file, entries| tenants::check_removal(file, entries, name)).await?;
+        let tenant = self.caller_names().of(name);
+        self.audit.record(AuditEvent::TenantRemoved { tenant: &tenant });
+        let view = TenantViews::new(&served, [name.to_owned()]).without_use(name);
+        Ok((StatusCode::OK, json(&view)))
+    }
+
+    /// Makes a change that fits to all tenants there are, and waits until it is served.
+    async fn change_tenants(
+        &self,
+        check: impl Fn(&Arc<TenantTree>, &[RunTimeTenant]) -> Result<CheckedChange, ChangeError>,
+    ) -> Result<CheckedChange, ApiError> {
+        let TenantsApi { table, changing, .. } = &self.tenants;
+        let _alone = changing.lock().await;
+        for _ in 0..ATTEMPTS {
+            let state = table.state();
+            let checked = check(&self.settings().tenants.tree, &state.tenants).map_err(refused)?;
+            let mark = state.mark.as_deref();
+            let stored = self.store.change_tenant(table, &checked.change, mark).await;
+            if stored.map_err(unavailable)? {
+                self.wait_for(table.changes()).await;
+                return Ok(checked);
+            }
+        }
+        let why = "Others change tenants at the same time. Ask again.";
+        Err(ApiError::new(StatusCode::CONFLICT, "conflict", why))
+    }
+
+    /// Tenants with what they use now. Names that are unknown are left out.
+    async fn views(
+        &self,
+        served: &ServedTenants,
+        names: &[&str],
+    ) -> Result<Vec<TenantView>, ApiError> {
+        let views = TenantViews::new(served, self.table_names());
+        let buckets = views.buckets(names);
+        let reports = self.store.bucket_reports(&buckets).await.map_err(|why| {
+            let why = format!("The store does not tell: {why}.");
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", why)
+        })?;
+        Ok(views.of(names, &mut reports.into_iter()))
+    }
+
+    /// Those that were made at run time.
+    fn table_names(&self) -> Vec<String> {
+        self.tenants.table.state().tenants.into_iter().map(|it| it.name).collect()
+    }
+
+    fn caller_names(&self) -> CallerNames {
+        CallerNames { hashed: self.settings().telemetry.hash_keys }
+    }
+}
+
+/// A tenant and all below it.
+fn names_under(tree: &TenantTree, of: TenantIndex) -> Vec<&str> {
+    let mut found = vec![of];
+    let mut at = 0;
+    while let Some(of) = found.get(at).copied() {
+        found.extend(tree.children(of));
+        at += 1;
+    }
+    found.into_iter().map(|of| tree[of].spec.name.as_str()).collect()
+}
+
+fn unknown(name: &str) -> ApiError {
+    let shown: String = name.chars().take(128).collect();
+    ApiError::new(StatusCode::NOT_FOUND, "no_route", format!("There is no tenant {shown:?}."))
+}
+
+fn refused(error: ChangeError) -> ApiError {
+    let (status, name) = match &error {
+        ChangeError::Invalid(why) => return ApiError::bad_request(why.as_str()),
+        ChangeError::Unknown => (StatusCode::NOT_FOUND, "no_route"),
+        ChangeError::DefinedInFile(_) => (StatusCode::CONFLICT, "defined_in_file"),
+        ChangeError::HasChildren { .. } => (StatusCode::CONFLICT, "has_children"),
+        ChangeError::DoesNotFit(_) => (StatusCode::CONFLICT, "does_not_fit"),
+        ChangeError::Full => (StatusCode::INSUFFICIENT_STORAGE, "overloaded"),
+    };
+    ApiError::new(status, name, sentence(&error.to_string()))
+}
+
+/// An empty value is as good as none.
+fn parse(text: &str) -> Result<TenantQuery, ApiError> {
+    let mut query = TenantQuery { max: DEFAULT_MAX, after: None, under: None };
+    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if value.is_empty() {
+            continue;
+        }
+        let value = percent_decoded(value)?;
+        match name {
+            "max" => {
+                let max = value.parse().ok().filter(|max| (1..=MOST).contains(max));
+                query.max = max.ok_or_else(|| {
+                    ApiError::bad_request(format!("The max must be 1 to {MOST}."))
+                })?;
+            }
+            "after" => query.after = Some(value),
+            "under" => query.under = Some(value),
+            other => {
+                let why =
+                    format!("There is no parameter {other:?}; there are max, after and under.");
+                return Err(ApiError::bad_request(why));
+            }
+        }
+    }
+    Ok(query)
+}

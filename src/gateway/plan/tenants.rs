@@ -1,0 +1,118 @@
+//! The limit named `tenants`: a check for the caller's tenant, and one for each ancestor that it has to
+//! pass.
+
+use http::Method;
+
+use super::Planner;
+use super::limits::{DeferredLimit, PlannedLimits, SkipReason, applies};
+use crate::gateway::compiled::{CompiledLimit, RouteLimit};
+use crate::limit::key::KeyError;
+use crate::limit::source::KeyInput;
+use crate::limit::tenants::{TenantBucket, TenantIndex, TenantStep};
+use crate::limit::{Missing, Source};
+use crate::respond::Fault;
+use crate::store::{Check, Choice};
+
+impl<'a> PlannedLimits<'a> {
+    /// Adds the checks of the caller's tenant, or what holds for callers without one.
+    ///
+    /// # Errors
+    /// If the limit is enforced and the tenant is not known or said twice.
+    pub(super) fn collect_tenants(
+        &mut self,
+        planner: Planner<'a>,
+        route_limit: &'a RouteLimit,
+        method: &Method,
+        input: &KeyInput<'_>,
+    ) -> Result<(), Fault> {
+        let limit = &planner.compiled.limits[route_limit.limit];
+        match applies(&limit.limit.when, input, method) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.skip(limit, SkipReason::Condition);
+                return Ok(());
+            }
+            Err(error) => return self.without_key(limit, error),
+        }
+        let named = input.who.tenant.as_deref();
+        let planned =
+            match named.and_then(|name| planner.compiled.tenants.tree().find_charged(name)) {
+                Some(tenant) => self.add_tenant(planner, route_limit, tenant, input),
+                None => self.add_unknown(planner, limit, route_limit, input),
+            };
+        planned.or_else(|error| self.without_key(limit, error))
+    }
+
+    /// Whoever is not in the tree is counted in a bucket of the limit itself, if at all.
+    fn add_unknown(
+        &mut self,
+        planner: Planner<'a>,
+        limit: &'a CompiledLimit,
+        route_limit: &'a RouteLimit,
+        input: &KeyInput<'_>,
+    ) -> Result<(), KeyError> {
+        match limit.limit.missing {
+            Missing::Skip => return Err(KeyError::Skipped),
+            Missing::Deny if input.who.unknown_key => return Err(KeyError::UnknownKey),
+            Missing::Deny if input.who.tenant.is_some() => return Err(KeyError::UnknownTenant),
+            Missing::Deny => return Err(KeyError::Missing(Source::Tenant)),
+            Missing::Ip | Missing::Shared => {}
+        }
+        let variant = &limit.default_variant;
+        let charge = self.charge(planner.hasher, limit, variant, route_limit, input)?;
+        self.add(limit, variant, route_limit, charge);
+        Ok(())
+    }
+
+    fn add_tenant(
+        &mut self,
+        planner: Planner<'a>,
+        route_limit: &'a RouteLimit,
+        tenant: TenantIndex,
+        input: &KeyInput<'_>,
+    ) -> Result<(), KeyError> {
+        let cost = route_limit.cost.of_request(input.facts.headers, input.facts.query)?;
+        let mut add = |bucket, choice| self.add_bucket(planner, route_limit, bucket, cost, choice);
+        for step in planner.compiled.tenants.tree().steps(tenant) {
+            match step {
+                TenantStep::One(bucket) => add(bucket, Choice::Alone),
+                TenantStep::FirstOf(guarantee, pool) => {
+                    add(guarantee, Choice::First);
+                    add(pool, Choice::Second);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_bucket(
+        &mut self,
+        planner: Planner<'a>,
+        route_limit: &'a RouteLimit,
+        bucket: TenantBucket,
+        cost: u64,
+        choice: Choice,
+    ) {
+        let compiled = planner.compiled;
+        let level = compiled.tenants.tree()[bucket.of].level;
+        let limit = &compiled.limits[compiled.first_level() + level - 1];
+        let of_tenant = compiled.tenants.bucket(bucket);
+        if route_limit.deferred {
+            let (check, tenant) = (self.checks.len(), Some(bucket));
+            self.deferred.push(DeferredLimit { check, cost, limit: route_limit, tenant });
+        }
+        self.limits.push(limit);
+        self.numbers.push(&of_tenant.numbers);
+        // A request that is charged later only has to find something left.
+        let cost = if route_limit.deferred { 1 } else { cost };
+        let policy = &of_tenant.numbers.policy;
+        self.checks.push(Check {
+            key: self.keys.push(&of_tenant.key),
+            on_error: limit.limit.on_error,
+            enforced: limit.enforced,
+            spends: !route_limit.deferred,
+            choice,
+            ..Check::new(policy, of_tenant.prefix, of_tenant.bucket, cost)
+        });
+    }
+}
