@@ -71,7 +71,7 @@ fn planned<'a>(compiled: &'a Compiled, asked: &[(&str, Choice)], cost: u64) -> P
         let effective = limit.variant(None).effective(bucket, Score::default());
         if route_limit.deferred {
             let check = planned.checks.len();
-            planned.deferred.push(DeferredLimit { check, cost, limit: route_limit });
+            planned.deferred.push(DeferredLimit { check, cost, limit: route_limit, tenant: None });
         }
         planned.limits.push(limit);
         planned.numbers.push(effective.numbers);
