@@ -2,14 +2,23 @@
 //!
 //! `cargo bench --bench decision`. The system's clock is read in every decision, as in service.
 
+use std::fmt::Write as _;
 use std::hint::black_box;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use http::{HeaderMap, HeaderValue, Method, Uri};
+use weir::caller::Peer;
 use weir::clock::Clock;
+use weir::config::{self, Settings};
+use weir::gateway::plan::{Planner, RequestHead, RequestInputs, RequestPlan};
+use weir::gateway::{Compiled, ExternalSnapshot};
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate};
 use weir::store::{BucketHasher, BucketId, Check, CheckOutcome, MemoryStore};
+use weir::telemetry::{Metrics, UserScores};
+use weir::trust::TrustTable;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -134,6 +143,87 @@ fn ten_million(bench: &mut Criterion) {
     group.finish();
 }
 
+/// One limit by tenant on `/one`, and a tree on `/tree`: a chain of so many levels, and so many other
+/// tenants below its root.
+fn tenant_settings(levels: usize, others: usize) -> Settings {
+    let mut text = String::from(
+        r#"
+        [identity]
+        tenant = "header:x-tenant"
+
+        [limits.per-tenant]
+        key = "tenant"
+        rate = "1000000000/second"
+
+        [[routes]]
+        name = "one"
+        path = "/one"
+        upstream = "echo"
+        limits = ["per-tenant"]
+
+        [[routes]]
+        name = "tree"
+        path = "/tree"
+        upstream = "echo"
+        limits = ["tenants"]
+        "#,
+    );
+    for level in 1..=levels {
+        let _ = write!(text, "\n[tenants.level-{level}]\nrate = \"1000000000/second\"");
+        if level > 1 {
+            let _ = write!(text, "\nparent = \"level-{}\"", level - 1);
+        }
+    }
+    for other in 0..others {
+        let _ = write!(text, "\n[tenants.other-{other}]\nparent = \"level-1\"");
+        let _ = write!(text, "\nrate = \"{}/minute\"", 100 + other % 1000);
+    }
+    config::parse("bench.toml", &text).expect("a configuration").settings
+}
+
+/// A request from its head to its decision: with one limit, and with a tenant on the fourth level.
+fn tenants(bench: &mut Criterion) {
+    const OTHERS: usize = 100_000;
+    let hasher = BucketHasher::random().expect("randomness");
+    let before = resident_bytes();
+    let began = Instant::now();
+    let settings = Arc::new(tenant_settings(4, OTHERS));
+    println!("tenants: {OTHERS} read and checked in {:?}", began.elapsed());
+    let read = resident_bytes();
+    let (metrics, external) = (Metrics::new(), ExternalSnapshot::default());
+    let began = Instant::now();
+    let compiled = Compiled::new(settings, &hasher, &metrics, None, external);
+    println!("tenants: compiled in {:?}", began.elapsed());
+    let each = |bytes: u64| bytes / OTHERS as u64;
+    let (tree, compiled_bytes) = (each(read - before), each(resident_bytes() - read));
+    println!("memory: {tree} bytes a tenant to read it, {compiled_bytes} compiled");
+
+    let trust = TrustTable::new(1, false, &UserScores::new(), Clock::system());
+    let store = MemoryStore::new(1_000_000, Clock::system());
+    let planner = Planner { compiled: &compiled, hasher: &hasher, via: "weir", trust: &trust };
+    let mut headers = HeaderMap::new();
+    headers.insert("host", HeaderValue::from_static("example.com"));
+    headers.insert("x-tenant", HeaderValue::from_static("level-4"));
+    let peer = Peer::new(([192, 0, 2, 1], 1).into());
+    let mut group = bench.benchmark_group("planned and decided");
+    for (name, target) in [("one limit", "/one"), ("a tenant on level four", "/tree")] {
+        let uri = Uri::from_static(target);
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let head = RequestHead { method: &Method::GET, uri: &uri, headers: &headers };
+                let inputs = RequestInputs { token: None, body: None };
+                let Ok(plan) = RequestPlan::of(planner, black_box(head), &peer, inputs) else {
+                    panic!("no plan")
+                };
+                let mut outcomes = [CheckOutcome::default(); 4];
+                let checks = &plan.limits.checks;
+                assert!(store.decide_now(checks, &mut outcomes[..checks.len()]).admitted);
+            });
+        });
+    }
+    group.finish();
+}
+
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
@@ -144,6 +234,6 @@ fn resident_bytes() -> u64 {
 criterion_group! {
     name = benches;
     config = Criterion::default().warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(3));
-    targets = warm, ten_million
+    targets = warm, tenants, ten_million
 }
 criterion_main!(benches);

@@ -342,7 +342,8 @@ impl Gateway {
         let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided_at));
         if !decision.admitted {
             if let Some(entry) = meter.entry() {
-                entry.limit = limits.refusing().first().map(|it| it.name().to_owned());
+                let names = planner.compiled.names;
+                entry.limit = limits.refusing().first().map(|it| it.logged_name(names));
                 entry.error = Some(limits.refusal_error(decision.now));
             }
             let mut answer = limits.refuse(rate, decision.now, respond.retry_jitter, headers);

@@ -50,3 +50,6 @@ impl TenantChange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,7 +74,7 @@ fn describe_refusal(
     let (policy, limit) = (check.policy, &limit.limit);
     let texts = source.caller_texts(&limit.key, limit.missing);
     let mut violation = Violation {
-        limit: Some(refused.name().to_owned()),
+        limit: Some(refused.logged_name(source.planner.compiled.names)),
         shadow: limit.mode == Mode::Shadow,
         degraded: limit.mode == Mode::Enforce && !check.enforced,
         tokens: Some(policy.report(outcome.state, outcome.now).remaining),

@@ -16,9 +16,11 @@ use super::compiled::{CompiledLimit, Numbers};
 use super::guard::DeferredCharge;
 use super::pacing::PacedCheck;
 use super::plan::PlannedLimits;
+use crate::limit::tenants::TENANTS;
 use crate::limit::{Mode, Policy};
 use crate::respond::Applied;
 use crate::store::{Check, CheckOutcome, CheckSet, DeferredCheck};
+use crate::telemetry::CallerNames;
 
 /// Planned limits, and what the store has said of them.
 #[derive(Debug)]
@@ -41,6 +43,14 @@ impl<'a> LimitOutcome<'a, '_> {
     /// What the limit is called for this caller.
     pub(super) fn name(&self) -> &'a str {
         self.numbers.text.name()
+    }
+
+    /// The same as logs have it: names of tenants are names of callers.
+    pub(super) fn logged_name(&self, names: CallerNames) -> String {
+        match self.name().split_once('/') {
+            Some((TENANTS, tenant)) => format!("{TENANTS}/{}", names.of(tenant)),
+            _ => self.name().to_owned(),
+        }
     }
 
     /// Whether the limit refuses its request.

@@ -238,3 +238,6 @@ fn of_tenants(limit: &TenantLimit, name: String, counted_by: Source) -> Limit {
         ..Limit::new(&name, Key(vec![counted_by]), policy)
     }
 }
+
+#[cfg(test)]
+mod tests;

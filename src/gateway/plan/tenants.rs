@@ -34,12 +34,16 @@ impl<'a> PlannedLimits<'a> {
             }
             Err(error) => return self.without_key(limit, error),
         }
-        let named = input.who.tenant.as_deref();
-        let planned =
-            match named.and_then(|name| planner.compiled.tenants.tree().find_charged(name)) {
-                Some(tenant) => self.add_tenant(planner, route_limit, tenant, input),
-                None => self.add_unknown(planner, limit, route_limit, input),
-            };
+        let tree = planner.compiled.tenants.tree();
+        let tenant = input.who.tenant.as_deref().and_then(|name| tree.find(name));
+        let planned = match tenant {
+            Some(tenant) => self.add_tenant(planner, route_limit, tenant, input),
+            None => Ok(false),
+        };
+        let planned = planned.and_then(|planned| match planned {
+            true => Ok(()),
+            false => self.add_unknown(planner, limit, route_limit, input),
+        });
         planned.or_else(|error| self.without_key(limit, error))
     }
 
@@ -64,14 +68,16 @@ impl<'a> PlannedLimits<'a> {
         Ok(())
     }
 
+    /// False if the tenant has nothing for its own callers: they are as good as unknown.
     fn add_tenant(
         &mut self,
         planner: Planner<'a>,
         route_limit: &'a RouteLimit,
         tenant: TenantIndex,
         input: &KeyInput<'_>,
-    ) -> Result<(), KeyError> {
+    ) -> Result<bool, KeyError> {
         let cost = route_limit.cost.of_request(input.facts.headers, input.facts.query)?;
+        let before = self.checks.len();
         let mut add = |bucket, choice| self.add_bucket(planner, route_limit, bucket, cost, choice);
         for step in planner.compiled.tenants.tree().steps(tenant) {
             match step {
@@ -82,7 +88,7 @@ impl<'a> PlannedLimits<'a> {
                 }
             }
         }
-        Ok(())
+        Ok(self.checks.len() > before)
     }
 
     fn add_bucket(

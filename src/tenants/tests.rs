@@ -1,0 +1,117 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::limit::tenants::{Budget, BudgetMode, TenantSpec, TenantTree};
+
+/// A parent of 100 a minute that is allocated to its children, of which the file has one of 40.
+fn file(total: u64) -> Arc<TenantTree> {
+    let rate = |text| crate::config::parse_rate(text);
+    let budget = Budget { mode: BudgetMode::Allocated, total: Some(total), ..Budget::default() };
+    let parent = TenantSpec { rate: rate("100/minute"), budget, ..TenantSpec::new("p") };
+    let parent_name = Some("p".to_owned());
+    let child = TenantSpec { rate: rate("40/minute"), parent: parent_name, ..TenantSpec::new("c") };
+    Arc::new(TenantTree::build(vec![parent, child]).expect("a tree").0)
+}
+
+fn made(name: &str, order: u64, body: &Value) -> RunTimeTenant {
+    let tenant = serde_json::from_value(body.clone()).expect("a tenant");
+    RunTimeTenant { name: name.to_owned(), order, tenant }
+}
+
+fn child(name: &str, order: u64, count: u64) -> RunTimeTenant {
+    made(name, order, &json!({"parent": "p", "rate": format!("{count}/minute")}))
+}
+
+fn names(merged: &MergedTenants) -> (Vec<&str>, Vec<&str>) {
+    let held = merged.tree.tenants().iter().map(|it| it.spec.name.as_str());
+    let aside = merged.set_aside.iter().map(|it| it.tenant.name.as_str());
+    (held.collect(), aside.collect())
+}
+
+#[test]
+fn the_older_of_two_that_do_not_fit_holds_in_whichever_order_they_are_read() {
+    let mut tenants =
+        vec![child("new", 9, 30), child("old", 3, 50), child("small", 11, 10), child("c", 1, 1)];
+    for _ in 0..4 {
+        tenants.rotate_left(1);
+        let merged = merge(&file(100), &tenants);
+        let expected = (vec!["p", "c", "old", "small"], vec!["c", "new"]);
+        assert_eq!(names(&merged), expected);
+        let fault = merged.fault("new").expect("a fault");
+        assert!(fault.contains("130") && fault.contains("100"), "{fault}");
+        assert!(merged.fault("c").expect("a fault").contains("configuration"));
+    }
+    assert_eq!(names(&merge(&file(40), &tenants)).1, ["c", "old", "new", "small"]);
+    assert_eq!(names(&merge(&file(1000), &tenants)).1, ["c"]);
+}
+
+#[test]
+fn what_is_below_one_that_is_set_aside_is_set_aside_as_well() {
+    let below = |name: &str, order, parent: &str| made(name, order, &json!({"parent": parent}));
+    let tenants = [
+        child("big", 1, 90),
+        below("b1", 2, "big"),
+        below("b2", 3, "b1"),
+        below("good", 4, "c"),
+        made("unread", 5, &json!({"rate": "often"})),
+        made("loop", 6, &json!({"parent": "loop", "rate": "1/minute"})),
+    ];
+    let merged = merge(&file(100), &tenants);
+    let aside = vec!["big", "b1", "b2", "unread", "loop"];
+    assert_eq!(names(&merged), (vec!["p", "c", "good"], aside));
+}
+
+#[test]
+fn without_tenants_of_run_time_the_tree_is_that_of_the_file() {
+    let file = file(100);
+    assert!(Arc::ptr_eq(&merge(&file, &[]).tree, &file));
+    assert!(Arc::ptr_eq(&merge(&file, &[child("big", 1, 90)]).tree, &file));
+}
+
+#[test]
+fn a_change_has_to_fit_to_all_that_hold() {
+    let tenants = [child("a", 4, 30)];
+    let body = |count: u64| child("b", 0, count).tenant;
+    let put = |name: &str, count| check_put(&file(100), &tenants, name, body(count));
+    let order = |change: &CheckedChange| match &change.change {
+        TenantChange::Set(tenant) => tenant.order,
+        TenantChange::Remove(_) => 0,
+    };
+    assert_eq!(order(&put("b", 30).expect("it fits")), 5);
+    assert_eq!(order(&put("a", 60).expect("in its own place")), 4, "a change keeps its age");
+    assert!(matches!(put("b", 31), Err(ChangeError::DoesNotFit(_))));
+    assert!(matches!(put("c", 1), Err(ChangeError::DefinedInFile(_))));
+    assert!(matches!(put("a b", 1), Err(ChangeError::Invalid(_))));
+    let remove = |name: &str| check_removal(&file(100), &tenants, name);
+    assert!(remove("a").is_ok());
+    assert!(matches!(remove("c"), Err(ChangeError::DefinedInFile(_))));
+    assert_eq!(remove("b"), Err(ChangeError::Unknown));
+}
+
+#[test]
+fn what_is_set_aside_comes_back_when_it_fits() {
+    let kid = made("kid", 1, &json!({"parent": "later", "rate": "8/minute"}));
+    let kid = std::slice::from_ref(&kid);
+    assert_eq!(names(&merge(&file(100), kid)).1, ["kid"]);
+    for (rate, aside) in [("10/minute", vec![]), ("5/minute", vec!["kid"])] {
+        let body = json!({"rate": rate, "budget": {"mode": "allocated"}});
+        let later = made("later", 2, &body);
+        let put = check_put(&file(100), kid, "later", later.tenant.clone());
+        assert!(put.is_ok(), "it drives out nobody that holds: {put:?}");
+        assert_eq!(names(&merge(&file(100), &[kid[0].clone(), later])).1, aside, "{rate}");
+    }
+}
+
+#[test]
+fn a_table_is_not_set_back_by_what_was_read_before_a_change() {
+    let table = TenantTable::of([child("a", 1, 1)]);
+    let seen = table.mark();
+    let change = TenantChange::Set(Box::new(child("b", 2, 1)));
+    table.apply(&change, Some("second".to_owned()));
+    table.replace(seen.as_deref(), [child("a", 1, 1)], Some("first".to_owned()));
+    assert_eq!(table.state().tenants.len(), 2);
+    table.replace(Some("second"), [], Some("third".to_owned()));
+    assert_eq!(table.state(), TableState { tenants: vec![], mark: Some("third".to_owned()) });
+}
