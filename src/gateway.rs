@@ -20,18 +20,17 @@ mod queues;
 mod request;
 mod signals;
 mod trusting;
+mod wall_step;
 mod worker_config;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 pub use compiled::{Compiled, CompiledBucket, CompiledTenants, ExternalSnapshot};
 pub use guard::RequestGuard;
@@ -59,6 +58,7 @@ use inputs::{InputError, PlanInputs};
 use outcomes::LimitOutcomes;
 use plan::{PendingInputs, PlanSource, Planner, RequestHead, RequestPlan};
 use request::{CountedBy, RequestContent, RequestContext};
+use wall_step::WallStep;
 use worker_config::WorkerConfig;
 
 /// One worker's gateway.
@@ -82,7 +82,7 @@ pub struct Gateway {
     /// What is known of users.
     trust: Arc<TrustTable>,
     clock: Clock,
-    wall: Cell<WallStep>,
+    wall: WallStep,
 }
 
 /// What all gateways of the process have in common.
@@ -97,15 +97,6 @@ pub struct ProcessShared {
     pub trust: Arc<TrustTable>,
     pub audit: AuditLog,
 }
-
-/// How far the wall clock was moved, and when that was read.
-#[derive(Debug, Clone, Copy, Default)]
-struct WallStep {
-    read_at: Option<Instant>,
-    micros: i64,
-}
-
-const WALL_STEP_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Gateway {
     pub fn new(
@@ -129,8 +120,8 @@ impl Gateway {
             guards,
             violations: RecentViolations::new(audit),
             trust,
+            wall: WallStep::new(clock.clone()),
             clock,
-            wall: Cell::default(),
         }
     }
 
@@ -339,7 +330,7 @@ impl Gateway {
         drop(inputs);
         let (mut headers, body) = (mem::take(headers), mem::replace(body, Body::empty()));
         let respond = planner.compiled.settings.respond;
-        let rate = RateHeaders::new(respond, decision.now, self.wall_step(decided_at));
+        let rate = RateHeaders::new(respond, decision.now, self.wall.at(decided_at));
         if !decision.admitted {
             if let Some(entry) = meter.entry() {
                 let names = planner.compiled.names;
@@ -384,16 +375,5 @@ impl Gateway {
     fn planner<'a>(&'a self, config: &'a WorkerConfig) -> Planner<'a> {
         let (via, trust) = (&*self.via, &*self.trust);
         Planner { compiled: &config.compiled, hasher: &self.hasher, via, trust }
-    }
-
-    /// How far the wall clock was moved, read once a second.
-    fn wall_step(&self, now: Instant) -> i64 {
-        let WallStep { read_at, micros } = self.wall.get();
-        if read_at.is_some_and(|at| now.saturating_duration_since(at) < WALL_STEP_INTERVAL) {
-            return micros;
-        }
-        let micros = self.clock.wall_step();
-        self.wall.set(WallStep { read_at: Some(now), micros });
-        micros
     }
 }
