@@ -185,18 +185,19 @@ fn tenant_settings(levels: usize, others: usize) -> Settings {
 fn tenants(bench: &mut Criterion) {
     const OTHERS: usize = 100_000;
     let hasher = BucketHasher::random().expect("randomness");
-    let before = resident_bytes();
     let began = Instant::now();
     let settings = Arc::new(tenant_settings(4, OTHERS));
     println!("tenants: {OTHERS} read and checked in {:?}", began.elapsed());
-    let read = resident_bytes();
-    let (metrics, external) = (Metrics::new(), ExternalSnapshot::default());
+    let metrics = Metrics::new();
+    let compile =
+        || Compiled::new(settings.clone(), &hasher, &metrics, None, ExternalSnapshot::default());
     let began = Instant::now();
-    let compiled = Compiled::new(settings, &hasher, &metrics, None, external);
+    let compiled = compile();
     println!("tenants: compiled in {:?}", began.elapsed());
-    let each = |bytes: u64| bytes / OTHERS as u64;
-    let (tree, compiled_bytes) = (each(read - before), each(resident_bytes() - read));
-    println!("memory: {tree} bytes a tenant to read it, {compiled_bytes} compiled");
+    // Of so many that they do not fit into what reading has left behind.
+    let trees = bytes_each(OTHERS, || settings.tenants.tree.as_ref().clone());
+    let texts = bytes_each(OTHERS, compile);
+    println!("memory: {trees:.0} bytes a tenant in the tree, {texts:.0} compiled");
 
     let trust = TrustTable::new(1, false, &UserScores::new(), Clock::system());
     let store = MemoryStore::new(1_000_000, Clock::system());
@@ -222,6 +223,15 @@ fn tenants(bench: &mut Criterion) {
         });
     }
     group.finish();
+}
+
+/// What one of `count` parts of a copy takes, by many copies.
+fn bytes_each<T>(count: usize, copy: impl Fn() -> T) -> f64 {
+    const COPIES: usize = 12;
+    let mut copies: Vec<T> = (0..COPIES).map(|_| copy()).collect();
+    let before = resident_bytes();
+    copies.extend((0..COPIES).map(|_| copy()));
+    (resident_bytes() - before) as f64 / (COPIES * count) as f64
 }
 
 fn resident_bytes() -> u64 {
