@@ -185,18 +185,19 @@ fn tenant_settings(levels: usize, others: usize) -> Settings {
 fn tenants(bench: &mut Criterion) {
     const OTHERS: usize = 100_000;
     let hasher = BucketHasher::random().expect("randomness");
-    let before = resident_bytes();
     let began = Instant::now();
     let settings = Arc::new(tenant_settings(4, OTHERS));
     println!("tenants: {OTHERS} read and checked in {:?}", began.elapsed());
-    let read = resident_bytes();
-    let (metrics, external) = (Metrics::new(), ExternalSnapshot::default());
+    let metrics = Metrics::new();
+    let compile =
+        || Compiled::new(settings.clone(), &hasher, &metrics, None, ExternalSnapshot::default());
     let began = Instant::now();
-    let compiled = Compiled::new(settings, &hasher, &metrics, None, external);
+    let compiled = compile();
     println!("tenants: compiled in {:?}", began.elapsed());
-    let each = |bytes: u64| bytes / OTHERS as u64;
-    let (tree, compiled_bytes) = (each(read - before), each(resident_bytes() - read));
-    println!("memory: {tree} bytes a tenant to read it, {compiled_bytes} compiled");
+    let trees = copies(OTHERS, || settings.tenants.tree.as_ref().clone());
+    let texts = copies(OTHERS, compile);
+    println!("memory: {:.0} bytes a tenant in the tree, {:.0} compiled", trees.each, texts.each);
+    drop((trees, texts));
 
     let trust = TrustTable::new(1, false, &UserScores::new(), Clock::system());
     let store = MemoryStore::new(1_000_000, Clock::system());
@@ -205,23 +206,51 @@ fn tenants(bench: &mut Criterion) {
     headers.insert("host", HeaderValue::from_static("example.com"));
     headers.insert("x-tenant", HeaderValue::from_static("level-4"));
     let peer = Peer::new(([192, 0, 2, 1], 1).into());
+    let decide = |uri: &Uri| {
+        let head = RequestHead { method: &Method::GET, uri, headers: &headers };
+        let inputs = RequestInputs { token: None, body: None };
+        let Ok(plan) = RequestPlan::of(planner, black_box(head), &peer, inputs) else {
+            panic!("no plan")
+        };
+        let mut outcomes = [CheckOutcome::default(); 4];
+        let checks = &plan.limits.checks;
+        assert!(store.decide_now(checks, &mut outcomes[..checks.len()]).admitted);
+    };
+    let (one, four) = (Uri::from_static("/one"), Uri::from_static("/tree"));
+    // In turns, and the fastest of many: then it does not matter what else the machine does.
+    let mut fastest = [Duration::MAX; 2];
+    for _ in 0..2_000 {
+        for (uri, fastest) in [&one, &four].into_iter().zip(&mut fastest) {
+            let began = Instant::now();
+            (0..500).for_each(|_| decide(uri));
+            *fastest = began.elapsed().min(*fastest);
+        }
+    }
+    let [single, tree] = fastest.map(|time| time.as_secs_f64() / 500.0 * 1e9);
+    let times = tree / single;
+    println!("one limit {single:.0} ns, a tenant on level four {tree:.0} ns: {times:.2} times");
+
     let mut group = bench.benchmark_group("planned and decided");
-    for (name, target) in [("one limit", "/one"), ("a tenant on level four", "/tree")] {
-        let uri = Uri::from_static(target);
-        group.bench_function(name, |b| {
-            b.iter(|| {
-                let head = RequestHead { method: &Method::GET, uri: &uri, headers: &headers };
-                let inputs = RequestInputs { token: None, body: None };
-                let Ok(plan) = RequestPlan::of(planner, black_box(head), &peer, inputs) else {
-                    panic!("no plan")
-                };
-                let mut outcomes = [CheckOutcome::default(); 4];
-                let checks = &plan.limits.checks;
-                assert!(store.decide_now(checks, &mut outcomes[..checks.len()]).admitted);
-            });
-        });
+    for (name, uri) in [("one limit", &one), ("a tenant on level four", &four)] {
+        group.bench_function(name, |b| b.iter(|| decide(uri)));
     }
     group.finish();
+}
+
+struct Copies<T> {
+    /// What one of so many parts of a copy takes, in bytes.
+    each: f64,
+    _held: Vec<T>,
+}
+
+/// So many that they do not fit into what was freed before.
+fn copies<T>(count: usize, copy: impl Fn() -> T) -> Copies<T> {
+    const COPIES: usize = 12;
+    let mut held: Vec<T> = (0..COPIES).map(|_| copy()).collect();
+    let before = resident_bytes();
+    held.extend((0..COPIES).map(|_| copy()));
+    let each = (resident_bytes() - before) as f64 / (COPIES * count) as f64;
+    Copies { each, _held: held }
 }
 
 fn resident_bytes() -> u64 {

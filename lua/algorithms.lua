@@ -54,10 +54,3 @@ local function enforced(numbers)
   return numbers[1] % 64 < 32
 end
 
--- What `choice_of` says of a check that is one of a pair.
-local FIRST, SECOND = 1, 2
-
-local function choice_of(numbers)
-  return math.floor(numbers[1] / 64)
-end
-

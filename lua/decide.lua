@@ -32,6 +32,9 @@
 -- Of a pair, the second is evaluated only if the first refuses, and a pair refuses if both do. So one
 -- of its buckets is charged at most, and which one is part of the same decision.
 
+-- On top of the first number of a check that is one of a pair: see algorithms.lua.
+local FIRST, SECOND = 64, 128
+
 -- A verdict has to stay exact in a double, so checks beyond these that are not enforced have no bit.
 local VERDICT_BITS = 50
 
@@ -46,9 +49,9 @@ local choice_of_check
 for i = 1, #checks do
   local algorithm = algorithm_of(checks[i])
   algorithm_of_check[i], args_of_check[i] = algorithm, algorithm.wire_args(checks[i])
-  if choice_of(checks[i]) > 0 then
+  if checks[i][1] >= FIRST then
     choice_of_check = choice_of_check or {}
-    choice_of_check[i] = choice_of(checks[i])
+    choice_of_check[i] = checks[i][1] >= SECOND and SECOND or FIRST
   end
 end
 local texts = read(KEYS)

@@ -10,6 +10,7 @@ use crate::gateway::CompiledBucket;
 use crate::limit::fixed_window::Windows;
 use crate::limit::tenants::{BucketPart, BudgetMode, Tenant, TenantBucket, TenantIndex};
 use crate::limit::{Policy, Report};
+use crate::respond::fault::sentence;
 use crate::store::KnownBucket;
 use crate::tenants::SetAside;
 
@@ -156,7 +157,7 @@ impl<'s> TenantViews<'s> {
             parts.map(|it| it.map(|(bucket, report)| bucket_view(&bucket.numbers.policy, report)));
         let name = tenant.spec.name.clone();
         // The file wins over one of run time.
-        let fault = self.set_aside(&name).map(|it| it.fault.clone());
+        let fault = self.set_aside(&name).map(|it| sentence(&it.fault));
         let of_run_time = self.of_run_time.contains(&name) && fault.is_none();
         TenantView {
             parent: tenant.spec.parent.clone(),
@@ -187,7 +188,7 @@ impl<'s> TenantViews<'s> {
             effective: None,
             pool: None,
             guarantee: None,
-            fault: Some(it.fault.clone()),
+            fault: Some(sentence(&it.fault)),
             warnings: None,
         }
     }

@@ -110,6 +110,7 @@ impl AdminApi {
         self.audit.record(AuditEvent::TenantSet { tenant: &tenant, parent, rate, burst });
         let served = self.tenants.served();
         let mut view = self.views(&served, &[name]).await?.pop();
+        let warnings: Vec<String> = warnings.iter().map(|it| sentence(it)).collect();
         view.iter_mut().for_each(|view| view.warnings = Some(warnings.clone()));
         Ok((StatusCode::OK, json(&view)))
     }

@@ -10,7 +10,7 @@ use crate::limit::tenants::{TenantFault, TenantSpec, TenantTree, is_tenant_name}
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedChange {
     pub change: TenantChange,
-    /// What is probably not meant, in whole sentences.
+    /// What is probably not meant, in words that begin in lower case and have no full stop.
     pub warnings: Vec<String>,
 }
 

@@ -18,7 +18,7 @@ pub struct MergedTenants {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SetAside {
     pub tenant: RunTimeTenant,
-    /// Why, in a whole sentence.
+    /// Why, in words that begin in lower case and have no full stop.
     pub fault: String,
 }
 
@@ -69,7 +69,7 @@ impl Candidates {
                     candidates.held.push((tenant, spec));
                     continue;
                 }
-                Err(fault) => fault,
+                Err(fault) => fault.trim_end_matches('.').to_owned(),
             };
             candidates.set_aside.push(SetAside { tenant, fault });
         }

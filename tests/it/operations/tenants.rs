@@ -302,7 +302,7 @@ fn a_reload_sets_aside_what_does_not_fit_any_more(test_store: &TestStore) {
     wait_until("the file's holds", || show(&weir, "a2")["effective"]["rate"] == "7/minute");
     let a2 = show(&weir, "a2");
     assert_eq!(a2["origin"], "file");
-    assert!(a2["fault"].as_str().unwrap().contains("the configuration has"), "{a2}");
+    assert!(a2["fault"].as_str().unwrap().contains("configuration has"), "{a2}");
     assert_eq!(show(&weir, "a3")["fault"], Value::Null, "there is room again");
     // And with the old file everything is as it was.
     weir.reload(&config(PARTNER));
