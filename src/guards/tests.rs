@@ -185,6 +185,24 @@ fn penalties_survive_in_a_snapshot() {
 }
 
 #[test]
+fn penalty_that_is_heard_counts_no_requests() {
+    let (here, there) = (table(100, true), table(100, true));
+    send(&there, 1, NOW, 6);
+    let notice = there.penalties(NOW)[0].notice();
+    // Of the same window, of a later one, and with requests of its own.
+    for heard_at in [NOW, later(10)] {
+        here.apply_notice(id(1), &notice, heard_at);
+        let known = here.look_up(&GUARD, id(1), heard_at);
+        assert_eq!((known.stage, known.count), (GuardStage::Warned, 0));
+    }
+    assert_eq!(send(&here, 1, later(10), 5).stage, GuardStage::Warned);
+    here.apply_notice(id(1), &notice, later(11));
+    assert_eq!(here.look_up(&GUARD, id(1), later(11)).count, 5);
+    assert_eq!(send(&here, 1, later(20), 5).stage, GuardStage::Warned);
+    assert_eq!(send(&here, 1, later(20), 1).stage, GuardStage::Blocked);
+}
+
+#[test]
 fn offence_is_recorded_once_the_store_has_been_told_of_it() {
     let here = table(100, true);
     assert_eq!(send(&here, 1, NOW, 6).detection, Detection::Pending);

@@ -1,6 +1,6 @@
 //! Guards: floods are warned of, then blocked, and what is refused counts as well.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -12,6 +12,7 @@ use crate::support::{
 
 on_each_store!(
     flood_is_warned_then_blocked_then_clean_again,
+    one_offence_never_blocks_whatever_windows_follow,
     warned_request_is_marked_to_the_upstream_and_in_the_answer,
     clients_cannot_set_or_strip_the_warning,
     flood_that_a_limit_refuses_is_still_a_flood,
@@ -262,6 +263,71 @@ fn guard_counts_only_where_its_conditions_hold(test_store: &TestStore) {
         is_warned(&client.ask(get_with(sorted, "X-User: eve\r\n")))
     });
     assert!(!is_warned(&client.ask(get("/a/b"))));
+}
+
+/// More than ten requests in two seconds, and a warning that outlasts the test.
+const PATIENT: &str = "[guards.flood]\nkey = \"header:x-user\"\nwindow = \"2s\"\n\
+                       threshold = 10\npenalty = \"60s\"\n";
+
+/// Waits until so long after a window of two seconds has begun.
+fn await_window(after: Duration) {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let into = since_epoch.as_micros() as u64 % 2_000_000;
+    std::thread::sleep(Duration::from_micros(2_000_000 - into) + after);
+}
+
+/// Has somebody warned for one offence, shortly before its window ends.
+fn offend_once(weir: &Weir) -> String {
+    let mut client = weir.connect();
+    // A window that ends before the offence proves nothing.
+    let names = (0..5).map(|attempt| format!("eve-{attempt}"));
+    let mut offenders = names.filter(|name| {
+        await_window(Duration::from_millis(1_850));
+        (0..12).filter(|_| is_warned(&user(&mut client, name))).count() == 2
+    });
+    offenders.next().expect("twelve at once are too many")
+}
+
+/// A single request in a later window is no offence.
+#[track_caller]
+fn one_request_is_only_warned(weir: &Weir, name: &str) {
+    let answer = user(&mut weir.connect(), name);
+    assert_eq!((answer.status, is_warned(&answer)), (200, true));
+}
+
+fn one_offence_never_blocks_whatever_windows_follow(test_store: &TestStore) {
+    let upstream = Upstream::ok();
+    let config = Config::to(&upstream).open().operated().routes(&tables(PATIENT, ""));
+    let config = test_store.configure(config);
+    let weir = Weir::start(&config);
+    let second = matches!(test_store, TestStore::Redis(_)).then(|| Weir::start(&config));
+    let name = offend_once(&weir);
+    for _ in 0..2 {
+        // By then the others have heard of it.
+        await_window(Duration::from_millis(1_200));
+        let third = second.as_ref().map(|_| Weir::start(&config));
+        for weir in [Some(&weir), second.as_ref(), third.as_ref()].into_iter().flatten() {
+            one_request_is_only_warned(weir, &name);
+        }
+    }
+}
+
+#[test]
+fn one_offence_does_not_block_after_a_restart() {
+    let (upstream, folder) = (Upstream::ok(), Scratch::new());
+    let store = format!("snapshot = {:?}", folder.path().join("weir.snapshot"));
+    let tables = tables(PATIENT, "");
+    let config = Config::to(&upstream).open().operated().routes(&tables).store(&store);
+    let mut weir = Weir::start(&config);
+    let name = offend_once(&weir);
+    weir.signal(Signal::TERM);
+    assert_eq!(weir.exit().code(), Some(0));
+    await_window(Duration::ZERO);
+    let weir = Weir::start(&config);
+    for _ in 0..2 {
+        one_request_is_only_warned(&weir, &name);
+        await_window(Duration::ZERO);
+    }
 }
 
 #[test]
