@@ -8,6 +8,7 @@ mod api;
 mod api_error;
 mod hosts;
 mod override_request;
+mod page_size;
 mod penalties;
 mod stored_keys;
 mod violations;

@@ -7,6 +7,8 @@
 //! Where gateways share a store, each tells it what it has counted and hears what all have
 //! ([`GuardReport`], [`GuardTable::merge_shared`]), beside the way of requests.
 
+mod key_text;
+mod listing;
 mod overflow;
 mod penalty;
 mod shard;
@@ -18,6 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+pub use key_text::listed_key;
+pub use listing::{PenaltyCursor, PenaltyId, PenaltyPage};
 use overflow::GuardOverflow;
 pub use penalty::{Penalty, PenaltyNotice};
 use shard::{GuardShard, Reporting};
@@ -27,7 +31,6 @@ use crate::clock::Micros;
 use crate::limit::Mode;
 use crate::limit::guard::{Guard, GuardNumbers, GuardStage, GuardState};
 use crate::store::{BucketHasher, BucketId};
-use crate::telemetry::CallerNames;
 use crate::violations::Violation;
 
 const SHARDS: usize = 64;
@@ -38,8 +41,6 @@ pub struct GuardTable {
     shards: Box<[Mutex<GuardShard>]>,
     /// The numbers of the guards of the configuration in force, by name.
     guards: RwLock<HashMap<Arc<str>, GuardNumbers>>,
-    /// How logs name callers.
-    names: RwLock<CallerNames>,
     /// Whether the store that gateways share does not answer.
     alone: AtomicBool,
     /// Penalties that the store knows of and other gateways have yet to be told about. Locked while
@@ -56,7 +57,7 @@ pub struct GuardSubject {
     pub guard: Arc<str>,
     /// That of the guard when it counted: what it noticed in shadow mode holds in shadow mode alone.
     pub mode: Mode,
-    /// The key as people read it.
+    /// The key as it is [listed](listed_key).
     pub key: String,
     /// The name of the counter in a shared store; empty where there is none.
     pub shared_key: Box<[u8]>,
@@ -108,25 +109,19 @@ impl GuardTable {
     pub fn new(max_keys: usize, reports: bool) -> Self {
         let each = max_keys.div_ceil(SHARDS).max(1);
         let shards = (0..SHARDS).map(|_| Mutex::new(GuardShard::new(each))).collect();
-        let (guards, names, overflow) = Default::default();
+        let (guards, overflow) = Default::default();
         let (alone, unannounced) = (AtomicBool::new(false), tokio::sync::Mutex::default());
-        GuardTable { shards, guards, names, alone, unannounced, reports, overflow }
+        GuardTable { shards, guards, alone, unannounced, reports, overflow }
     }
 
     /// Takes over the guards of a configuration.
-    pub fn configure(&self, guards: &[Guard], names: CallerNames) {
+    pub fn configure(&self, guards: &[Guard]) {
         let guards = guards.iter().map(|it| (Arc::from(it.name.as_str()), it.numbers()));
         *self.guards.write() = guards.collect();
-        *self.names.write() = names;
     }
 
     pub fn has_guards(&self) -> bool {
         !self.guards.read().is_empty()
-    }
-
-    /// How logs name callers.
-    pub fn caller_names(&self) -> CallerNames {
-        *self.names.read()
     }
 
     /// Whether the store that gateways share does not answer.
@@ -209,12 +204,18 @@ impl GuardTable {
         self.shards.iter().for_each(|shard| shard.lock().mark_penalties());
     }
 
-    /// Everybody who is warned or blocked, the longest first.
+    /// Everybody who is warned or blocked.
     pub fn penalties(&self, now: Micros) -> Vec<Penalty> {
-        let mut penalties: Vec<Penalty> =
-            self.shards.iter().flat_map(|shard| shard.lock().penalties(now)).collect();
-        penalties.sort_by(|a, b| b.until.cmp(&a.until).then_with(|| a.key.cmp(&b.key)));
-        penalties
+        self.find_penalties(now, |_, _| true)
+    }
+
+    /// Those of whom that is so.
+    pub fn find_penalties(
+        &self,
+        now: Micros,
+        which: impl Fn(&GuardSubject, PenaltyId) -> bool,
+    ) -> Vec<Penalty> {
+        self.shards.iter().flat_map(|shard| shard.lock().penalties(now, &which)).collect()
     }
 
     /// Forgets a penalty: the key is clean. False if it has none.

@@ -13,7 +13,7 @@ use crate::guards::{GuardSharing, GuardTable};
 use crate::listen::acceptor;
 use crate::listen::worker::Worker;
 use crate::store::{self, OpenedStore, StoreContext};
-use crate::telemetry::{CallerNames, Metrics};
+use crate::telemetry::Metrics;
 use crate::trust::TrustTable;
 
 /// A gateway that is ready to serve. Its workers run and have nothing to do yet.
@@ -56,8 +56,7 @@ impl OpenedGateway {
         let store = store::open(&settings.store, context).map_err(AppError::Randomness)?;
         store.control.share_overrides(&store.overrides);
         let guards = GuardTable::new(settings.store.max_keys, store.control.is_shared());
-        let names = CallerNames::configured(&settings.telemetry);
-        guards.configure(&settings.guards, names);
+        guards.configure(&settings.guards);
         let now = store.control.clock().now();
         for notice in &store.penalties {
             if let Some(id) = notice.kept_id() {

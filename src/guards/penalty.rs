@@ -14,7 +14,7 @@ pub struct Penalty {
     pub guard: String,
     /// In which mode of the guard it holds.
     pub mode: Mode,
-    /// As people read it.
+    /// As it is [listed](super::listed_key).
     pub key: String,
     /// The name of the counter in a shared store; empty where there is none.
     pub shared_key: Box<[u8]>,

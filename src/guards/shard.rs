@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::key_text::bounded_key;
 use super::{
-    CountedRequest, Detection, GuardCount, GuardReport, GuardSubject, Penalty, PenaltyNotice,
+    CountedRequest, Detection, GuardCount, GuardReport, GuardSubject, Penalty, PenaltyCursor,
+    PenaltyId, PenaltyNotice,
 };
 use crate::bounded_table::{BoundedTable, Position};
 use crate::clock::Micros;
@@ -107,7 +109,7 @@ impl GuardShard {
             let asks = reporting == Reporting::Now && entry.pending.is_none();
             counted.detection = if asks { Detection::Pending } else { Detection::Noticed };
             if asks {
-                entry.pending = Some(Box::new(request.violation(&counted)));
+                entry.pending = Some(Box::new(request.violation(&counted).bounded()));
             }
         }
         let reports = reporting != Reporting::Never;
@@ -217,7 +219,7 @@ impl GuardShard {
             Box::new(GuardSubject {
                 guard: notice.guard.as_str().into(),
                 mode: notice.mode(),
-                key: notice.key.clone(),
+                key: bounded_key(notice.key.clone()),
                 shared_key: notice.name.as_bytes().into(),
             })
         });
@@ -227,9 +229,37 @@ impl GuardShard {
         self.entries.mark_all_dirty(|entry| !entry.is_clean());
     }
 
-    pub(super) fn penalties(&self, now: Micros) -> Vec<Penalty> {
-        let live = self.entries.iter().filter(|(_, entry)| entry.state.until > now);
-        live.filter_map(|(id, entry)| entry.penalty(id)).collect()
+    pub(super) fn penalties(
+        &self,
+        now: Micros,
+        which: impl Fn(&GuardSubject, PenaltyId) -> bool,
+    ) -> Vec<Penalty> {
+        let found = self.live(now).filter(|(id, _, subject)| {
+            let public_id = PenaltyId::new(*id, &subject.shared_key);
+            which(subject, public_id)
+        });
+        found.filter_map(|(id, entry, _)| entry.penalty(id)).collect()
+    }
+
+    /// Where those that are warned or blocked stand in the list of penalties.
+    pub(super) fn places(
+        &self,
+        now: Micros,
+    ) -> impl Iterator<Item = (PenaltyCursor, BucketId)> + '_ {
+        self.live(now).map(|(id, entry, subject)| {
+            let public_id = PenaltyId::new(id, &subject.shared_key);
+            (PenaltyCursor::new(entry.state.until, public_id), id)
+        })
+    }
+
+    pub(super) fn penalty(&self, id: BucketId) -> Option<Penalty> {
+        self.entries.find(id).and_then(|at| self.entries[at].penalty(id))
+    }
+
+    fn live(&self, now: Micros) -> impl Iterator<Item = (BucketId, &GuardEntry, &GuardSubject)> {
+        let live =
+            self.entries.iter().filter(move |(_, it)| !it.is_clean() && it.state.until > now);
+        live.filter_map(|(id, entry)| Some((id, entry, entry.subject.as_deref()?)))
     }
 
     pub(super) fn lift(&mut self, id: BucketId) -> bool {

@@ -32,7 +32,7 @@ fn counts_of_two_gateways_add_up_to_one_offence() {
     let (a, b) = (Weir::start(&config), Weir::start(&config));
     let (mut at_a, mut at_b) = (a.connect(), b.connect());
     let penalty = |weir: &Weir, name: &str| {
-        let listed = weir.admin("/v1/penalties").json();
+        let listed = weir.penalties();
         let mut listed = listed.as_array().cloned().unwrap_or_default().into_iter();
         listed.find(|it| it["key"] == name)
     };
@@ -64,7 +64,7 @@ fn block_is_known(a: &Weir, b: &Weir) {
     flood_until(&mut a.connect(), "eve", "blocked", is_blocked);
     let mut at_b = b.connect();
     wait_at_most(SOON + Duration::from_secs(2), "the other one knows", || {
-        b.admin("/v1/penalties").json()[0]["stage"] == "blocked"
+        b.penalties()[0]["stage"] == "blocked"
     });
     assert!(is_blocked(&user(&mut at_b, "eve")));
     assert_eq!(user(&mut at_b, "ann").status, 200);
@@ -114,7 +114,7 @@ fn without_redis_each_gateway_counts_for_itself_and_blocks_stay() {
     let mut last = None;
     wait_at_most(Duration::from_secs(10), "a third one hears of both", || {
         let weir = Weir::start(&config);
-        let known = weir.admin("/v1/penalties").json();
+        let known = weir.penalties();
         let many = known.as_array().map_or(0, Vec::len);
         last = Some(known);
         many == 2
@@ -182,10 +182,10 @@ fn penalty_that_could_not_be_announced_is_announced_later_and_counted_once() {
         assert!(counted <= sent.get(), "{state} of {}", sent.get());
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(b.admin("/v1/penalties").json(), serde_json::json!([]));
+    assert_eq!(b.penalties(), serde_json::json!([]));
     redis.command(&["ACL", "SETUSER", "weir", "+xadd"]);
     wait_at_most(SOON + SOON, "the other one hears of it", || {
-        b.admin("/v1/penalties").json()[0]["stage"] == "warned"
+        b.penalties()[0]["stage"] == "warned"
     });
 }
 
@@ -199,7 +199,7 @@ fn penalty_tells_how_many_requests_it_was_noticed_with_on_every_gateway() {
     std::thread::sleep(Duration::from_secs(2));
     for weir in [&a, &b] {
         assert!(is_blocked(&user(&mut weir.connect(), "eve")));
-        assert_eq!(weir.admin("/v1/penalties").json()[0]["count"], 21);
+        assert_eq!(weir.penalties()[0]["count"], 21);
     }
 }
 
