@@ -17,6 +17,7 @@ mod sharing;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -39,6 +40,7 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub struct GuardTable {
     shards: Box<[Mutex<GuardShard>]>,
+    max_keys: usize,
     /// The numbers of the guards of the configuration in force, by name.
     guards: RwLock<HashMap<Arc<str>, GuardNumbers>>,
     /// Whether the store that gateways share does not answer.
@@ -111,13 +113,24 @@ impl GuardTable {
         let shards = (0..SHARDS).map(|_| Mutex::new(GuardShard::new(each))).collect();
         let (guards, overflow) = Default::default();
         let (alone, unannounced) = (AtomicBool::new(false), tokio::sync::Mutex::default());
-        GuardTable { shards, guards, alone, unannounced, reports, overflow }
+        GuardTable { shards, max_keys, guards, alone, unannounced, reports, overflow }
     }
 
     /// Takes over the guards of a configuration.
     pub fn configure(&self, guards: &[Guard]) {
         let guards = guards.iter().map(|it| (Arc::from(it.name.as_str()), it.numbers()));
         *self.guards.write() = guards.collect();
+    }
+
+    /// How long a penalty can last.
+    pub fn longest_block(&self) -> Duration {
+        let longest = self.guards.read().values().map(|it| 2 * it.penalty_us).max();
+        Duration::from_micros(longest.unwrap_or_default())
+    }
+
+    /// How many keys there is room for.
+    pub fn max_keys(&self) -> usize {
+        self.max_keys
     }
 
     pub fn has_guards(&self) -> bool {
@@ -218,9 +231,28 @@ impl GuardTable {
         self.shards.iter().flat_map(|shard| shard.lock().penalties(now, &which)).collect()
     }
 
-    /// Forgets a penalty: the key is clean. False if it has none.
-    pub fn lift(&self, id: BucketId) -> bool {
-        self.shard(id).lock().lift(id)
+    /// Forgets a penalty: the key is clean from an instant on. False if it has none.
+    pub fn lift(&self, id: BucketId, lifted: Micros) -> bool {
+        self.shard(id).lock().lift(id, lifted)
+    }
+
+    /// How a store is told that a penalty is lifted. `None` if the guard is no more.
+    pub fn lifting_report(&self, penalty: &Penalty, now: Micros) -> Option<GuardReport> {
+        let numbers = *self.guards.read().get(penalty.guard.as_str())?;
+        let lifted = numbers.lifting_instant(penalty.stage, penalty.until, now);
+        Some(GuardReport {
+            id: penalty.id,
+            subject: GuardSubject {
+                guard: penalty.guard.as_str().into(),
+                mode: penalty.mode,
+                key: penalty.key.clone(),
+                shared_key: penalty.shared_key.clone(),
+            },
+            numbers,
+            requests: 0,
+            state: GuardState { lifted, ..GuardState::default() },
+            pending: None,
+        })
     }
 
     /// How many keys are known.

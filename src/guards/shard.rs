@@ -63,6 +63,10 @@ impl GuardEntry {
         self.state
     }
 
+    fn forgive_unreported(&mut self) {
+        (self.unreported, self.unreported_before) = (0, 0);
+    }
+
     fn penalty(&self, id: BucketId) -> Option<Penalty> {
         let GuardSubject { guard, mode, key, shared_key } = self.subject.as_deref()?;
         let GuardState { stage, until, offence, offence_count: count, .. } = self.state;
@@ -123,9 +127,15 @@ impl GuardShard {
         Some(counted)
     }
 
-    pub(super) fn look_up(&self, numbers: &GuardNumbers, id: BucketId, now: Micros) -> GuardCount {
-        let known = self.entries.find(id).map(|at| self.entries[at].state).unwrap_or_default();
-        let GuardState { stage, until, count, .. } = numbers.at(known, now);
+    pub(super) fn look_up(
+        &mut self,
+        numbers: &GuardNumbers,
+        id: BucketId,
+        now: Micros,
+    ) -> GuardCount {
+        // What is clamped stays so: else it would go on with the clock.
+        let known = self.entries.find(id).map(|at| self.entries[at].advance(numbers, now));
+        let GuardState { stage, until, count, .. } = known.unwrap_or_default();
         GuardCount { stage, until, count, detection: Detection::None }
     }
 
@@ -185,6 +195,9 @@ impl GuardShard {
         let entry = &mut self.entries[at];
         let here = entry.advance(&report.numbers, now);
         let mut state = report.numbers.merge(here, shared, now);
+        if state.lifted != here.lifted {
+            entry.forgive_unreported();
+        }
         if shared.window_end == state.window_end {
             state.count = state.count.max(shared.count + u64::from(entry.unreported));
         }
@@ -205,7 +218,7 @@ impl GuardShard {
     ) {
         let Some(heard) = notice.state() else { return };
         if heard.stage == GuardStage::Clean {
-            self.lift(id);
+            self.lift_heard(id, &heard, numbers, now);
             return;
         }
         if heard.until <= now {
@@ -262,14 +275,38 @@ impl GuardShard {
         live.filter_map(|(id, entry)| Some((id, entry, entry.subject.as_deref()?)))
     }
 
-    pub(super) fn lift(&mut self, id: BucketId) -> bool {
+    /// Whatever penalty the key has is lifted, at that instant.
+    pub(super) fn lift(&mut self, id: BucketId, lifted: Micros) -> bool {
         let Some(at) = self.entries.find(id) else { return false };
         let entry = &mut self.entries[at];
         let had = !entry.is_clean();
-        (entry.unreported, entry.unreported_before) = (0, 0);
+        entry.forgive_unreported();
         // Offences of this window are forgiven, too.
-        entry.state = GuardState { window_end: entry.state.window_end, ..GuardState::default() };
+        let window_end = entry.state.window_end;
+        entry.state = GuardState { window_end, lifted, ..GuardState::default() };
         had
+    }
+
+    /// Another gateway has lifted a penalty. One that began later stays.
+    fn lift_heard(
+        &mut self,
+        id: BucketId,
+        heard: &GuardState,
+        numbers: &GuardNumbers,
+        now: Micros,
+    ) {
+        let Some(at) = self.entries.find(id) else { return };
+        let entry = &mut self.entries[at];
+        let (here, lifted) = (entry.advance(numbers, now), heard.lifted.min(now));
+        // It is the same also if the guard's numbers were changed meanwhile.
+        if here.offence == heard.offence && !entry.is_clean() {
+            self.lift(id, lifted.max(here.lifted));
+            return;
+        }
+        entry.state = numbers.lift(here, lifted);
+        if entry.state.lifted != here.lifted {
+            entry.forgive_unreported();
+        }
     }
 
     /// A new entry. `None` if there is no room for one.

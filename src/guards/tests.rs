@@ -162,8 +162,8 @@ fn requests_stay_with_their_window_if_it_ends_before_they_are_reported() {
 fn a_lifted_penalty_leaves_the_key_clean() {
     let table = table(100, false);
     send(&table, 1, NOW, 6);
-    assert!(table.lift(id(1)));
-    assert!(!table.lift(id(1)));
+    assert!(table.lift(id(1), NOW));
+    assert!(!table.lift(id(1), NOW));
     assert_eq!(send(&table, 1, NOW, 5).stage, GuardStage::Clean);
     assert_eq!(send(&table, 1, NOW, 1).stage, GuardStage::Warned);
 }

@@ -26,6 +26,7 @@ on_each_store!(
     every_penalty_can_be_lifted,
     penalties_are_listed_in_pages,
     long_key_is_kept_and_listed_in_part,
+    changed_window_counts_from_then_on,
     hashed_keys_are_listed_and_lifted_by_hash_and_by_name,
 );
 
@@ -519,4 +520,18 @@ fn hashed_keys_are_listed_and_lifted_by_hash_and_by_name(test_store: &TestStore)
         }
         assert_eq!(lift(if by_name { "evelyn" } else { &key }), 200);
     }
+}
+
+fn changed_window_counts_from_then_on(test_store: &TestStore) {
+    let upstream = Upstream::ok();
+    let configured = |window: &str| {
+        let guard = lasting("\"header:x-user\"").replace("\"1s\"", window);
+        let config = Config::to(&upstream).open().operated().routes(&tables(&guard, ""));
+        test_store.configure(config)
+    };
+    let weir = Weir::start(&configured("\"24h\""));
+    let mut client = weir.connect();
+    flood_until(&mut client, "eve", "warned", is_warned);
+    weir.reload(&configured("\"1s\""));
+    flood_until(&mut client, "eve", "blocked", is_blocked);
 }

@@ -8,7 +8,8 @@ use rustix::process::Signal;
 use crate::limits::guards::{
     FLOOD, audited, detections, flood_until, is_blocked, is_warned, tables, user,
 };
-use crate::support::{Cluster, Config, Redis, TestStore, Upstream, Weir, wait_at_most};
+use crate::support::fault_proxy::Link;
+use crate::support::{Cluster, Config, FaultProxy, Redis, TestStore, Upstream, Weir, wait_at_most};
 
 /// In which a block at one gateway is known to the others.
 const SOON: Duration = Duration::from_secs(1);
@@ -250,4 +251,90 @@ fn every_key_of_guards_expires() {
     for key in redis.keys() {
         assert!(key.ttl > 0, "{key:?}");
     }
+}
+
+#[test]
+fn lifted_penalty_stays_lifted_while_other_gateways_count() {
+    let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
+    let config = test_store.configure(config(&upstream, &slow_guard()));
+    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let mut at_b = b.connect();
+    for attempt in 0..3 {
+        let eve = format!("eve-{attempt}");
+        flood_until(&mut a.connect(), &eve, "warned", is_warned);
+        wait_at_most(SOON + SOON, "the other one knows", || is_warned(&user(&mut at_b, &eve)));
+        let path = format!("/v1/penalties/flood/{eve}");
+        assert_eq!(a.operate("DELETE", &path, "").status, 200);
+        let lifted = Instant::now();
+        while lifted.elapsed() < SOON + SOON {
+            // Few enough to be no offence; each is reported with what is known here of the key.
+            let is_known = is_warned(&user(&mut at_b, &eve));
+            assert!(!is_known || lifted.elapsed() < SOON, "it is known to be lifted");
+            assert_eq!(a.penalties(), serde_json::json!([]), "{:?}", lifted.elapsed());
+            std::thread::sleep(Duration::from_millis(130));
+        }
+        assert_eq!(b.penalties(), serde_json::json!([]));
+    }
+}
+
+#[test]
+fn stream_keeps_no_more_than_penalties_need() {
+    let (redis, upstream) = (Redis::start(), Upstream::ok());
+    let config = config(&upstream, FLOOD).store(&redis.store()).store("max_keys = 1000");
+    let length = || redis.command(&["XLEN", "weir:@penalties"]).integer();
+    let fill = |many: u64, id: &dyn Fn(u64) -> String| {
+        for number in 0..many {
+            redis.command(&["XADD", "weir:@penalties", &id(number), "penalty", "{}"]);
+        }
+    };
+    fill(2_000, &|number| format!("1700000000000-{}", number + 1));
+    let weir = Weir::start(&config);
+    let mut client = weir.connect();
+    wait_at_most(SOON * 10, "what is old is gone", || {
+        flood_until(&mut client, "eve", "warned", is_warned);
+        flood_until(&mut client, "eve", "clean", |response| !is_warned(response));
+        length() < 300
+    });
+    assert!((1..=70).contains(&redis.command(&["TTL", "weir:@penalties"]).integer()));
+    fill(3_000, &|_| "*".to_owned());
+    let number = Cell::new(0);
+    wait_at_most(SOON * 10, "there are not too many", || {
+        number.set(number.get() + 1);
+        flood_until(&mut client, &format!("eve-{}", number.get()), "warned", is_warned);
+        length() < 1_300
+    });
+}
+
+#[test]
+fn many_penalties_are_announced_at_once() {
+    let (redis, upstream) = (Redis::start(), Upstream::ok());
+    let proxy = FaultProxy::to(redis.address());
+    let start = |store: &str| {
+        Weir::start(&config(&upstream, &slow_guard()).store(store).store("timeout = \"5s\""))
+    };
+    let (far, near) = (start(&proxy.store()), start(&redis.store()));
+    proxy.set(Link::Slow(Duration::from_millis(20)));
+    let mut client = far.connect();
+    for number in 0..400 {
+        flood_until(&mut client, &format!("eve-{number}"), "warned", is_warned);
+    }
+    // One after another they would take 16 seconds and more.
+    wait_at_most(Duration::from_secs(5), "the other one hears of all", || {
+        let listed = near.admin("/v1/penalties?max=1000").json();
+        listed["penalties"].as_array().map(Vec::len) == Some(400)
+    });
+}
+
+#[test]
+fn penalties_are_told_again_to_a_redis_that_was_emptied() {
+    let (redis, upstream) = (Redis::start(), Upstream::ok());
+    let config = config(&upstream, &slow_guard()).store(&redis.store());
+    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    block_is_known(&a, &b);
+    redis.command(&["FLUSHALL"]);
+    wait_at_most(SOON + SOON, "it is announced again", || {
+        redis.keys().iter().any(|key| key.name.contains("@penalties"))
+    });
+    let third = Weir::start(&config);
+    assert!(is_blocked(&user(&mut third.connect(), "eve")), "from the first request on");
 }
