@@ -1,8 +1,8 @@
 //! What the guards of a configuration know of callers: counts, warnings and blocks.
 //!
 //! One table for the process, in shards that are locked one at a time. It is bounded: a key that is
-//! warned or blocked is never forgotten to make room; of the others, those with the fewest requests
-//! go first, so a flood of new keys does not hide the one that floods.
+//! blocked is never forgotten to make room. Of the others, those that are only counted go first, and
+//! of them those with the fewest requests, so a flood of new keys does not hide the one that floods.
 //!
 //! Where gateways share a store, each tells it what it has counted and hears what all have
 //! ([`GuardReport`], [`GuardTable::merge_shared`]), beside the way of requests.
@@ -209,7 +209,9 @@ impl GuardTable {
         let Some(numbers) = self.guards.read().get(notice.guard.as_str()).copied() else {
             return;
         };
-        self.shard(id).lock().apply_notice(id, notice, &numbers, now);
+        if self.shard(id).lock().apply_notice(id, notice, &numbers, now).is_none() {
+            self.overflow.note(now);
+        }
     }
 
     /// Has all penalties told again: the store may have lost them.

@@ -45,10 +45,15 @@ impl GuardEntry {
         self.state.stage == GuardStage::Clean
     }
 
-    /// How much there is to lose; `None` if it is warned or blocked, and must not be forgotten.
-    fn weight(&self, now: Micros) -> Option<u64> {
-        let has_ended = self.state.window_end <= now && self.state.until <= now;
-        if has_ended { Some(0) } else { self.is_clean().then_some(self.state.count) }
+    /// How much there is to lose; `None` if it is blocked, and must not be forgotten. Those who are
+    /// only counted make room before those who are warned.
+    fn weight(&self, now: Micros) -> Option<(GuardStage, u64)> {
+        let GuardState { window_end, count, stage, until, .. } = self.state;
+        match stage {
+            _ if window_end <= now && until <= now => Some((GuardStage::Clean, 0)),
+            GuardStage::Blocked if until > now => None,
+            stage => Some((stage, count)),
+        }
     }
 
     /// Goes on to an instant. Requests that were not told yet stay with their window.
@@ -93,7 +98,7 @@ impl GuardShard {
         self.entries.len()
     }
 
-    /// `None` if all keys that there is room for are warned or blocked.
+    /// `None` if all keys that there is room for are blocked.
     pub(super) fn count(
         &mut self,
         numbers: &GuardNumbers,
@@ -209,22 +214,23 @@ impl GuardShard {
         }
     }
 
+    /// `None` if there is no room for it.
     pub(super) fn apply_notice(
         &mut self,
         id: BucketId,
         notice: &PenaltyNotice,
         numbers: &GuardNumbers,
         now: Micros,
-    ) {
-        let Some(heard) = notice.state() else { return };
+    ) -> Option<()> {
+        let Some(heard) = notice.state() else { return Some(()) };
         if heard.stage == GuardStage::Clean {
             self.lift_heard(id, &heard, numbers, now);
-            return;
+            return Some(());
         }
         if heard.until <= now {
-            return;
+            return Some(());
         }
-        let Some(at) = self.entries.find(id).or_else(|| self.insert(id, now)) else { return };
+        let at = self.entries.find(id).or_else(|| self.insert(id, now))?;
         let entry = &mut self.entries[at];
         let here = entry.advance(numbers, now);
         entry.state = numbers.merge(here, heard, now);
@@ -236,6 +242,7 @@ impl GuardShard {
                 shared_key: notice.name.as_bytes().into(),
             })
         });
+        Some(())
     }
 
     pub(super) fn mark_penalties(&mut self) {

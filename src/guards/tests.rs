@@ -75,20 +75,64 @@ fn one_that_floods_is_noticed_among_any_number_of_new_keys() {
     assert_eq!(stage, GuardStage::Warned);
 }
 
-#[test]
-fn a_table_full_of_penalties_counts_nobody_else_and_keeps_them() {
-    let table = table(64, false);
-    for number in 0..1_000 {
-        send(&table, number, NOW, 6);
+/// Has as many blocked as there is room for.
+fn fill_with_blocks(table: &GuardTable) {
+    for number in 0..20 * table.max_keys() as u64 {
+        table.apply_notice(id(number), &blocked_notice(number), NOW);
     }
+}
+
+fn blocked_notice(number: u64) -> PenaltyNotice {
+    let there = table(100, false);
+    send(&there, number, NOW, 6);
+    send(&there, number, later(10), 6);
+    let notice = there.penalties(later(10))[0].notice();
+    assert_eq!(notice.stage, GuardStage::Blocked as u64);
+    notice
+}
+
+#[test]
+fn a_table_full_of_blocks_counts_nobody_else_and_keeps_them() {
+    let table = table(64, false);
+    fill_with_blocks(&table);
     let known = table.penalties(later(1)).len();
-    assert!((1..=64).contains(&known), "{known}");
-    for number in 1_000..2_000 {
+    assert_eq!(known, 64);
+    assert!(table.overflow.untold() > 0, "it is told of");
+    for number in 10_000..12_000 {
         send(&table, number, later(1), 6);
     }
-    assert!(table.len() <= 64);
-    assert!(table.penalties(later(1)).len() >= known);
-    assert!(table.overflow.untold() > 0, "it is told of");
+    assert_eq!((table.len(), table.penalties(later(1)).len()), (64, known));
+}
+
+#[test]
+fn a_table_full_of_warnings_still_notices_offenders_and_hears_of_blocks() {
+    let table = table(640, false);
+    for number in 0..10_000 {
+        send(&table, number, NOW, 6);
+    }
+    assert!(table.penalties(NOW).len() > 600);
+    assert_eq!(send(&table, 20_000, NOW, 6).stage, GuardStage::Warned);
+    assert_eq!(send(&table, 20_000, later(10), 6).stage, GuardStage::Blocked);
+    for number in 30_000..30_100 {
+        table.apply_notice(id(number), &blocked_notice(number), later(10));
+    }
+    for number in (30_000..30_100).chain([20_000]) {
+        let known = table.look_up(&GUARD, id(number), later(11));
+        assert_eq!(known.stage, GuardStage::Blocked, "{number}");
+    }
+    assert_eq!(table.overflow.untold(), 0);
+}
+
+#[test]
+fn those_who_are_only_counted_make_room_before_those_who_are_warned() {
+    let table = table(640, false);
+    for number in 0..50 {
+        send(&table, number, NOW, 6);
+    }
+    for number in 50..20_000 {
+        send(&table, number, NOW, 1);
+    }
+    assert_eq!(table.penalties(NOW).len(), 50);
 }
 
 #[test]
