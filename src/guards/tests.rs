@@ -247,6 +247,26 @@ fn penalty_that_is_heard_counts_no_requests() {
 }
 
 #[test]
+fn penalty_that_is_heard_or_restored_lasts_no_longer_than_one_that_begins() {
+    let (here, now) = (table(100, false), later(0));
+    let day = 86_400_000_000;
+    // Of a clock that was a day ahead, or of a guard whose penalty was longer.
+    for (number, stage, seconds) in [(1, GuardStage::Warned, 60), (2, GuardStage::Blocked, 120)] {
+        let notice = PenaltyNotice {
+            stage: stage as u64,
+            until: now.0 + day,
+            offence: now.0 + day,
+            ..blocked_notice(number)
+        };
+        here.apply_notice(id(number), &notice, now);
+        for (after, until) in [(0, seconds), (30, seconds)] {
+            let known = here.look_up(&GUARD, id(number), later(after));
+            assert_eq!((known.stage, known.until), (stage, later(until)));
+        }
+    }
+}
+
+#[test]
 fn offence_is_recorded_once_the_store_has_been_told_of_it() {
     let here = table(100, true);
     assert_eq!(send(&here, 1, NOW, 6).detection, Detection::Pending);
