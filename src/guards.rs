@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 pub use key_text::listed_key;
 pub use listing::{PenaltyCursor, PenaltyId, PenaltyPage};
@@ -230,7 +230,20 @@ impl GuardTable {
         now: Micros,
         which: impl Fn(&GuardSubject, PenaltyId) -> bool,
     ) -> Vec<Penalty> {
-        self.shards.iter().flat_map(|shard| shard.lock().penalties(now, &which)).collect()
+        let penalties = |shard| self.locked_at(shard, now).penalties(now, &which);
+        self.shards.iter().flat_map(penalties).collect()
+    }
+
+    /// A part of the table whose penalties are as they hold at an instant.
+    fn locked_at<'a>(
+        &self,
+        shard: &'a Mutex<GuardShard>,
+        now: Micros,
+    ) -> MutexGuard<'a, GuardShard> {
+        let guards = self.guards.read();
+        let mut shard = shard.lock();
+        shard.advance_penalties(now, &guards);
+        shard
     }
 
     /// Forgets a penalty: the key is clean from an instant on. False if it has none.

@@ -60,7 +60,7 @@ impl GuardTable {
     ) -> PenaltyPage {
         let mut found: Vec<(PenaltyCursor, BucketId)> = Vec::new();
         for shard in &self.shards {
-            let shard = shard.lock();
+            let shard = self.locked_at(shard, now);
             found.extend(shard.places(now).filter(|(at, _)| after.is_none_or(|after| *at > after)));
         }
         if found.len() > max {

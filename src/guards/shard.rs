@@ -261,6 +261,20 @@ impl GuardShard {
         found.filter_map(|(id, entry, _)| entry.penalty(id)).collect()
     }
 
+    /// Clamps penalties that nobody has asked for since the clock was set back.
+    pub(super) fn advance_penalties(
+        &mut self,
+        now: Micros,
+        guards: &HashMap<Arc<str>, GuardNumbers>,
+    ) {
+        for (_, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.is_clean()) {
+            let guard = entry.subject.as_deref().map(|it| &it.guard);
+            if let Some(&numbers) = guard.and_then(|it| guards.get(it)) {
+                entry.advance(&numbers, now);
+            }
+        }
+    }
+
     /// Where those that are warned or blocked stand in the list of penalties.
     pub(super) fn places(
         &self,

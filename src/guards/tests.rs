@@ -267,6 +267,16 @@ fn penalty_that_is_heard_or_restored_lasts_no_longer_than_one_that_begins() {
 }
 
 #[test]
+fn penalties_are_listed_as_they_hold_after_the_clock_was_set_back() {
+    let table = table(100, false);
+    send(&table, 1, later(10_000), 6);
+    send(&table, 1, later(10_010), 6);
+    let until = |listed: &[Penalty]| listed.iter().map(|it| it.until).collect::<Vec<_>>();
+    assert_eq!(until(&table.penalties(NOW)), [later(120)]);
+    assert_eq!(until(&table.penalty_page(later(30), None, 10).penalties), [later(120)]);
+}
+
+#[test]
 fn offence_is_recorded_once_the_store_has_been_told_of_it() {
     let here = table(100, true);
     assert_eq!(send(&here, 1, NOW, 6).detection, Detection::Pending);

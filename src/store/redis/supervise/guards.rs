@@ -104,6 +104,10 @@ impl GuardReporter {
         }
         if self.read_at.is_none_or(|at| at.elapsed() >= READ_INTERVAL) {
             self.read_at = Some(Instant::now());
+            // For the time alone: penalties that are read are of Redis's clock, which may have been set
+            // while there was nothing to report.
+            let slot = self.shared.slot_of(&self.shared.reserved_key("penalties"));
+            tell(&self.shared, &session, slot, &[]).await?;
             self.position.read(&self.shared, &session, &self.sharing).await?;
         }
         let mut unannounced = table.unannounced.lock().await;
