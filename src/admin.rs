@@ -9,6 +9,7 @@ mod api_error;
 mod hosts;
 mod json_body;
 mod override_request;
+mod page_size;
 mod penalties;
 mod stored_keys;
 mod tenant_request;

@@ -12,6 +12,8 @@ use crate::store::BucketId;
 
 /// How many entries are compared to find one that may go.
 const SAMPLE: usize = 16;
+/// How many are looked at if all of those have to stay.
+const MOST_SEARCHED: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct BoundedTable<E> {
@@ -68,7 +70,7 @@ impl<E> BoundedTable<E> {
     }
 
     /// Adds an entry that is not there yet. In a full table the lightest of some makes room; one
-    /// without a weight has to stay. `None` if all of them have to.
+    /// without a weight has to stay. `None` if none was found that may go.
     pub(crate) fn insert<W: Ord>(
         &mut self,
         id: BucketId,
@@ -126,10 +128,18 @@ impl<E> BoundedTable<E> {
 
     fn lightest<W: Ord>(&mut self, weight: impl Fn(&E) -> Option<W>) -> Option<usize> {
         let (many, cursor) = (self.slots.len(), self.cursor);
-        self.cursor = (cursor + SAMPLE) % many;
-        let sample = (0..many.min(SAMPLE)).map(|step| (cursor + step) % many);
-        let weighed = sample.filter_map(|at| Some((weight(&self.slots[at].entry)?, at)));
-        weighed.min().map(|(_, at)| at)
+        let weighed = |step: usize| {
+            let at = (cursor + step) % many;
+            Some((weight(&self.slots[at].entry)?, at))
+        };
+        let sample = (0..many.min(SAMPLE)).filter_map(weighed);
+        let (mut searched, mut found) = (SAMPLE, sample.min());
+        if found.is_none() {
+            searched = many.min(MOST_SEARCHED);
+            found = (SAMPLE..searched).find_map(weighed);
+        }
+        self.cursor = (cursor + searched) % many;
+        found.map(|(_, at)| at)
     }
 
     fn remove(&mut self, at: usize) -> E {
@@ -208,6 +218,19 @@ mod tests {
         }
         assert!(table.insert(id(1_000), 1_000, |_| None::<usize>).is_none());
         assert_eq!(table.len(), 10);
+    }
+
+    #[test]
+    fn entry_that_may_go_is_found_among_many_that_have_to_stay() {
+        let mut table = BoundedTable::new(500);
+        let kept = |it: &usize| (*it == 123 || *it >= 500).then_some(*it);
+        for number in 0..510 {
+            assert!(table.insert(id(number), number, kept).is_some(), "{number}");
+        }
+        assert!(table.find(id(123)).is_none());
+        for number in (0..500).filter(|number| *number != 123) {
+            assert!(table.find(id(number)).is_some(), "{number}");
+        }
     }
 
     #[test]

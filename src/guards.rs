@@ -1,12 +1,14 @@
 //! What the guards of a configuration know of callers: counts, warnings and blocks.
 //!
 //! One table for the process, in shards that are locked one at a time. It is bounded: a key that is
-//! warned or blocked is never forgotten to make room; of the others, those with the fewest requests
-//! go first, so a flood of new keys does not hide the one that floods.
+//! blocked is never forgotten to make room. Of the others, those that are only counted go first, and
+//! of them those with the fewest requests, so a flood of new keys does not hide the one that floods.
 //!
 //! Where gateways share a store, each tells it what it has counted and hears what all have
 //! ([`GuardReport`], [`GuardTable::merge_shared`]), beside the way of requests.
 
+mod key_text;
+mod listing;
 mod overflow;
 mod penalty;
 mod shard;
@@ -15,9 +17,12 @@ mod sharing;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
+pub use key_text::listed_key;
+pub use listing::{PenaltyCursor, PenaltyId, PenaltyPage};
 use overflow::GuardOverflow;
 pub use penalty::{Penalty, PenaltyNotice};
 use shard::{GuardShard, Reporting};
@@ -27,7 +32,6 @@ use crate::clock::Micros;
 use crate::limit::Mode;
 use crate::limit::guard::{Guard, GuardNumbers, GuardStage, GuardState};
 use crate::store::{BucketHasher, BucketId};
-use crate::telemetry::CallerNames;
 use crate::violations::Violation;
 
 const SHARDS: usize = 64;
@@ -36,10 +40,9 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub struct GuardTable {
     shards: Box<[Mutex<GuardShard>]>,
+    max_keys: usize,
     /// The numbers of the guards of the configuration in force, by name.
     guards: RwLock<HashMap<Arc<str>, GuardNumbers>>,
-    /// How logs name callers.
-    names: RwLock<CallerNames>,
     /// Whether the store that gateways share does not answer.
     alone: AtomicBool,
     /// Penalties that the store knows of and other gateways have yet to be told about. Locked while
@@ -56,7 +59,7 @@ pub struct GuardSubject {
     pub guard: Arc<str>,
     /// That of the guard when it counted: what it noticed in shadow mode holds in shadow mode alone.
     pub mode: Mode,
-    /// The key as people read it.
+    /// The key as it is [listed](listed_key).
     pub key: String,
     /// The name of the counter in a shared store; empty where there is none.
     pub shared_key: Box<[u8]>,
@@ -108,25 +111,30 @@ impl GuardTable {
     pub fn new(max_keys: usize, reports: bool) -> Self {
         let each = max_keys.div_ceil(SHARDS).max(1);
         let shards = (0..SHARDS).map(|_| Mutex::new(GuardShard::new(each))).collect();
-        let (guards, names, overflow) = Default::default();
+        let (guards, overflow) = Default::default();
         let (alone, unannounced) = (AtomicBool::new(false), tokio::sync::Mutex::default());
-        GuardTable { shards, guards, names, alone, unannounced, reports, overflow }
+        GuardTable { shards, max_keys, guards, alone, unannounced, reports, overflow }
     }
 
     /// Takes over the guards of a configuration.
-    pub fn configure(&self, guards: &[Guard], names: CallerNames) {
+    pub fn configure(&self, guards: &[Guard]) {
         let guards = guards.iter().map(|it| (Arc::from(it.name.as_str()), it.numbers()));
         *self.guards.write() = guards.collect();
-        *self.names.write() = names;
+    }
+
+    /// How long a penalty can last.
+    pub fn longest_block(&self) -> Duration {
+        let longest = self.guards.read().values().map(|it| 2 * it.penalty_us).max();
+        Duration::from_micros(longest.unwrap_or_default())
+    }
+
+    /// How many keys there is room for.
+    pub fn max_keys(&self) -> usize {
+        self.max_keys
     }
 
     pub fn has_guards(&self) -> bool {
         !self.guards.read().is_empty()
-    }
-
-    /// How logs name callers.
-    pub fn caller_names(&self) -> CallerNames {
-        *self.names.read()
     }
 
     /// Whether the store that gateways share does not answer.
@@ -201,7 +209,9 @@ impl GuardTable {
         let Some(numbers) = self.guards.read().get(notice.guard.as_str()).copied() else {
             return;
         };
-        self.shard(id).lock().apply_notice(id, notice, &numbers, now);
+        if self.shard(id).lock().apply_notice(id, notice, &numbers, now).is_none() {
+            self.overflow.note(now);
+        }
     }
 
     /// Has all penalties told again: the store may have lost them.
@@ -209,17 +219,55 @@ impl GuardTable {
         self.shards.iter().for_each(|shard| shard.lock().mark_penalties());
     }
 
-    /// Everybody who is warned or blocked, the longest first.
+    /// Everybody who is warned or blocked.
     pub fn penalties(&self, now: Micros) -> Vec<Penalty> {
-        let mut penalties: Vec<Penalty> =
-            self.shards.iter().flat_map(|shard| shard.lock().penalties(now)).collect();
-        penalties.sort_by(|a, b| b.until.cmp(&a.until).then_with(|| a.key.cmp(&b.key)));
-        penalties
+        self.find_penalties(now, |_, _| true)
     }
 
-    /// Forgets a penalty: the key is clean. False if it has none.
-    pub fn lift(&self, id: BucketId) -> bool {
-        self.shard(id).lock().lift(id)
+    /// Those of whom that is so.
+    pub fn find_penalties(
+        &self,
+        now: Micros,
+        which: impl Fn(&GuardSubject, PenaltyId) -> bool,
+    ) -> Vec<Penalty> {
+        let penalties = |shard| self.locked_at(shard, now).penalties(now, &which);
+        self.shards.iter().flat_map(penalties).collect()
+    }
+
+    /// A part of the table whose penalties are as they hold at an instant.
+    fn locked_at<'a>(
+        &self,
+        shard: &'a Mutex<GuardShard>,
+        now: Micros,
+    ) -> MutexGuard<'a, GuardShard> {
+        let guards = self.guards.read();
+        let mut shard = shard.lock();
+        shard.advance_penalties(now, &guards);
+        shard
+    }
+
+    /// Forgets a penalty: the key is clean from an instant on. False if it has none.
+    pub fn lift(&self, id: BucketId, lifted: Micros) -> bool {
+        self.shard(id).lock().lift(id, lifted)
+    }
+
+    /// How a store is told that a penalty is lifted. `None` if the guard is no more.
+    pub fn lifting_report(&self, penalty: &Penalty, now: Micros) -> Option<GuardReport> {
+        let numbers = *self.guards.read().get(penalty.guard.as_str())?;
+        let lifted = numbers.lifting_instant(penalty.stage, penalty.until, now);
+        Some(GuardReport {
+            id: penalty.id,
+            subject: GuardSubject {
+                guard: penalty.guard.as_str().into(),
+                mode: penalty.mode,
+                key: penalty.key.clone(),
+                shared_key: penalty.shared_key.clone(),
+            },
+            numbers,
+            requests: 0,
+            state: GuardState { lifted, ..GuardState::default() },
+            pending: None,
+        })
     }
 
     /// How many keys are known.

@@ -40,6 +40,7 @@ const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_REASON_CHARS: usize = 500;
 /// The methods of what is only read, and of what is changed.
 const READ_METHODS: &str = "GET, HEAD";
+const READ_METHODS_AND_DELETE: &str = "GET, HEAD, DELETE";
 const ALL_METHODS: &str = "GET, HEAD, PUT, DELETE";
 
 #[derive(Debug)]
@@ -155,10 +156,12 @@ impl AdminApi {
         match (method.as_str(), &parts[..]) {
             ("GET" | "HEAD", ["overrides"]) => Ok(self.list(true)),
             ("GET" | "HEAD", ["access"]) => Ok(self.list(false)),
-            ("GET" | "HEAD", ["penalties"]) => Ok(self.list_penalties()),
+            ("GET" | "HEAD", ["penalties"]) => self.list_penalties(target.query),
             ("GET" | "HEAD", ["violations"]) => self.list_violations(target.query).await,
             ("DELETE", ["penalties", guard, key]) => self.lift_penalty(guard, key).await,
+            ("DELETE", ["penalties"]) => self.lift_penalty_by_id(target.query).await,
             (_, ["penalties", _, _]) => Err(not_allowed("DELETE")),
+            (_, ["penalties"]) => Err(not_allowed(READ_METHODS_AND_DELETE)),
             ("GET" | "HEAD", ["tenants"]) => self.list_tenants(target.query).await,
             (_, ["tenants", name]) => {
                 let name = percent_decoded(name)?;
@@ -212,7 +215,7 @@ impl AdminApi {
                     _ => Err(not_allowed(ALL_METHODS)),
                 }
             }
-            (_, ["overrides" | "access" | "penalties" | "violations" | "tenants"]) => {
+            (_, ["overrides" | "access" | "violations" | "tenants"]) => {
                 Err(not_allowed(READ_METHODS))
             }
             _ => Err(ApiError::not_found()),

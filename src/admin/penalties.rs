@@ -1,25 +1,34 @@
-//! `/v1/penalties`: who is warned or blocked by a guard, and lifting that.
+//! `/v1/penalties`: who is warned or blocked by a guard, in pages, and lifting that.
 
 use std::net::IpAddr;
 
 use http::StatusCode;
 use serde::Serialize;
 
-use super::api::{AdminApi, json, percent_decoded};
+use super::api::{AdminApi, json};
 use super::api_error::{ApiError, unavailable};
+use super::page_size;
 use crate::caller::Addresses;
-use crate::guards::Penalty;
-use crate::limit::source::Source;
+use crate::clock::Micros;
+use crate::guards::{Penalty, PenaltyCursor, PenaltyId, listed_key};
+use crate::limit::source::{Source, unpercent};
 use crate::limit::{Key, Mode};
 use crate::overrides;
-use crate::respond::rate_headers::seconds_until;
-use crate::telemetry::AuditEvent;
+use crate::telemetry::{AuditEvent, CallerNames};
+
+/// A page of penalties.
+#[derive(Debug, Serialize)]
+struct PenaltyAnswer {
+    penalties: Vec<PenaltyView>,
+    /// What to ask for next as `after`.
+    after: Option<String>,
+}
 
 /// A penalty as operators see it.
 #[derive(Debug, Serialize)]
-struct PenaltyView<'a> {
-    guard: &'a str,
-    key: &'a str,
+struct PenaltyView {
+    guard: String,
+    key: String,
     stage: &'static str,
     /// The Unix second at which it ends, rounded up.
     until: u64,
@@ -29,52 +38,116 @@ struct PenaltyView<'a> {
     /// The guard only watches: nobody is warned or blocked.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     shadow: bool,
+    /// What names it, whatever its key looks like.
+    id: String,
+}
+
+/// Which page is asked for.
+#[derive(Debug, PartialEq)]
+struct PenaltyQuery {
+    max: usize,
+    after: Option<PenaltyCursor>,
 }
 
 impl AdminApi {
-    pub(super) fn list_penalties(&self) -> (StatusCode, String) {
+    pub(super) fn list_penalties(&self, query: &str) -> Result<(StatusCode, String), ApiError> {
+        let PenaltyQuery { max, after } = PenaltyQuery::parse(query)?;
         let now = self.store.clock().now();
-        let penalties = self.guards.penalties(now);
-        let views: Vec<PenaltyView<'_>> = penalties
-            .iter()
-            .map(|it| PenaltyView {
-                guard: &it.guard,
-                key: &it.key,
-                stage: it.stage.name(),
-                until: it.until.0.div_ceil(1_000_000),
-                seconds_left: seconds_until(it.until, now),
-                count: it.count,
-                shadow: it.mode == Mode::Shadow,
-            })
-            .collect();
-        (StatusCode::OK, json(&views))
+        let page = self.guards.penalty_page(now, after, max);
+        let penalties = page.penalties.into_iter().map(|it| view(it, now)).collect();
+        let after = page.after.map(|it| it.to_string());
+        Ok((StatusCode::OK, json(&PenaltyAnswer { penalties, after })))
     }
 
+    /// Lifts all penalties of a guard whose keys are listed as the operator writes it. If there are
+    /// none, those of the key that is meant by it.
     pub(super) async fn lift_penalty(
         &self,
         guard: &str,
         key: &str,
     ) -> Result<(StatusCode, String), ApiError> {
         let settings = self.settings();
-        let mut wanted = vec![percent_decoded(key)?];
-        if let Some(guard) = settings.guards.iter().find(|it| it.name == guard) {
+        let names = CallerNames::configured(&settings.telemetry);
+        let (now, text) = (self.store.clock().now(), readable(key));
+        let find = |wanted: &[String]| {
+            self.guards.find_penalties(now, |it, _| *it.guard == *guard && wanted.contains(&it.key))
+        };
+        let mut found = find(&[listed_key(names, &text), text]);
+        if found.is_empty()
+            && let Some(guard) = settings.guards.iter().find(|it| it.name == guard)
+        {
             let addresses = Addresses::new(&settings.identity);
-            wanted.extend(readable_keys(&guard.key, key, &addresses));
+            let keys = readable_keys(&guard.key, key, &addresses);
+            let keys: Vec<String> = keys.iter().map(|key| listed_key(names, key)).collect();
+            found = find(&keys);
         }
-        let penalties = self.guards.penalties(self.store.clock().now());
-        let is_meant = |it: &&Penalty| it.guard == guard && wanted.contains(&it.key);
-        // One may hold while the guard enforces, another while it only watches.
-        let meant: Vec<&Penalty> = penalties.iter().filter(is_meant).collect();
-        let found = *meant.first().ok_or_else(ApiError::not_found)?;
-        for penalty in meant {
+        self.lift(found).await
+    }
+
+    /// Lifts the one that `id=` names.
+    pub(super) async fn lift_penalty_by_id(
+        &self,
+        query: &str,
+    ) -> Result<(StatusCode, String), ApiError> {
+        let id = query.strip_prefix("id=").and_then(|id| id.parse::<PenaltyId>().ok());
+        let id = id.ok_or_else(|| {
+            ApiError::bad_request("Name a penalty: ?id= and the `id` that the list has.")
+        })?;
+        let now = self.store.clock().now();
+        self.lift(self.guards.find_penalties(now, |_, it| it == id)).await
+    }
+
+    async fn lift(&self, found: Vec<Penalty>) -> Result<(StatusCode, String), ApiError> {
+        for penalty in &found {
             self.store.lift_penalty(&self.guards, penalty).await.map_err(unavailable)?;
+            let (guard, identifier) = (&*penalty.guard, &*penalty.key);
+            self.audit.record(AuditEvent::PenaltyLifted { guard, identifier });
         }
-        let identifier = &self.guards.caller_names().of(&found.key);
-        self.audit.record(AuditEvent::PenaltyLifted { guard, identifier });
-        let (guard, key) = (&found.guard, &found.key);
+        let Penalty { guard, key, .. } = found.first().ok_or_else(ApiError::not_found)?;
         let lifted = serde_json::json!({ "guard": guard, "key": key, "stage": "clean" });
         Ok((StatusCode::OK, lifted.to_string()))
     }
+}
+
+impl PenaltyQuery {
+    /// An empty value is as good as none, as with violations.
+    fn parse(text: &str) -> Result<Self, ApiError> {
+        let mut query = PenaltyQuery { max: page_size::DEFAULT, after: None };
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("max" | "after", "") => {}
+                ("max", value) => query.max = page_size::parse(value)?,
+                ("after", value) => {
+                    let bad = "after must be the `after` of an earlier answer.";
+                    let after = value.parse().map_err(|()| ApiError::bad_request(bad))?;
+                    query.after = Some(after);
+                }
+                (name, _) => {
+                    let why = format!("There is no parameter {name:?}; there are max, after.");
+                    return Err(ApiError::bad_request(why));
+                }
+            }
+        }
+        Ok(query)
+    }
+}
+
+fn view(penalty: Penalty, now: Micros) -> PenaltyView {
+    PenaltyView {
+        id: penalty.public_id().to_string(),
+        stage: penalty.stage.name(),
+        until: penalty.until.0.div_ceil(1_000_000),
+        seconds_left: penalty.until.since(now).as_micros().div_ceil(1_000_000) as u64,
+        count: penalty.count,
+        shadow: penalty.mode == Mode::Shadow,
+        guard: penalty.guard,
+        key: penalty.key,
+    }
+}
+
+/// A text of the URL as keys are made readable: any bytes are a key.
+fn readable(text: &str) -> String {
+    String::from_utf8_lossy(&unpercent(text)).into_owned()
 }
 
 /// What the key that an operator has written is called where penalties are listed: as a request has it,
@@ -116,6 +189,18 @@ mod tests {
         assert_eq!(keys(&[Source::IpPrefix(48)], "2001:db8:0:7::1"), ["2001:db8::"]);
         assert_eq!(keys(&[Source::User], "a%2Cb"), ["a,b"]);
         assert!(keys(&both, "2001:db8::1").is_empty());
+    }
+
+    #[test]
+    fn pages_are_asked_for_as_those_of_violations() {
+        let parse = |text: &str| PenaltyQuery::parse(text).ok();
+        assert_eq!(parse(""), Some(PenaltyQuery { max: 100, after: None }));
+        let cursor = format!("12-{}", "0f".repeat(16));
+        let query = parse(&format!("max=7&after={cursor}")).unwrap();
+        assert_eq!((query.max, query.after.unwrap().to_string()), (7, cursor));
+        for bad in ["max=0", "max=1001", "before=1-2", "after=12", "after=1-zz", "guard=x"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
     }
 
     #[test]

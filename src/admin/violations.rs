@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::api::{AdminApi, json, percent_decoded};
 use super::api_error::ApiError;
+use super::page_size;
 use super::written_time::{self, WrittenTime};
 use crate::clock::unix_time;
 use crate::config::Settings;
@@ -12,9 +13,6 @@ use crate::overrides;
 use crate::telemetry::CallerNames;
 use crate::violations::{AddressFilter, KeptLine, ViolationPage, ViolationQuery, bounded_name};
 
-/// How many a page has that does not say so, and at most.
-const DEFAULT_MAX: usize = 100;
-const MOST: usize = 1_000;
 const PARAMETERS: [&str; 10] =
     ["user", "ip", "client", "key", "limit", "route", "since", "until", "max", "before"];
 /// What a hashed name begins with: it is taken as it is.
@@ -75,7 +73,7 @@ fn unreadable(why: String) -> ApiError {
 
 /// An empty value is as good as none, so that a form can send all of its fields.
 fn parse(text: &str, names: CallerNames) -> Result<ViolationQuery, ApiError> {
-    let mut query = ViolationQuery { max: DEFAULT_MAX, ..ViolationQuery::default() };
+    let mut query = ViolationQuery { max: page_size::DEFAULT, ..ViolationQuery::default() };
     let named = |value: String| {
         bounded_name(if value.starts_with(HASHED) { value } else { names.of(&value) })
     };
@@ -105,7 +103,7 @@ fn parse(text: &str, names: CallerNames) -> Result<ViolationQuery, ApiError> {
             "route" => query.route = Some(value),
             "since" => query.since = Some(time(name, &value)?.start),
             "until" => query.until = Some(time(name, &value)?.end),
-            "max" => query.max = max(&value)?,
+            "max" => query.max = page_size::parse(&value)?,
             _ => query.before = Some(value.parse().map_err(|()| bad_cursor())?),
         }
     }
@@ -145,11 +143,6 @@ fn time(name: &str, value: &str) -> Result<WrittenTime, ApiError> {
         let forms = written_time::FORMS;
         ApiError::bad_request(format!("{name} must be {forms}."))
     })
-}
-
-fn max(value: &str) -> Result<usize, ApiError> {
-    let max = value.parse().ok().filter(|max| (1..=MOST).contains(max));
-    max.ok_or_else(|| ApiError::bad_request("max must be a number from 1 to 1000."))
 }
 
 fn bad_cursor() -> ApiError {

@@ -13,7 +13,7 @@ use crate::guards::{GuardSharing, GuardTable};
 use crate::listen::acceptor;
 use crate::listen::worker::Worker;
 use crate::store::{self, OpenedStore, StoreContext};
-use crate::telemetry::{CallerNames, Metrics};
+use crate::telemetry::Metrics;
 use crate::trust::TrustTable;
 
 /// A gateway that is ready to serve. Its workers run and have nothing to do yet.
@@ -57,8 +57,7 @@ impl OpenedGateway {
         store.control.share_overrides(&store.overrides);
         store.control.share_tenants(&store.tenants);
         let guards = GuardTable::new(settings.store.max_keys, store.control.is_shared());
-        let names = CallerNames::configured(&settings.telemetry);
-        guards.configure(&settings.guards, names);
+        guards.configure(&settings.guards);
         let now = store.control.clock().now();
         for notice in &store.penalties {
             if let Some(id) = notice.kept_id() {

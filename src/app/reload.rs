@@ -15,7 +15,7 @@ use crate::gateway::{Compiled, ExternalSnapshot};
 use crate::guards::GuardTable;
 use crate::listen::worker::Worker;
 use crate::store::{BucketHasher, StoreControl};
-use crate::telemetry::{AuditEvent, CallerNames, Metrics};
+use crate::telemetry::{AuditEvent, Metrics};
 
 #[derive(Debug)]
 pub(crate) struct Reloader {
@@ -177,8 +177,7 @@ impl Reloader {
         settings.store.kind = self.store_kind.clone();
         self.store.configure(&settings.store);
         self.served = Arc::new(settings);
-        let names = CallerNames::configured(&self.served.telemetry);
-        self.guards.configure(&self.served.guards, names);
+        self.guards.configure(&self.served.guards);
         self.api.configure(self.served.clone());
         let compiled = self.compile();
         self.current = loaded;

@@ -1,5 +1,5 @@
-//! Says that guards have no room for another caller: once a minute, with how many requests they could
-//! not count.
+//! Says that guards have no room for another caller: once a minute, with how many requests and blocks
+//! of other gateways they could not take in.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ impl GuardOverflow {
         if let Some(requests) = self.due(now) {
             tracing::warn!(
                 requests,
-                "guards do not count new callers: all of max_keys are warned or blocked"
+                "guards do not count new callers: all of max_keys are blocked"
             );
         }
     }

@@ -14,7 +14,7 @@ pub struct Penalty {
     pub guard: String,
     /// In which mode of the guard it holds.
     pub mode: Mode,
-    /// As people read it.
+    /// As it is [listed](super::listed_key).
     pub key: String,
     /// The name of the counter in a shared store; empty where there is none.
     pub shared_key: Box<[u8]>,
@@ -42,6 +42,13 @@ pub struct PenaltyNotice {
     pub until: u64,
     pub offence: u64,
     pub count: u64,
+    /// When it was lifted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lifted: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Penalty {
@@ -55,7 +62,13 @@ impl Penalty {
             until: self.until.0,
             offence: self.offence.0,
             count: self.count,
+            lifted: 0,
         }
+    }
+
+    /// What tells others that it was lifted at an instant.
+    pub fn lifted_notice(&self, lifted: Micros) -> PenaltyNotice {
+        PenaltyNotice { stage: 0, lifted: lifted.0, ..self.notice() }
     }
 
     /// What a snapshot keeps: there the key is named by its id.
@@ -82,6 +95,7 @@ impl PenaltyNotice {
             until: Micros(self.until),
             offence: Micros(self.offence),
             offence_count: self.count,
+            lifted: Micros(self.lifted),
             ..GuardState::default()
         })
     }

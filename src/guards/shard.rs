@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::key_text::bounded_key;
 use super::{
-    CountedRequest, Detection, GuardCount, GuardReport, GuardSubject, Penalty, PenaltyNotice,
+    CountedRequest, Detection, GuardCount, GuardReport, GuardSubject, Penalty, PenaltyCursor,
+    PenaltyId, PenaltyNotice,
 };
 use crate::bounded_table::{BoundedTable, Position};
 use crate::clock::Micros;
@@ -43,10 +45,15 @@ impl GuardEntry {
         self.state.stage == GuardStage::Clean
     }
 
-    /// How much there is to lose; `None` if it is warned or blocked, and must not be forgotten.
-    fn weight(&self, now: Micros) -> Option<u64> {
-        let has_ended = self.state.window_end <= now && self.state.until <= now;
-        if has_ended { Some(0) } else { self.is_clean().then_some(self.state.count) }
+    /// How much there is to lose; `None` if it is blocked, and must not be forgotten. Those who are
+    /// only counted make room before those who are warned.
+    fn weight(&self, now: Micros) -> Option<(GuardStage, u64)> {
+        let GuardState { window_end, count, stage, until, .. } = self.state;
+        match stage {
+            _ if window_end <= now && until <= now => Some((GuardStage::Clean, 0)),
+            GuardStage::Blocked if until > now => None,
+            stage => Some((stage, count)),
+        }
     }
 
     /// Goes on to an instant. Requests that were not told yet stay with their window.
@@ -59,6 +66,10 @@ impl GuardEntry {
             self.unreported_before = if follows { unreported } else { 0 };
         }
         self.state
+    }
+
+    fn forgive_unreported(&mut self) {
+        (self.unreported, self.unreported_before) = (0, 0);
     }
 
     fn penalty(&self, id: BucketId) -> Option<Penalty> {
@@ -87,7 +98,7 @@ impl GuardShard {
         self.entries.len()
     }
 
-    /// `None` if all keys that there is room for are warned or blocked.
+    /// `None` if all keys that there is room for are blocked.
     pub(super) fn count(
         &mut self,
         numbers: &GuardNumbers,
@@ -107,7 +118,7 @@ impl GuardShard {
             let asks = reporting == Reporting::Now && entry.pending.is_none();
             counted.detection = if asks { Detection::Pending } else { Detection::Noticed };
             if asks {
-                entry.pending = Some(Box::new(request.violation(&counted)));
+                entry.pending = Some(Box::new(request.violation(&counted).bounded()));
             }
         }
         let reports = reporting != Reporting::Never;
@@ -121,9 +132,15 @@ impl GuardShard {
         Some(counted)
     }
 
-    pub(super) fn look_up(&self, numbers: &GuardNumbers, id: BucketId, now: Micros) -> GuardCount {
-        let known = self.entries.find(id).map(|at| self.entries[at].state).unwrap_or_default();
-        let GuardState { stage, until, count, .. } = numbers.at(known, now);
+    pub(super) fn look_up(
+        &mut self,
+        numbers: &GuardNumbers,
+        id: BucketId,
+        now: Micros,
+    ) -> GuardCount {
+        // What is clamped stays so: else it would go on with the clock.
+        let known = self.entries.find(id).map(|at| self.entries[at].advance(numbers, now));
+        let GuardState { stage, until, count, .. } = known.unwrap_or_default();
         GuardCount { stage, until, count, detection: Detection::None }
     }
 
@@ -183,6 +200,9 @@ impl GuardShard {
         let entry = &mut self.entries[at];
         let here = entry.advance(&report.numbers, now);
         let mut state = report.numbers.merge(here, shared, now);
+        if state.lifted != here.lifted {
+            entry.forgive_unreported();
+        }
         if shared.window_end == state.window_end {
             state.count = state.count.max(shared.count + u64::from(entry.unreported));
         }
@@ -194,22 +214,23 @@ impl GuardShard {
         }
     }
 
+    /// `None` if there is no room for it.
     pub(super) fn apply_notice(
         &mut self,
         id: BucketId,
         notice: &PenaltyNotice,
         numbers: &GuardNumbers,
         now: Micros,
-    ) {
-        let Some(heard) = notice.state() else { return };
+    ) -> Option<()> {
+        let Some(heard) = notice.state() else { return Some(()) };
         if heard.stage == GuardStage::Clean {
-            self.lift(id);
-            return;
+            self.lift_heard(id, &heard, numbers, now);
+            return Some(());
         }
         if heard.until <= now {
-            return;
+            return Some(());
         }
-        let Some(at) = self.entries.find(id).or_else(|| self.insert(id, now)) else { return };
+        let at = self.entries.find(id).or_else(|| self.insert(id, now))?;
         let entry = &mut self.entries[at];
         let here = entry.advance(numbers, now);
         entry.state = numbers.merge(here, heard, now);
@@ -217,29 +238,96 @@ impl GuardShard {
             Box::new(GuardSubject {
                 guard: notice.guard.as_str().into(),
                 mode: notice.mode(),
-                key: notice.key.clone(),
+                key: bounded_key(notice.key.clone()),
                 shared_key: notice.name.as_bytes().into(),
             })
         });
+        Some(())
     }
 
     pub(super) fn mark_penalties(&mut self) {
         self.entries.mark_all_dirty(|entry| !entry.is_clean());
     }
 
-    pub(super) fn penalties(&self, now: Micros) -> Vec<Penalty> {
-        let live = self.entries.iter().filter(|(_, entry)| entry.state.until > now);
-        live.filter_map(|(id, entry)| entry.penalty(id)).collect()
+    pub(super) fn penalties(
+        &self,
+        now: Micros,
+        which: impl Fn(&GuardSubject, PenaltyId) -> bool,
+    ) -> Vec<Penalty> {
+        let found = self.live(now).filter(|(id, _, subject)| {
+            let public_id = PenaltyId::new(*id, &subject.shared_key);
+            which(subject, public_id)
+        });
+        found.filter_map(|(id, entry, _)| entry.penalty(id)).collect()
     }
 
-    pub(super) fn lift(&mut self, id: BucketId) -> bool {
+    /// Clamps penalties that nobody has asked for since the clock was set back.
+    pub(super) fn advance_penalties(
+        &mut self,
+        now: Micros,
+        guards: &HashMap<Arc<str>, GuardNumbers>,
+    ) {
+        for (_, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.is_clean()) {
+            let guard = entry.subject.as_deref().map(|it| &it.guard);
+            if let Some(&numbers) = guard.and_then(|it| guards.get(it)) {
+                entry.advance(&numbers, now);
+            }
+        }
+    }
+
+    /// Where those that are warned or blocked stand in the list of penalties.
+    pub(super) fn places(
+        &self,
+        now: Micros,
+    ) -> impl Iterator<Item = (PenaltyCursor, BucketId)> + '_ {
+        self.live(now).map(|(id, entry, subject)| {
+            let public_id = PenaltyId::new(id, &subject.shared_key);
+            (PenaltyCursor::new(entry.state.until, public_id), id)
+        })
+    }
+
+    pub(super) fn penalty(&self, id: BucketId) -> Option<Penalty> {
+        self.entries.find(id).and_then(|at| self.entries[at].penalty(id))
+    }
+
+    fn live(&self, now: Micros) -> impl Iterator<Item = (BucketId, &GuardEntry, &GuardSubject)> {
+        let live =
+            self.entries.iter().filter(move |(_, it)| !it.is_clean() && it.state.until > now);
+        live.filter_map(|(id, entry)| Some((id, entry, entry.subject.as_deref()?)))
+    }
+
+    /// Whatever penalty the key has is lifted, at that instant.
+    pub(super) fn lift(&mut self, id: BucketId, lifted: Micros) -> bool {
         let Some(at) = self.entries.find(id) else { return false };
         let entry = &mut self.entries[at];
         let had = !entry.is_clean();
-        (entry.unreported, entry.unreported_before) = (0, 0);
+        entry.forgive_unreported();
         // Offences of this window are forgiven, too.
-        entry.state = GuardState { window_end: entry.state.window_end, ..GuardState::default() };
+        let window_end = entry.state.window_end;
+        entry.state = GuardState { window_end, lifted, ..GuardState::default() };
         had
+    }
+
+    /// Another gateway has lifted a penalty. One that began later stays.
+    fn lift_heard(
+        &mut self,
+        id: BucketId,
+        heard: &GuardState,
+        numbers: &GuardNumbers,
+        now: Micros,
+    ) {
+        let Some(at) = self.entries.find(id) else { return };
+        let entry = &mut self.entries[at];
+        let (here, lifted) = (entry.advance(numbers, now), heard.lifted.min(now));
+        // It is the same also if the guard's numbers were changed meanwhile.
+        if here.offence == heard.offence && !entry.is_clean() {
+            self.lift(id, lifted.max(here.lifted));
+            return;
+        }
+        entry.state = numbers.lift(here, lifted);
+        if entry.state.lifted != here.lifted {
+            entry.forgive_unreported();
+        }
     }
 
     /// A new entry. `None` if there is no room for one.

@@ -27,7 +27,7 @@ impl GuardSharing {
         let violation = noticed.unwrap_or_else(|| Violation {
             guard: Some(penalty.guard.clone()),
             shadow: penalty.mode == Mode::Shadow,
-            ..Violation::new(event, self.table.caller_names().of(&penalty.key), "guard")
+            ..Violation::new(event, penalty.key.clone(), "guard")
         });
         self.audit.note_violation(Violation {
             event,

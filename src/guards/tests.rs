@@ -75,20 +75,64 @@ fn one_that_floods_is_noticed_among_any_number_of_new_keys() {
     assert_eq!(stage, GuardStage::Warned);
 }
 
-#[test]
-fn a_table_full_of_penalties_counts_nobody_else_and_keeps_them() {
-    let table = table(64, false);
-    for number in 0..1_000 {
-        send(&table, number, NOW, 6);
+/// Has as many blocked as there is room for.
+fn fill_with_blocks(table: &GuardTable) {
+    for number in 0..20 * table.max_keys() as u64 {
+        table.apply_notice(id(number), &blocked_notice(number), NOW);
     }
+}
+
+fn blocked_notice(number: u64) -> PenaltyNotice {
+    let there = table(100, false);
+    send(&there, number, NOW, 6);
+    send(&there, number, later(10), 6);
+    let notice = there.penalties(later(10))[0].notice();
+    assert_eq!(notice.stage, GuardStage::Blocked as u64);
+    notice
+}
+
+#[test]
+fn a_table_full_of_blocks_counts_nobody_else_and_keeps_them() {
+    let table = table(64, false);
+    fill_with_blocks(&table);
     let known = table.penalties(later(1)).len();
-    assert!((1..=64).contains(&known), "{known}");
-    for number in 1_000..2_000 {
+    assert_eq!(known, 64);
+    assert!(table.overflow.untold() > 0, "it is told of");
+    for number in 10_000..12_000 {
         send(&table, number, later(1), 6);
     }
-    assert!(table.len() <= 64);
-    assert!(table.penalties(later(1)).len() >= known);
-    assert!(table.overflow.untold() > 0, "it is told of");
+    assert_eq!((table.len(), table.penalties(later(1)).len()), (64, known));
+}
+
+#[test]
+fn a_table_full_of_warnings_still_notices_offenders_and_hears_of_blocks() {
+    let table = table(640, false);
+    for number in 0..10_000 {
+        send(&table, number, NOW, 6);
+    }
+    assert!(table.penalties(NOW).len() > 600);
+    assert_eq!(send(&table, 20_000, NOW, 6).stage, GuardStage::Warned);
+    assert_eq!(send(&table, 20_000, later(10), 6).stage, GuardStage::Blocked);
+    for number in 30_000..30_100 {
+        table.apply_notice(id(number), &blocked_notice(number), later(10));
+    }
+    for number in (30_000..30_100).chain([20_000]) {
+        let known = table.look_up(&GUARD, id(number), later(11));
+        assert_eq!(known.stage, GuardStage::Blocked, "{number}");
+    }
+    assert_eq!(table.overflow.untold(), 0);
+}
+
+#[test]
+fn those_who_are_only_counted_make_room_before_those_who_are_warned() {
+    let table = table(640, false);
+    for number in 0..50 {
+        send(&table, number, NOW, 6);
+    }
+    for number in 50..20_000 {
+        send(&table, number, NOW, 1);
+    }
+    assert_eq!(table.penalties(NOW).len(), 50);
 }
 
 #[test]
@@ -162,8 +206,8 @@ fn requests_stay_with_their_window_if_it_ends_before_they_are_reported() {
 fn a_lifted_penalty_leaves_the_key_clean() {
     let table = table(100, false);
     send(&table, 1, NOW, 6);
-    assert!(table.lift(id(1)));
-    assert!(!table.lift(id(1)));
+    assert!(table.lift(id(1), NOW));
+    assert!(!table.lift(id(1), NOW));
     assert_eq!(send(&table, 1, NOW, 5).stage, GuardStage::Clean);
     assert_eq!(send(&table, 1, NOW, 1).stage, GuardStage::Warned);
 }
@@ -182,6 +226,54 @@ fn penalties_survive_in_a_snapshot() {
     };
     assert_eq!(told(&after), told(&before));
     assert_eq!(told(&after).len(), 1);
+}
+
+#[test]
+fn penalty_that_is_heard_counts_no_requests() {
+    let (here, there) = (table(100, true), table(100, true));
+    send(&there, 1, NOW, 6);
+    let notice = there.penalties(NOW)[0].notice();
+    // Of the same window, of a later one, and with requests of its own.
+    for heard_at in [NOW, later(10)] {
+        here.apply_notice(id(1), &notice, heard_at);
+        let known = here.look_up(&GUARD, id(1), heard_at);
+        assert_eq!((known.stage, known.count), (GuardStage::Warned, 0));
+    }
+    assert_eq!(send(&here, 1, later(10), 5).stage, GuardStage::Warned);
+    here.apply_notice(id(1), &notice, later(11));
+    assert_eq!(here.look_up(&GUARD, id(1), later(11)).count, 5);
+    assert_eq!(send(&here, 1, later(20), 5).stage, GuardStage::Warned);
+    assert_eq!(send(&here, 1, later(20), 1).stage, GuardStage::Blocked);
+}
+
+#[test]
+fn penalty_that_is_heard_or_restored_lasts_no_longer_than_one_that_begins() {
+    let (here, now) = (table(100, false), later(0));
+    let day = 86_400_000_000;
+    // Of a clock that was a day ahead, or of a guard whose penalty was longer.
+    for (number, stage, seconds) in [(1, GuardStage::Warned, 60), (2, GuardStage::Blocked, 120)] {
+        let notice = PenaltyNotice {
+            stage: stage as u64,
+            until: now.0 + day,
+            offence: now.0 + day,
+            ..blocked_notice(number)
+        };
+        here.apply_notice(id(number), &notice, now);
+        for (after, until) in [(0, seconds), (30, seconds)] {
+            let known = here.look_up(&GUARD, id(number), later(after));
+            assert_eq!((known.stage, known.until), (stage, later(until)));
+        }
+    }
+}
+
+#[test]
+fn penalties_are_listed_as_they_hold_after_the_clock_was_set_back() {
+    let table = table(100, false);
+    send(&table, 1, later(10_000), 6);
+    send(&table, 1, later(10_010), 6);
+    let until = |listed: &[Penalty]| listed.iter().map(|it| it.until).collect::<Vec<_>>();
+    assert_eq!(until(&table.penalties(NOW)), [later(120)]);
+    assert_eq!(until(&table.penalty_page(later(30), None, 10).penalties), [later(120)]);
 }
 
 #[test]

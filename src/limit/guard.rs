@@ -72,6 +72,8 @@ pub struct GuardState {
     /// The end of the window of the last offence, and the requests with which it was noticed.
     pub offence: Micros,
     pub offence_count: u64,
+    /// When an operator last lifted a penalty: none that began before holds any more.
+    pub lifted: Micros,
 }
 
 /// The numbers of a guard, in microseconds.
@@ -98,11 +100,24 @@ impl GuardNumbers {
         Micros((now.0 / self.window_us + 1) * self.window_us)
     }
 
+    /// How long a stage holds.
+    fn length_us(&self, stage: GuardStage) -> u64 {
+        stage as u64 * self.penalty_us
+    }
+
+    /// When the stage of a state began.
+    fn began(&self, state: &GuardState) -> Micros {
+        Micros(state.until.0.saturating_sub(self.length_us(state.stage)))
+    }
+
     /// The state at an instant: stages that have ended are gone, and a new window counts from zero.
-    /// Time that runs back is time that stands still.
+    /// Time that runs back is time that stands still, for a window at the most. What lies further
+    /// ahead is of a clock that was set back, or of a guard that had other numbers, and is clamped.
     #[must_use]
     pub fn at(&self, state: GuardState, now: Micros) -> GuardState {
         let mut state = state;
+        state.until = state.until.min(Micros(now.0 + self.length_us(state.stage)));
+        state.lifted = state.lifted.min(now);
         if state.stage != GuardStage::Clean && state.until <= now {
             if state.stage == GuardStage::Blocked {
                 // What came before the block is paid for.
@@ -111,10 +126,31 @@ impl GuardNumbers {
             (state.stage, state.until) = (GuardStage::Clean, Micros(0));
         }
         let window_end = self.window_end(now);
-        if window_end > state.window_end {
+        let next_end = Micros(window_end.0 + self.window_us);
+        if window_end > state.window_end || state.window_end > next_end {
             (state.window_end, state.count) = (window_end, 0);
         }
+        state.offence = state.offence.min(next_end);
         state
+    }
+
+    /// The state after an operator has lifted penalties at an instant. One that began later stays.
+    #[must_use]
+    pub fn lift(&self, state: GuardState, at: Micros) -> GuardState {
+        if at <= state.lifted {
+            return state;
+        }
+        if state.stage != GuardStage::Clean && self.began(&state) > at {
+            return GuardState { lifted: at, ..state };
+        }
+        // What was counted is forgiven, too.
+        GuardState { window_end: state.window_end, lifted: at, ..GuardState::default() }
+    }
+
+    /// When a penalty has to be lifted at the earliest to be lifted, by whichever clock it began.
+    #[must_use]
+    pub fn lifting_instant(&self, stage: GuardStage, until: Micros, now: Micros) -> Micros {
+        self.began(&GuardState { stage, until, ..GuardState::default() }).max(now)
     }
 
     /// Counts requests, and notices an offence: then the state has another stage than before.
@@ -148,10 +184,11 @@ impl GuardNumbers {
     }
 
     /// What another gateway, or the store, says of the same key, beside what is known here. Nothing
-    /// here gets weaker by it; two offences of different windows are two, also if two gateways noticed them.
+    /// here gets weaker by it, unless it was lifted; two offences of different windows are two, also if two gateways noticed them.
     #[must_use]
     pub fn merge(&self, here: GuardState, heard: GuardState, now: Micros) -> GuardState {
         let (here, heard) = (self.at(here, now), self.at(heard, now));
+        let (here, heard) = (self.lift(here, heard.lifted), self.lift(heard, here.lifted));
         let mut merged = here;
         match (here.stage, heard.stage) {
             (GuardStage::Warned, GuardStage::Warned) if heard.offence > here.offence => {
@@ -250,6 +287,57 @@ mod tests {
         let state = send(GuardState::default(), 13, 5);
         let back = send(state, 3, 1);
         assert_eq!((back.stage, back.window_end), (GuardStage::Warned, second(20)));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_far_neither_stops_a_guard_nor_makes_penalties_longer() {
+        let far = 1_000_000;
+        let warned = send(GuardState::default(), far + 3, 6);
+        let blocked = send(warned, far + 13, 6);
+        for (state, stage, seconds) in
+            [(warned, GuardStage::Warned, 60), (blocked, GuardStage::Blocked, 120)]
+        {
+            let back = GUARD.at(state, second(5));
+            assert_eq!((back.stage, back.until, back.count), (stage, second(5 + seconds), 0));
+        }
+        // An offence that seems to come is none of the windows after the next one.
+        let back = GUARD.at(warned, second(5));
+        assert_eq!(send(back, 25, 6).stage, GuardStage::Blocked);
+        let lifted = GUARD.at(GUARD.lift(warned, second(far + 4)), second(5));
+        assert_eq!(send(lifted, 6, 6).stage, GuardStage::Warned);
+        assert_eq!(GUARD.merge(send(lifted, 6, 6), lifted, second(7)).stage, GuardStage::Warned);
+    }
+
+    #[test]
+    fn a_guard_with_a_shorter_window_counts_in_that_from_then_on() {
+        let hour = GuardNumbers { window_us: 3_600_000_000, ..GUARD };
+        let state = hour.count(GuardState::default(), second(3), 5);
+        let state = send(state, 4, 5);
+        assert_eq!(
+            (state.stage, state.window_end, state.count),
+            (GuardStage::Clean, second(10), 5)
+        );
+        let warned = hour.count(state, second(5), 6);
+        assert_eq!((warned.stage, warned.offence), (GuardStage::Warned, second(3_600)));
+        let warned = GUARD.at(warned, second(6));
+        assert_eq!(send(warned, 25, 6).stage, GuardStage::Blocked);
+    }
+
+    #[test]
+    fn what_was_lifted_does_not_come_back_by_hearsay() {
+        let warned = send(GuardState::default(), 3, 6);
+        let lifted = GUARD.lift(warned, second(5));
+        assert_eq!((lifted.stage, lifted.count), (GuardStage::Clean, 0));
+        for (here, heard) in [(lifted, warned), (warned, lifted)] {
+            let merged = GUARD.merge(here, heard, second(6));
+            assert_eq!((merged.stage, merged.lifted), (GuardStage::Clean, second(5)));
+        }
+        let again = send(lifted, 7, 6);
+        for (here, heard) in [(lifted, again), (again, lifted), (again, warned), (warned, again)] {
+            let merged = GUARD.merge(here, heard, second(8));
+            assert_eq!((merged.stage, merged.until), (GuardStage::Warned, second(67)));
+        }
+        assert_eq!(GUARD.lift(again, second(5)), again);
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub trait StoreControl: Debug + Send + Sync {
         guards: &'a GuardTable,
         penalty: &'a Penalty,
     ) -> BoxFuture<'a, Result<(), String>> {
-        guards.lift(penalty.id);
+        guards.lift(penalty.id, self.clock().now());
         ready(Ok(())).boxed()
     }
 

@@ -14,11 +14,34 @@ struct Step {
     /// In 2^-8 of a window.
     gap: u64,
     requests: u64,
+    event: Event,
+}
+
+/// What comes before the requests.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    None,
+    /// An operator lifts penalties.
+    Lift,
+    /// The clock is set back by that many gaps of the largest kind.
+    SetBack(u64),
+    /// The guard is given a window, in eighths of the first one, and a penalty likewise.
+    Change(u64, u64),
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        20 => Just(Event::None),
+        1 => Just(Event::Lift),
+        1 => (0..5_000_u64).prop_map(Event::SetBack),
+        1 => (1..20_u64, 1..20_u64).prop_map(|(window, penalty)| Event::Change(window, penalty)),
+    ]
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let gap = prop_oneof![4 => Just(0), 4 => 0..100_u64, 2 => 0..600_u64, 1 => 0..5_000_u64];
-    let step = (gap, 0..6_u64).prop_map(|(gap, requests)| Step { gap, requests });
+    let step = (gap, 0..6_u64, events());
+    let step = step.prop_map(|(gap, requests, event)| Step { gap, requests, event });
     prop::collection::vec(step, 1..60)
 }
 
@@ -48,7 +71,7 @@ fn report(
 ) -> (GuardState, bool) {
     let mut argument = Vec::new();
     rmp::encode::write_array_len(&mut argument, 1).expect("memory");
-    rmp::encode::write_array_len(&mut argument, 9).expect("memory");
+    rmp::encode::write_array_len(&mut argument, 10).expect("memory");
     let GuardNumbers { window_us, threshold, penalty_us } = numbers;
     let stage = known.stage as u64;
     for number in [
@@ -61,6 +84,7 @@ fn report(
         known.until.0,
         known.offence.0,
         known.offence_count,
+        known.lifted.0,
     ] {
         rmp::encode::write_uint(&mut argument, number).expect("memory");
     }
@@ -68,12 +92,15 @@ fn report(
     call.arg(script.text()).arg(1).arg("guard").arg(argument);
     call.arg(now.0 / 1_000_000).arg(now.0 % 1_000_000);
     let reply: Vec<u64> = redis.ask(&call);
-    let [window_end, count, stage, until, offence, offence_count, changed] = reply[..] else {
-        panic!("seven numbers, not {reply:?}")
+    let [time, window_end, count, stage, until, offence, offence_count, lifted, changed] =
+        reply[..]
+    else {
+        panic!("nine numbers, not {reply:?}")
     };
+    assert_eq!(time, now.0);
     let stage = GuardStage::of_number(stage).expect("a stage");
-    let (window_end, until, offence) = (Micros(window_end), Micros(until), Micros(offence));
-    (GuardState { window_end, count, stage, until, offence, offence_count }, changed == 1)
+    let [window_end, until, offence, lifted] = [window_end, until, offence, lifted].map(Micros);
+    (GuardState { window_end, count, stage, until, offence, offence_count, lifted }, changed == 1)
 }
 
 #[test]
@@ -82,14 +109,24 @@ fn lua_counts_as_rust_does_step_by_step() {
     proptest!(ProptestConfig::with_cases(150), |(numbers in numbers(), steps in steps())| {
         redis.ask::<()>(&redis::cmd("FLUSHDB"));
         let (mut state, mut now) = (GuardState::default(), Micros(1_700_000_000_000_000));
-        for Step { gap, requests } in steps {
+        let first = numbers;
+        let mut numbers = numbers;
+        for Step { gap, requests, event } in steps {
             now = Micros(now.0 + gap * numbers.window_us / 256);
+            match event {
+                Event::SetBack(gap) => now = Micros(now.0 - gap * numbers.window_us / 256),
+                Event::Change(window, penalty) => {
+                    numbers.window_us = first.window_us * window / 8;
+                    numbers.penalty_us = first.penalty_us * penalty / 8;
+                }
+                Event::Lift | Event::None => {}
+            }
             let before = numbers.at(state, now);
-            state = numbers.count(before, now, requests);
-            let window_end = numbers.window_end(now);
-            let known = GuardState::default();
+            let lifted = if matches!(event, Event::Lift) { now } else { Micros(0) };
+            state = numbers.count(numbers.lift(before, lifted), now, requests);
+            let known = GuardState { lifted, ..GuardState::default() };
             let (heard, changed) =
-                report(&redis, &script, numbers, now, window_end, requests, known);
+                report(&redis, &script, numbers, now, before.window_end, requests, known);
             prop_assert_eq!(heard, state);
             prop_assert_eq!(changed, state.stage != before.stage);
         }
@@ -108,7 +145,7 @@ fn gateways_that_report_notice_what_one_that_sees_everything_does() {
         redis.ask::<()>(&redis::cmd("FLUSHDB"));
         let mut gateways = [GuardState::default(); 2];
         let (mut all, mut now) = (GuardState::default(), Micros(1_700_000_000_000_000));
-        for (Step { gap, requests }, choice) in steps.into_iter().zip(choices) {
+        for (Step { gap, requests, .. }, choice) in steps.into_iter().zip(choices) {
             now = Micros(now.0 + gap * numbers.window_us / 256);
             all = numbers.count(all, now, requests);
             let here = &mut gateways[usize::from(choice)];

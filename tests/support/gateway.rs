@@ -144,6 +144,12 @@ impl Weir {
         self.ask_admin(get(target))
     }
 
+    /// The first page of those whom guards have warned or blocked.
+    #[track_caller]
+    pub(crate) fn penalties(&self) -> serde_json::Value {
+        self.admin("/v1/penalties").json()["penalties"].clone()
+    }
+
     /// One request to the admin listener.
     #[track_caller]
     pub(crate) fn ask_admin(&self, request: impl AsRef<[u8]>) -> Response {

@@ -14,7 +14,7 @@ use super::limits::applies;
 use super::{CallerTexts, PlanSource, Planner};
 use crate::caller::{AccessLists, Identity};
 use crate::gateway::compiled::{CompiledGuard, condition_sources};
-use crate::guards::{GuardSubject, shared_id};
+use crate::guards::{GuardSubject, listed_key, shared_id};
 use crate::limit::guard::Guard;
 use crate::limit::key::KeyError;
 use crate::limit::source::KeyInput;
@@ -147,10 +147,11 @@ fn name(
 impl PlannedGuard<'_> {
     /// Whose requests it counts, in words. Made on demand, from the same inputs as the plan.
     pub fn subject(&self, source: PlanSource<'_>, keys: &BucketKeys) -> GuardSubject {
+        let names = source.planner.compiled.names;
         GuardSubject {
             guard: self.guard.name.clone(),
             mode: self.guard.guard.mode,
-            key: source.key_text(self.counted_key(), MISSING),
+            key: listed_key(names, &source.key_text(self.counted_key(), MISSING)),
             shared_key: keys.get(self.key).into(),
         }
     }

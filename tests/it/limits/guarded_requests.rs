@@ -101,7 +101,7 @@ fn ambiguous_request_is_refused_and_counted_by_address(test_store: &TestStore) {
     block_each(&weir, &cases);
     let plain = weir.get("/0?k=a");
     assert_eq!((plain.status, is_warned(&plain)), (200, false), "others have keys of their own");
-    let listed = weir.admin("/v1/penalties").json();
+    let listed = weir.penalties();
     assert!(listed.as_array().unwrap().iter().all(|it| it["key"] == "127.0.0.1"), "{listed}");
 }
 

@@ -1,6 +1,6 @@
 //! Guards: floods are warned of, then blocked, and what is refused counts as well.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -12,6 +12,7 @@ use crate::support::{
 
 on_each_store!(
     flood_is_warned_then_blocked_then_clean_again,
+    one_offence_never_blocks_whatever_windows_follow,
     warned_request_is_marked_to_the_upstream_and_in_the_answer,
     clients_cannot_set_or_strip_the_warning,
     flood_that_a_limit_refuses_is_still_a_flood,
@@ -22,6 +23,11 @@ on_each_store!(
     guard_counts_only_where_its_conditions_hold,
     operator_lifts_a_penalty,
     penalty_is_found_by_any_address_and_spelling_of_its_key,
+    every_penalty_can_be_lifted,
+    penalties_are_listed_in_pages,
+    long_key_is_kept_and_listed_in_part,
+    changed_window_counts_from_then_on,
+    hashed_keys_are_listed_and_lifted_by_hash_and_by_name,
 );
 
 const MARK: &str = "x-weir-warning";
@@ -207,7 +213,7 @@ fn guard_in_shadow_mode_counts_and_stops_nobody(test_store: &TestStore) {
     for action in ["warned", "blocked", "refused"] {
         assert!(detections(&weir, action) <= 0.0, "{action}: nobody was");
     }
-    assert_eq!(weir.admin("/v1/penalties").json()[0]["shadow"], true);
+    assert_eq!(weir.penalties()[0]["shadow"], true);
     wait_until("it is recorded", || !audited(&weir, "burst_detected_blocked").is_empty());
     assert_eq!(audited(&weir, "burst_detected_blocked")[0]["shadow"], true);
 }
@@ -227,13 +233,13 @@ fn what_was_noticed_in_shadow_mode_stops_nobody_later(test_store: &TestStore) {
     weir.reload(&config("enforce"));
     let first = user(&mut weir.connect(), "eve");
     assert_eq!((first.status, is_warned(&first)), (200, false));
-    let listed = weir.admin("/v1/penalties").json();
+    let listed = weir.penalties();
     assert_eq!((&listed[0]["stage"], &listed[0]["shadow"]), (&"blocked".into(), &true.into()));
     let mut client = weir.connect();
     flood_until(&mut client, "eve", "warned", is_warned);
     flood_until(&mut client, "eve", "blocked", is_blocked);
     assert_eq!(weir.operate("DELETE", "/v1/penalties/flood/eve", "").status, 200);
-    assert_eq!(weir.admin("/v1/penalties").json(), serde_json::json!([]), "both are lifted");
+    assert_eq!(weir.penalties(), serde_json::json!([]), "both are lifted");
     assert_eq!(user(&mut client, "eve").status, 200);
 }
 
@@ -264,6 +270,71 @@ fn guard_counts_only_where_its_conditions_hold(test_store: &TestStore) {
     assert!(!is_warned(&client.ask(get("/a/b"))));
 }
 
+/// More than ten requests in two seconds, and a warning that outlasts the test.
+const PATIENT: &str = "[guards.flood]\nkey = \"header:x-user\"\nwindow = \"2s\"\n\
+                       threshold = 10\npenalty = \"60s\"\n";
+
+/// Waits until so long after a window of two seconds has begun.
+fn await_window(after: Duration) {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let into = since_epoch.as_micros() as u64 % 2_000_000;
+    std::thread::sleep(Duration::from_micros(2_000_000 - into) + after);
+}
+
+/// Has somebody warned for one offence, shortly before its window ends.
+fn offend_once(weir: &Weir) -> String {
+    let mut client = weir.connect();
+    // A window that ends before the offence proves nothing.
+    let names = (0..5).map(|attempt| format!("eve-{attempt}"));
+    let mut offenders = names.filter(|name| {
+        await_window(Duration::from_millis(1_850));
+        (0..12).filter(|_| is_warned(&user(&mut client, name))).count() == 2
+    });
+    offenders.next().expect("twelve at once are too many")
+}
+
+/// A single request in a later window is no offence.
+#[track_caller]
+fn one_request_is_only_warned(weir: &Weir, name: &str) {
+    let answer = user(&mut weir.connect(), name);
+    assert_eq!((answer.status, is_warned(&answer)), (200, true));
+}
+
+fn one_offence_never_blocks_whatever_windows_follow(test_store: &TestStore) {
+    let upstream = Upstream::ok();
+    let config = Config::to(&upstream).open().operated().routes(&tables(PATIENT, ""));
+    let config = test_store.configure(config);
+    let weir = Weir::start(&config);
+    let second = matches!(test_store, TestStore::Redis(_)).then(|| Weir::start(&config));
+    let name = offend_once(&weir);
+    for _ in 0..2 {
+        // By then the others have heard of it.
+        await_window(Duration::from_millis(1_200));
+        let third = second.as_ref().map(|_| Weir::start(&config));
+        for weir in [Some(&weir), second.as_ref(), third.as_ref()].into_iter().flatten() {
+            one_request_is_only_warned(weir, &name);
+        }
+    }
+}
+
+#[test]
+fn one_offence_does_not_block_after_a_restart() {
+    let (upstream, folder) = (Upstream::ok(), Scratch::new());
+    let store = format!("snapshot = {:?}", folder.path().join("weir.snapshot"));
+    let tables = tables(PATIENT, "");
+    let config = Config::to(&upstream).open().operated().routes(&tables).store(&store);
+    let mut weir = Weir::start(&config);
+    let name = offend_once(&weir);
+    weir.signal(Signal::TERM);
+    assert_eq!(weir.exit().code(), Some(0));
+    await_window(Duration::ZERO);
+    let weir = Weir::start(&config);
+    for _ in 0..2 {
+        one_request_is_only_warned(&weir, &name);
+        await_window(Duration::ZERO);
+    }
+}
+
 #[test]
 fn block_survives_a_restart_in_the_snapshot() {
     let (upstream, folder) = (Upstream::ok(), Scratch::new());
@@ -276,7 +347,7 @@ fn block_survives_a_restart_in_the_snapshot() {
     assert_eq!(weir.exit().code(), Some(0));
     let weir = Weir::start(&config);
     assert!(is_blocked(&user(&mut weir.connect(), "eve")));
-    assert_eq!(weir.admin("/v1/penalties").json()[0]["key"], "eve");
+    assert_eq!(weir.penalties()[0]["key"], "eve");
     assert_eq!(user(&mut weir.connect(), "ann").status, 200);
 }
 
@@ -285,9 +356,9 @@ fn operator_lifts_a_penalty(test_store: &TestStore) {
     let long = FLOOD.replace("\"3s\"", "\"1h\"");
     let weir = guarded(test_store, &upstream, &long, "");
     let mut client = weir.connect();
-    assert_eq!(weir.admin("/v1/penalties").json(), serde_json::json!([]));
+    assert_eq!(weir.penalties(), serde_json::json!([]));
     flood_until(&mut client, "eve/1", "blocked", is_blocked);
-    let listed = weir.admin("/v1/penalties").json();
+    let listed = weir.penalties();
     let entry = &listed[0];
     assert_eq!(
         (&entry["guard"], &entry["key"], &entry["stage"]),
@@ -304,7 +375,7 @@ fn operator_lifts_a_penalty(test_store: &TestStore) {
     assert_eq!(weir.operate("DELETE", "/v1/penalties/flood/ann", "").status, 404);
     assert_eq!(weir.operate("DELETE", path, "").status, 200);
     assert_eq!(user(&mut client, "eve/1").status, 200);
-    assert_eq!(weir.admin("/v1/penalties").json(), serde_json::json!([]));
+    assert_eq!(weir.penalties(), serde_json::json!([]));
     wait_until("it is recorded", || !audited(&weir, "penalty_lifted").is_empty());
     assert_eq!(audited(&weir, "penalty_lifted")[0]["identifier"], "eve/1");
     assert_eq!(weir.operate("PUT", path, "{}").status, 405);
@@ -320,18 +391,147 @@ fn penalty_is_found_by_any_address_and_spelling_of_its_key(test_store: &TestStor
     let lines = "X-Forwarded-For: 2001:db8::1:5\r\nX-User: eve/1\r\n";
     let mut penalise = || {
         wait_until("it is warned", || is_warned(&client.ask(get_with("/a/b", lines))));
-        wait_until("it is listed", || {
-            weir.admin("/v1/penalties").json()[0]["key"] == "2001:db8::, eve/1"
-        });
+        wait_until("it is listed", || weir.penalties()[0]["key"] == "2001:db8::, eve/1");
     };
     // As it is listed, by the caller's address, and otherwise spelled.
     for key in ["2001:db8::,%20eve%2F1", "2001:db8::1:5,eve%2F1", "2001:DB8:0::9,%20eve%2f1"] {
         penalise();
         assert_eq!(weir.operate("DELETE", &format!("/v1/penalties/flood/{key}"), "").status, 200);
-        assert_eq!(weir.admin("/v1/penalties").json(), serde_json::json!([]), "{key}");
+        assert_eq!(weir.penalties(), serde_json::json!([]), "{key}");
     }
     penalise();
     for key in ["2001:db8:1::,eve%2F1", "2001:db8::,ann", "2001:db8::"] {
         assert_eq!(weir.operate("DELETE", &format!("/v1/penalties/flood/{key}"), "").status, 404);
     }
+}
+
+/// A guard whose penalties outlast the test, by another key.
+fn lasting(key: &str) -> String {
+    FLOOD.replace("\"header:x-user\"", key).replace("\"3s\"", "\"1h\"")
+}
+
+/// Asks with such a header until that is warned of.
+#[track_caller]
+fn warn(client: &mut Client, lines: &str) {
+    wait_until("it is warned", || is_warned(&client.ask(get_with("/a/b", lines))));
+}
+
+fn every_penalty_can_be_lifted(test_store: &TestStore) {
+    let upstream = Upstream::ok();
+    let query = lasting("\"query:u\"");
+    let everybody = lasting("\"global\"").replace("guards.flood", "guards.all");
+    let route = "[[routes]]\nname = \"global\"\npath = \"/global\"\nupstream = \"api\"\n\
+                 guards = [\"all\"]";
+    let weir = guarded(test_store, &upstream, &format!("{query}{everybody}"), route);
+    let mut client = weir.connect();
+    let mut warned = |target: &str| {
+        wait_until("it is warned", || is_warned(&client.ask(get(target))));
+        wait_until("it is listed", || weir.penalties() != serde_json::json!([]));
+    };
+    let lift = |path: &str| weir.operate("DELETE", &format!("/v1/penalties{path}"), "").status;
+    warned("/global");
+    assert_eq!(weir.penalties()[0]["key"], "global");
+    assert_eq!(lift("/all/global"), 200);
+    warned("/a/b?u=a%01b");
+    assert_eq!((lift("/flood/a%01b"), weir.penalties()), (200, serde_json::json!([])));
+    // Somebody who is called as the address of another, who lacks the key.
+    warned("/a/b?u=127.0.0.1");
+    warned("/a/b");
+    wait_until("both are listed", || weir.penalties()[1]["key"] == "127.0.0.1");
+    assert_eq!((lift("/flood/127.0.0.1"), weir.penalties()), (200, serde_json::json!([])));
+    // One that is named by its id alone.
+    warned("/a/b?u=a");
+    let id = weir.penalties()[0]["id"].as_str().expect("an id").to_owned();
+    warned("/a/b?u=%20a");
+    wait_until("both are listed", || weir.penalties()[1]["key"].is_string());
+    assert_eq!(lift("/flood/%20a"), 200);
+    assert_eq!(
+        (&weir.penalties()[0]["key"], weir.penalties().as_array().map(Vec::len)),
+        (&"a".into(), Some(1))
+    );
+    assert_eq!(
+        (lift("?id=7"), lift(""), lift(&format!("?id={}", "0".repeat(32)))),
+        (400, 400, 404)
+    );
+    assert_eq!((lift(&format!("?id={id}")), weir.penalties()), (200, serde_json::json!([])));
+}
+
+fn penalties_are_listed_in_pages(test_store: &TestStore) {
+    let upstream = Upstream::ok();
+    let weir = guarded(test_store, &upstream, &lasting("\"header:x-user\""), "");
+    let mut client = weir.connect();
+    for number in 0..7 {
+        warn(&mut client, &format!("X-User: u{number}\r\n"));
+    }
+    wait_until("all are listed", || weir.penalties().as_array().map(Vec::len) == Some(7));
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = weir.admin(&format!("/v1/penalties?max=3&after={after}")).json();
+        let listed = page["penalties"].as_array().expect("a list").clone();
+        assert!(listed.len() <= 3, "{page}");
+        seen.extend(listed.iter().map(|it| it["key"].as_str().expect("a key").to_owned()));
+        let Some(next) = page["after"].as_str() else { break };
+        after = next.to_owned();
+    }
+    // The longest first: those that were noticed last.
+    assert_eq!(seen, ["u6", "u5", "u4", "u3", "u2", "u1", "u0"]);
+    assert_eq!(weir.admin("/v1/penalties?max=1001").status, 400);
+}
+
+fn long_key_is_kept_and_listed_in_part(test_store: &TestStore) {
+    let upstream = Upstream::ok();
+    let weir = guarded(test_store, &upstream, &lasting("\"header:x-user\""), "");
+    let mut client = weir.connect();
+    let [one, other] = ["a", "b"].map(|end| format!("{}{end}", "x".repeat(4_000)));
+    for key in [&one, &other] {
+        warn(&mut client, &format!("X-User: {key}\r\n"));
+    }
+    wait_until("both are listed", || weir.penalties()[1]["key"].is_string());
+    let listed = weir.penalties();
+    assert!(listed.to_string().len() < 800, "{listed}");
+    assert_ne!(listed[0]["key"], listed[1]["key"]);
+    if let TestStore::Redis(redis) = test_store {
+        let told = || redis.command(&["XRANGE", "weir:@penalties", "-", "+"]).text();
+        wait_until("both are announced", || told().matches("flood").count() >= 2);
+        assert!(told().len() < 1_500, "{}", told());
+    }
+    let lift = |key: &str| weir.operate("DELETE", &format!("/v1/penalties/flood/{key}"), "").status;
+    assert_eq!(lift(&one), 200);
+    let left = weir.penalties();
+    assert_eq!(left.as_array().map(Vec::len), Some(1));
+    let as_listed = left[0]["key"].as_str().expect("a key").replace('…', "%E2%80%A6");
+    assert_eq!((lift(&as_listed), weir.penalties()), (200, serde_json::json!([])));
+}
+
+fn hashed_keys_are_listed_and_lifted_by_hash_and_by_name(test_store: &TestStore) {
+    let upstream = Upstream::ok();
+    let guard = format!("{}[telemetry]\nhash_keys = true\n", lasting("\"header:x-user\""));
+    let weir = guarded(test_store, &upstream, &guard, "");
+    let mut client = weir.connect();
+    let lift = |key: &str| weir.operate("DELETE", &format!("/v1/penalties/flood/{key}"), "").status;
+    for by_name in [true, false] {
+        warn(&mut client, "X-User: evelyn\r\n");
+        wait_until("it is listed", || weir.penalties()[0]["key"].is_string());
+        let key = weir.penalties()[0]["key"].as_str().expect("a key").to_owned();
+        assert!(key.starts_with("sha256:") && key.len() == 23, "{key}");
+        if let TestStore::Redis(redis) = test_store {
+            let told = redis.command(&["XRANGE", "weir:@penalties", "-", "+"]);
+            assert!(!format!("{told:?}").contains("evelyn"), "{told:?}");
+        }
+        assert_eq!(lift(if by_name { "evelyn" } else { &key }), 200);
+    }
+}
+
+fn changed_window_counts_from_then_on(test_store: &TestStore) {
+    let upstream = Upstream::ok();
+    let configured = |window: &str| {
+        let guard = lasting("\"header:x-user\"").replace("\"1s\"", window);
+        let config = Config::to(&upstream).open().operated().routes(&tables(&guard, ""));
+        test_store.configure(config)
+    };
+    let weir = Weir::start(&configured("\"24h\""));
+    let mut client = weir.connect();
+    flood_until(&mut client, "eve", "warned", is_warned);
+    weir.reload(&configured("\"1s\""));
+    flood_until(&mut client, "eve", "blocked", is_blocked);
 }

@@ -8,7 +8,8 @@ use rustix::process::Signal;
 use crate::limits::guards::{
     FLOOD, audited, detections, flood_until, is_blocked, is_warned, tables, user,
 };
-use crate::support::{Cluster, Config, Redis, TestStore, Upstream, Weir, wait_at_most};
+use crate::support::fault_proxy::Link;
+use crate::support::{Cluster, Config, FaultProxy, Redis, TestStore, Upstream, Weir, wait_at_most};
 
 /// In which a block at one gateway is known to the others.
 const SOON: Duration = Duration::from_secs(1);
@@ -32,7 +33,7 @@ fn counts_of_two_gateways_add_up_to_one_offence() {
     let (a, b) = (Weir::start(&config), Weir::start(&config));
     let (mut at_a, mut at_b) = (a.connect(), b.connect());
     let penalty = |weir: &Weir, name: &str| {
-        let listed = weir.admin("/v1/penalties").json();
+        let listed = weir.penalties();
         let mut listed = listed.as_array().cloned().unwrap_or_default().into_iter();
         listed.find(|it| it["key"] == name)
     };
@@ -64,7 +65,7 @@ fn block_is_known(a: &Weir, b: &Weir) {
     flood_until(&mut a.connect(), "eve", "blocked", is_blocked);
     let mut at_b = b.connect();
     wait_at_most(SOON + Duration::from_secs(2), "the other one knows", || {
-        b.admin("/v1/penalties").json()[0]["stage"] == "blocked"
+        b.penalties()[0]["stage"] == "blocked"
     });
     assert!(is_blocked(&user(&mut at_b, "eve")));
     assert_eq!(user(&mut at_b, "ann").status, 200);
@@ -114,7 +115,7 @@ fn without_redis_each_gateway_counts_for_itself_and_blocks_stay() {
     let mut last = None;
     wait_at_most(Duration::from_secs(10), "a third one hears of both", || {
         let weir = Weir::start(&config);
-        let known = weir.admin("/v1/penalties").json();
+        let known = weir.penalties();
         let many = known.as_array().map_or(0, Vec::len);
         last = Some(known);
         many == 2
@@ -182,10 +183,10 @@ fn penalty_that_could_not_be_announced_is_announced_later_and_counted_once() {
         assert!(counted <= sent.get(), "{state} of {}", sent.get());
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(b.admin("/v1/penalties").json(), serde_json::json!([]));
+    assert_eq!(b.penalties(), serde_json::json!([]));
     redis.command(&["ACL", "SETUSER", "weir", "+xadd"]);
     wait_at_most(SOON + SOON, "the other one hears of it", || {
-        b.admin("/v1/penalties").json()[0]["stage"] == "warned"
+        b.penalties()[0]["stage"] == "warned"
     });
 }
 
@@ -199,7 +200,7 @@ fn penalty_tells_how_many_requests_it_was_noticed_with_on_every_gateway() {
     std::thread::sleep(Duration::from_secs(2));
     for weir in [&a, &b] {
         assert!(is_blocked(&user(&mut weir.connect(), "eve")));
-        assert_eq!(weir.admin("/v1/penalties").json()[0]["count"], 21);
+        assert_eq!(weir.penalties()[0]["count"], 21);
     }
 }
 
@@ -250,4 +251,90 @@ fn every_key_of_guards_expires() {
     for key in redis.keys() {
         assert!(key.ttl > 0, "{key:?}");
     }
+}
+
+#[test]
+fn lifted_penalty_stays_lifted_while_other_gateways_count() {
+    let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
+    let config = test_store.configure(config(&upstream, &slow_guard()));
+    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let mut at_b = b.connect();
+    for attempt in 0..3 {
+        let eve = format!("eve-{attempt}");
+        flood_until(&mut a.connect(), &eve, "warned", is_warned);
+        wait_at_most(SOON + SOON, "the other one knows", || is_warned(&user(&mut at_b, &eve)));
+        let path = format!("/v1/penalties/flood/{eve}");
+        assert_eq!(a.operate("DELETE", &path, "").status, 200);
+        let lifted = Instant::now();
+        while lifted.elapsed() < SOON + SOON {
+            // Few enough to be no offence; each is reported with what is known here of the key.
+            let is_known = is_warned(&user(&mut at_b, &eve));
+            assert!(!is_known || lifted.elapsed() < SOON, "it is known to be lifted");
+            assert_eq!(a.penalties(), serde_json::json!([]), "{:?}", lifted.elapsed());
+            std::thread::sleep(Duration::from_millis(130));
+        }
+        assert_eq!(b.penalties(), serde_json::json!([]));
+    }
+}
+
+#[test]
+fn stream_keeps_no_more_than_penalties_need() {
+    let (redis, upstream) = (Redis::start(), Upstream::ok());
+    let config = config(&upstream, FLOOD).store(&redis.store()).store("max_keys = 1000");
+    let length = || redis.command(&["XLEN", "weir:@penalties"]).integer();
+    let fill = |many: u64, id: &dyn Fn(u64) -> String| {
+        for number in 0..many {
+            redis.command(&["XADD", "weir:@penalties", &id(number), "penalty", "{}"]);
+        }
+    };
+    fill(2_000, &|number| format!("1700000000000-{}", number + 1));
+    let weir = Weir::start(&config);
+    let mut client = weir.connect();
+    wait_at_most(SOON * 10, "what is old is gone", || {
+        flood_until(&mut client, "eve", "warned", is_warned);
+        flood_until(&mut client, "eve", "clean", |response| !is_warned(response));
+        length() < 300
+    });
+    assert!((1..=70).contains(&redis.command(&["TTL", "weir:@penalties"]).integer()));
+    fill(3_000, &|_| "*".to_owned());
+    let number = Cell::new(0);
+    wait_at_most(SOON * 10, "there are not too many", || {
+        number.set(number.get() + 1);
+        flood_until(&mut client, &format!("eve-{}", number.get()), "warned", is_warned);
+        length() < 1_300
+    });
+}
+
+#[test]
+fn many_penalties_are_announced_at_once() {
+    let (redis, upstream) = (Redis::start(), Upstream::ok());
+    let proxy = FaultProxy::to(redis.address());
+    let start = |store: &str| {
+        Weir::start(&config(&upstream, &slow_guard()).store(store).store("timeout = \"5s\""))
+    };
+    let (far, near) = (start(&proxy.store()), start(&redis.store()));
+    proxy.set(Link::Slow(Duration::from_millis(20)));
+    let mut client = far.connect();
+    for number in 0..400 {
+        flood_until(&mut client, &format!("eve-{number}"), "warned", is_warned);
+    }
+    // One after another they would take 16 seconds and more.
+    wait_at_most(Duration::from_secs(5), "the other one hears of all", || {
+        let listed = near.admin("/v1/penalties?max=1000").json();
+        listed["penalties"].as_array().map(Vec::len) == Some(400)
+    });
+}
+
+#[test]
+fn penalties_are_told_again_to_a_redis_that_was_emptied() {
+    let (redis, upstream) = (Redis::start(), Upstream::ok());
+    let config = config(&upstream, &slow_guard()).store(&redis.store());
+    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    block_is_known(&a, &b);
+    redis.command(&["FLUSHALL"]);
+    wait_at_most(SOON + SOON, "it is announced again", || {
+        redis.keys().iter().any(|key| key.name.contains("@penalties"))
+    });
+    let third = Weir::start(&config);
+    assert!(is_blocked(&user(&mut third.connect(), "eve")), "from the first request on");
 }

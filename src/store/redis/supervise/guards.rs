@@ -3,14 +3,14 @@
 //! It runs beside requests, on a connection and with deadlines of its own: nothing that goes wrong
 //! here is held against decisions. Counts are reported some twenty times a second and added up by
 //! `lua/guard.lua`. Warnings and blocks that follow from it are announced in the
-//! [stream](penalty_stream) that every gateway reads.
+//! [stream](super::penalty_stream) that every gateway reads.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::penalty_stream;
+use super::penalty_stream::{StreamPosition, announce_all};
 use super::reporting::{CALL_TIMEOUT, ReportCall, ReportCalls, ReportLink, parsed};
 use crate::clock::Micros;
 use crate::guards::{GuardReport, GuardSharing, Penalty, PenaltyNotice};
@@ -30,7 +30,7 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(250);
 /// How many keys one round reports; what is left waits for the next.
 const MOST_REPORTS: usize = 2_000;
 /// The numbers that a reply has for each key.
-const REPLY_NUMBERS: usize = 7;
+const REPLY_NUMBERS: usize = 8;
 
 /// One for the process.
 #[derive(Debug)]
@@ -38,15 +38,14 @@ pub(crate) struct GuardReporter {
     shared: Arc<RedisShared>,
     sharing: GuardSharing,
     link: ReportLink,
-    /// The announcement that was last read.
-    last_read: String,
+    position: StreamPosition,
     read_at: Option<Instant>,
 }
 
 impl GuardReporter {
     pub(crate) fn new(shared: Arc<RedisShared>, sharing: GuardSharing) -> Self {
-        let (link, last_read) = (ReportLink::default(), "0-0".to_owned());
-        GuardReporter { shared, sharing, link, last_read, read_at: None }
+        let (link, position) = Default::default();
+        GuardReporter { shared, sharing, link, position, read_at: None }
     }
 
     /// Reads who is blocked, before the first request comes.
@@ -105,12 +104,15 @@ impl GuardReporter {
         }
         if self.read_at.is_none_or(|at| at.elapsed() >= READ_INTERVAL) {
             self.read_at = Some(Instant::now());
-            let last_read = &mut self.last_read;
-            penalty_stream::read(&self.shared, &session, &self.sharing, last_read).await?;
+            // For the time alone: penalties that are read are of Redis's clock, which may have been set
+            // while there was nothing to report.
+            let slot = self.shared.slot_of(&self.shared.reserved_key("penalties"));
+            tell(&self.shared, &session, slot, &[]).await?;
+            self.position.read(&self.shared, &session, &self.sharing).await?;
         }
         let mut unannounced = table.unannounced.lock().await;
         // Before Redis is told more, so that there are never many.
-        penalty_stream::announce_all(&self.shared, &session, &mut unannounced).await?;
+        announce_all(&self.shared, &session, &table, &mut unannounced).await?;
         let slot_of = |it: &GuardReport| self.shared.slot_of(&it.subject.shared_key);
         let put_back = |reports: &[GuardReport]| table.put_back(reports);
         let mut calls = ReportCalls::new(table.take_reports(MOST_REPORTS), slot_of, put_back);
@@ -118,7 +120,7 @@ impl GuardReporter {
             self.report(&session, call, &mut unannounced).await?;
             calls.told();
         }
-        penalty_stream::announce_all(&self.shared, &session, &mut unannounced).await
+        announce_all(&self.shared, &session, &table, &mut unannounced).await
     }
 
     async fn report(
@@ -127,45 +129,14 @@ impl GuardReporter {
         ReportCall { slot, reports }: &ReportCall<GuardReport>,
         unannounced: &mut Vec<PenaltyNotice>,
     ) -> Result<(), Failure> {
-        let mut argument = Vec::new();
-        msgpack::array(&mut argument, reports.len());
-        for report in reports {
-            let numbers = wire_numbers(report);
-            msgpack::array(&mut argument, numbers.len());
-            numbers.into_iter().for_each(|it| msgpack::number(&mut argument, it));
-        }
-        let bytes = argument.len() + reports.len() * 64;
-        let call = |form| {
-            let mut call = GUARD.call(form, reports.len() + 2, bytes);
-            call.arg(reports.len());
-            reports.iter().for_each(|it| {
-                call.arg(&*it.subject.shared_key);
-            });
-            call.arg(argument.as_slice());
-            call
-        };
-        let reply = session.run(*slot, Instant::now() + CALL_TIMEOUT, call).await?;
-        let numbers: Vec<u64> = parsed(reply)?;
-        if numbers.len() != reports.len() * REPLY_NUMBERS {
-            return Err(Failure::new(
-                Reason::Reply,
-                "guards: a reply of another length".to_owned(),
-            ));
-        }
+        let replies = tell(&self.shared, session, *slot, reports).await?;
         let now = self.shared.clock.now();
-        for (report, numbers) in reports.iter().zip(numbers.chunks_exact(REPLY_NUMBERS)) {
-            let &[window_end, count, stage, until, offence, offence_count, changed] = numbers
-            else {
-                continue;
-            };
-            let Some(stage) = GuardStage::of_number(stage) else { continue };
-            let [window_end, until, offence] = [window_end, until, offence].map(Micros);
-            let heard = GuardState { window_end, count, stage, until, offence, offence_count };
+        for (report, ReportReply { heard, changed }) in reports.iter().zip(replies) {
             self.sharing.table.merge_shared(report, heard, now);
-            if changed == 1 && stage != GuardStage::Clean {
+            if changed && heard.stage != GuardStage::Clean {
                 let penalty = penalty_of(report, &heard);
                 // What this gateway knew of before has been counted: it only tells of it again.
-                if report.pending.is_some() || stage > report.state.stage {
+                if report.pending.is_some() || heard.stage > report.state.stage {
                     let noticed = report.pending.as_deref().cloned();
                     self.sharing.note_detection(&penalty, noticed, now);
                 }
@@ -176,8 +147,63 @@ impl GuardReporter {
     }
 }
 
+/// What Redis knows of a key that it was told about, and whether that has changed its stage.
+#[derive(Debug)]
+pub(crate) struct ReportReply {
+    heard: GuardState,
+    changed: bool,
+}
+
+/// Tells Redis what is known of some keys of one hash slot, and hears what all gateways know.
+pub(crate) async fn tell(
+    shared: &RedisShared,
+    session: &Session,
+    slot: u16,
+    reports: &[GuardReport],
+) -> Result<Vec<ReportReply>, Failure> {
+    let mut argument = Vec::new();
+    msgpack::array(&mut argument, reports.len());
+    for report in reports {
+        let numbers = wire_numbers(report);
+        msgpack::array(&mut argument, numbers.len());
+        numbers.into_iter().for_each(|it| msgpack::number(&mut argument, it));
+    }
+    let bytes = argument.len() + reports.len() * 64;
+    let call = |form| {
+        let mut call = GUARD.call(form, reports.len() + 2, bytes);
+        call.arg(reports.len());
+        reports.iter().for_each(|it| {
+            call.arg(&*it.subject.shared_key);
+        });
+        call.arg(argument.as_slice());
+        call
+    };
+    let sent = Instant::now();
+    let reply = session.run(slot, sent + CALL_TIMEOUT, call).await?;
+    let numbers: Vec<u64> = parsed(reply)?;
+    let (replies, unread) = numbers.get(1..).unwrap_or_default().as_chunks::<REPLY_NUMBERS>();
+    let is_whole = replies.len() == reports.len() && unread.is_empty();
+    let (Some(time), true) = (numbers.first(), is_whole) else {
+        return Err(Failure::new(Reason::Reply, "guards: a reply of another length".to_owned()));
+    };
+    // Where no limit is decided, nothing else tells that Redis's clock was set.
+    shared.clock.steer(Micros(*time), sent, Instant::now());
+    replies.iter().map(ReportReply::parse).collect()
+}
+
+impl ReportReply {
+    fn parse(numbers: &[u64; REPLY_NUMBERS]) -> Result<Self, Failure> {
+        let [window_end, count, stage, until, offence, offence_count, lifted, changed] = *numbers;
+        let stage = GuardStage::of_number(stage)
+            .ok_or_else(|| Failure::new(Reason::Reply, format!("guards: no stage {stage}")))?;
+        let [window_end, until, offence, lifted] = [window_end, until, offence, lifted].map(Micros);
+        let heard = GuardState { window_end, count, stage, until, offence, offence_count, lifted };
+        Ok(ReportReply { heard, changed: changed == 1 })
+    }
+}
+
 /// In the order in which `lua/guard.lua` takes them.
-fn wire_numbers(report: &GuardReport) -> [u64; 9] {
+fn wire_numbers(report: &GuardReport) -> [u64; 10] {
     let GuardReport { numbers, requests, state, .. } = report;
     [
         numbers.window_us,
@@ -189,6 +215,7 @@ fn wire_numbers(report: &GuardReport) -> [u64; 9] {
         state.until.0,
         state.offence.0,
         state.offence_count,
+        state.lifted.0,
     ]
 }
 
