@@ -13,6 +13,7 @@ mod guarded_requests;
 pub(crate) mod guards;
 mod limit_options;
 mod oauth_example;
+mod penalties;
 mod plans;
 mod queue;
 mod queue_admission;

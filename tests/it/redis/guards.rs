@@ -1,7 +1,7 @@
 //! Guards of gateways that share Redis: counts add up, and blocks are known to all.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 
@@ -287,7 +287,9 @@ fn stream_keeps_no_more_than_penalties_need() {
             redis.command(&["XADD", "weir:@penalties", &id(number), "penalty", "{}"]);
         }
     };
-    fill(2_000, &|number| format!("1700000000000-{}", number + 1));
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let hour_ago = since_epoch.as_millis() - 3_600_000;
+    fill(2_000, &|number| format!("{hour_ago}-{}", number + 1));
     let weir = Weir::start(&config);
     let mut client = weir.connect();
     wait_at_most(SOON * 10, "what is old is gone", || {
