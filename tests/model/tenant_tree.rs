@@ -91,8 +91,15 @@ impl NaiveTree<'_> {
             Some((count, seconds)) if count * above.seconds <= above.count * seconds => {
                 (count, seconds)
             }
+            // A window is never longer than it has to be to give anything.
+            Some((_, seconds)) if window && seconds < above.seconds => {
+                let given = |times: u128| above.count * seconds * times / above.seconds;
+                let times = (1..).find(|times| given(*times) > 0)?;
+                (given(times), seconds * times)
+            }
             _ => (above.count, above.seconds),
         };
+        let burst = if window { Some(count) } else { burst };
         let burst = burst.map_or(above.burst, |it| it.min(above.burst));
         Some(Numbers { count, seconds, burst, algorithm })
     }

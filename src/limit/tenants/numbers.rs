@@ -28,13 +28,19 @@ impl Numbers {
         parent: Option<(Sharing, Numbers)>,
     ) -> Option<Numbers> {
         let count = spec.rate.map(Rate::count);
-        let own_burst = if algorithm.is_window() { count } else { spec.burst.or(count) };
+        let burst_of = |rate: Option<Rate>| match algorithm.is_window() {
+            true => rate.map(Rate::count),
+            false => spec.burst.or(count),
+        };
         let above = parent.filter(|(sharing, _)| *sharing != Sharing::Private).map(|(_, it)| it);
         let Some(above) = above else {
-            return Some(Numbers { rate: spec.rate?, burst: own_burst?, algorithm });
+            return Some(Numbers { rate: spec.rate?, burst: burst_of(spec.rate)?, algorithm });
         };
-        let rate = spec.rate.map_or(above.rate, |own| slower(own, above.rate));
-        let burst = own_burst.map_or(above.burst, |own| own.min(above.burst));
+        let rate = spec.rate.map_or(above.rate, |own| match algorithm.is_window() {
+            true => slower_window(own, above.rate),
+            false => slower(own, above.rate),
+        });
+        let burst = burst_of(Some(rate)).map_or(above.burst, |own| own.min(above.burst));
         Some(Numbers { rate, burst, algorithm })
     }
 
@@ -52,6 +58,19 @@ impl Numbers {
 /// The one that gives less a second; if they are equal, the first.
 fn slower(one: Rate, other: Rate) -> Rate {
     if is_faster(one, other) { other } else { one }
+}
+
+/// The same of a window, which gets no longer: all of a longer one could be used at once. It lasts
+/// several times as long only if the other rate gives nothing in its time.
+fn slower_window(own: Rate, other: Rate) -> Rate {
+    let slower = slower(own, other);
+    if slower.period_us() <= own.period_us() {
+        return slower;
+    }
+    let (other_us, own_us) = (u128::from(other.period_us()), u128::from(own.period_us()));
+    let period_us = own_us * other_us.div_ceil(u128::from(other.count()) * own_us);
+    let count = u128::from(other.count()) * period_us / other_us;
+    Rate::new(count as u64, Duration::from_micros(period_us as u64)).unwrap_or(other)
 }
 
 pub(super) fn is_faster(one: Rate, other: Rate) -> bool {

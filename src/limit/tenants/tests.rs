@@ -169,6 +169,22 @@ fn rates_are_compared_by_the_second_and_keep_their_window() {
 }
 
 #[test]
+fn a_window_gives_no_more_than_was_written_in_the_time_that_was_written() {
+    let below = |parent: Rate, own: Rate| {
+        let window = Some(TenantAlgorithm::FixedWindow);
+        let p = TenantSpec { rate: Some(parent), ..tenant("p", "", 0, 0) };
+        let c = TenantSpec { rate: Some(own), algorithm: window, ..tenant("c", "p", 0, 0) };
+        effective(&tree(vec![p, c]), "c")
+    };
+    let [second, minute, hour] = [1, 60, 3600].map(Duration::from_secs);
+    // 6000 an hour, all of it at once, would be more than 101 in a minute.
+    assert_eq!(below(per(6000, hour), per(101, minute)), "100/60s");
+    assert_eq!(below(per(6000, hour), per(100, minute)), "100/60s");
+    assert_eq!(below(per(150, hour), per(101, minute)), "2/60s");
+    assert_eq!(below(per(10, hour), per(5, second)), "1/360s");
+}
+
+#[test]
 fn an_algorithm_is_the_parents_unless_it_is_written() {
     let window = |spec| TenantSpec { algorithm: Some(TenantAlgorithm::SlidingWindow), ..spec };
     let bucket = |spec| TenantSpec { algorithm: Some(TenantAlgorithm::TokenBucket), ..spec };
