@@ -49,7 +49,6 @@ impl Cost {
     ///
     /// # Errors
     /// If it is given twice, or not in plain digits: gateway and upstream might each take another one.
-    #[inline]
     pub fn of_request(&self, headers: &HeaderMap, query: Option<&str>) -> Result<u64, KeyError> {
         match self {
             Cost::Fixed(cost) => Ok(*cost),

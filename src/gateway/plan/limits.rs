@@ -130,8 +130,6 @@ impl<'a> PlannedLimits<'a> {
         unkeyed.map(|it| it.limit as usize)
     }
 
-    // Two callers, and nearly all requests come by one of them.
-    #[inline(always)]
     pub(super) fn add(
         &mut self,
         limit: &'a CompiledLimit,
@@ -167,7 +165,6 @@ impl<'a> PlannedLimits<'a> {
         self.skipped.push(SkippedLimit { limit: limit.index as u32, reason });
     }
 
-    #[inline(always)]
     pub(super) fn charge(
         &mut self,
         hasher: &BucketHasher,
