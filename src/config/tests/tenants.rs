@@ -281,6 +281,9 @@ fn faults_in_files_have_their_line_and_column_there() {
         ),
         ("[tenants.a]\nparent = \"a\"\n", "t.toml:2:10: tenant `a` is its own ancestor"),
         ("[tenants.root]\nrate = \"5/second\"\n", "whose tenant `root` is in the configuration al"),
+        ("", "without tenants: t.toml; add a table `[tenants.NAME]` to it"),
+        ("# none\n[tenants]\n", "without tenants: t.toml"),
+        ("[tenants.a]\nparent = \"\"\n", "leave it out for a root"),
         ("[server]\n", "t.toml:1:2: unknown key `server`; known here: `tenants`"),
         ("[tenants.a]\nparent = \n", "t.toml:2:"),
     ] {

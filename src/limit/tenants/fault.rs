@@ -224,6 +224,9 @@ impl TenantFault {
                 "write 1 to {MAX_NAME_LENGTH} of letters, digits and `_`, `.`, `-`, `@`, `:`, `~`, `+`"
             ),
             TenantFaultKind::Duplicate => "remove one of them, or give it another name".to_owned(),
+            TenantFaultKind::UnknownParent { parent } if parent.is_empty() => {
+                "leave it out for a root".to_owned()
+            }
             TenantFaultKind::UnknownParent { parent } => {
                 format!(
                     "add `[tenants.{}]`, or leave `parent` out for a root",
