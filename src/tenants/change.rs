@@ -36,6 +36,13 @@ pub enum ChangeError {
     Full,
 }
 
+impl ChangeError {
+    /// Whether it might not be one beside other tenants of run time.
+    pub fn depends_on_others(&self) -> bool {
+        !matches!(self, ChangeError::Invalid(_) | ChangeError::DefinedInFile(_))
+    }
+}
+
 /// Tenants in a message.
 const MOST_LISTED: usize = 10;
 

@@ -35,6 +35,15 @@ pub(crate) async fn sync(
     keep_alive(shared, session).await
 }
 
+/// The same at once, for an operator.
+///
+/// # Errors
+/// If Redis does not tell.
+pub(crate) async fn refresh(shared: &RedisShared, table: &TenantTable) -> Result<(), Failure> {
+    let session = shared_hash::open(shared).await?;
+    sync(shared, &session, table).await
+}
+
 /// To be called more often than once in their lifetime.
 pub(crate) async fn keep_alive(shared: &RedisShared, session: &Session) -> Result<(), Failure> {
     shared_hash::keep_alive(session, &shared.reserved_key(HASH), LIFETIME).await
