@@ -415,6 +415,31 @@ fn a_change_goes_by_what_other_gateways_have_changed_just_before() {
 }
 
 #[test]
+fn tenants_that_redis_has_lost_are_written_back() {
+    let test_store = TestStore::redis();
+    let config = test_store.configure(with_tenants(PARTNER));
+    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let child = |rate: &str| json!({"parent": "partner-a", "rate": rate});
+    for name in ["a2", "a3"] {
+        put(&weirs[0], name, &child("500/minute"));
+    }
+    wait_at_most(SOON, "the other knows them", || ask(&weirs[1], "a3").status == 200);
+    let TestStore::Redis(redis) = &test_store else { unreachable!("it is Redis") };
+    let is_back = || redis.keys().iter().any(|key| key.name == "weir:@tenants");
+    redis.command(&["FLUSHALL"]);
+    wait_at_most(SOON, "they are back", is_back);
+    // Nor are they lost to a change that comes first.
+    redis.command(&["FLUSHALL"]);
+    put(&weirs[1], "a4", &child("500/minute"));
+    let weirs = [&weirs[0], &weirs[1], &Weir::start(&config)];
+    for (weir, name) in weirs.iter().flat_map(|weir| ["a2", "a3", "a4"].map(|name| (weir, name))) {
+        wait_at_most(SOON, "it holds", || ask(weir, name).status == 200);
+    }
+    let said = weirs[..2].iter().any(|weir| weir.output().contains("they are written back"));
+    assert!(said, "{}", weirs[0].output());
+}
+
+#[test]
 fn tenants_are_shown_while_redis_is_stopped() {
     let test_store = TestStore::redis();
     let weir = Weir::start(&test_store.configure(with_tenants(PARTNER)));
@@ -431,12 +456,13 @@ fn tenants_are_shown_while_redis_is_stopped() {
 
 fn no_removal_sets_aside_one_that_holds(test_store: &TestStore) {
     let config = |tree: &str| test_store.configure(with_tenants(tree));
-    let weir = Weir::start(&config(&PARTNER.replace("total = 5000", "total = 9000")));
+    let partner = PARTNER.replace("\"5000/minute", "\"9000/minute");
+    let weir = Weir::start(&config(&partner.replace("total = 5000", "total = 9000")));
     let child = |rate: &str| json!({"parent": "partner-a", "rate": rate});
     put(&weir, "x", &child("2000/minute"));
     put(&weir, "a", &child("3000/minute"));
     put(&weir, "b", &child("2000/minute"));
-    weir.reload(&config(&PARTNER.replace("total = 5000", "total = 6000")));
+    weir.reload(&config(&partner.replace("total = 5000", "total = 6000")));
     wait_until("the older is set aside", || show(&weir, "a")["fault"].is_string());
     let all = weir.admin("/v1/tenants?under=partner-a").json();
     assert_eq!(names(&all), ["a", "a1", "b", "partner-a", "x"], "with what is set aside");
