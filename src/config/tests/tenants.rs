@@ -304,6 +304,15 @@ fn faults_in_files_have_their_line_and_column_there() {
 }
 
 #[test]
+fn a_file_that_is_named_below_a_table_is_told_where_to_stand() {
+    let fault = only_fault(&Files::new(), &format!("{}tenants_file = \"t.toml\"\n", tenants("")));
+    assert!(
+        fault.contains("unknown key `tenants_file`; write it above the first table"),
+        "{fault}"
+    );
+}
+
+#[test]
 fn a_name_in_two_files_is_a_fault_that_names_both() {
     let files = Files::new();
     files.write("one.toml", b"[tenants.a]\nparent = \"root\"\n");
