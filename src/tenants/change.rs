@@ -165,14 +165,33 @@ fn fits(
     let others = tenants.iter().filter(|it| it.name != name && held.fault(&it.name).is_none());
     let others = others.filter_map(|it| it.tenant.spec(&it.name).ok());
     match TenantTree::build(of_file.chain(others).chain(spec).collect()) {
-        Ok((_, warnings)) => {
+        Ok((tree, warnings)) => {
             let about = |it: &str| it == name || parent.as_deref() == Some(it);
             let warnings = warnings.iter().filter(|warning| about(&warning.tenant));
-            Ok(warnings.map(ToString::to_string).collect())
+            let warnings = warnings.map(ToString::to_string);
+            Ok(warnings.chain(starts_afresh(&held.tree, &tree, name)).collect())
         }
         Err(faults) => {
             let faults: Vec<String> = faults.iter().map(TenantFault::to_string).collect();
             Err(ChangeError::DoesNotFit(faults.join("; ")))
         }
     }
+}
+
+/// What is to be said of a tenant whose buckets are others after a change than before.
+fn starts_afresh(before: &TenantTree, after: &TenantTree, name: &str) -> Option<String> {
+    let (old, new) = (before.find(name.as_bytes())?, after.find(name.as_bytes())?);
+    let (old, new) = (&before[old], &after[new]);
+    let root = before[old.root].spec.name != after[new.root].spec.name;
+    let changes = [
+        ("its algorithm", old.algorithm != new.algorithm),
+        ("its root", root),
+        ("whether its bucket is split", old.is_split() != new.is_split()),
+    ];
+    let changes = changes.into_iter().filter(|(_, changed)| *changed).map(|(what, _)| what);
+    let changes: Vec<&str> = changes.collect();
+    (!changes.is_empty()).then(|| {
+        let changes = changes.join(" and ");
+        format!("the buckets of tenant `{name}` are full again: this changes {changes}")
+    })
 }

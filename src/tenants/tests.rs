@@ -122,6 +122,29 @@ fn no_change_drives_out_one_that_holds() {
 }
 
 #[test]
+fn a_change_that_starts_afresh_says_so() {
+    let tenants = [child("a", 1, 30)];
+    for (body, expected) in [
+        (json!({"parent": "p", "rate": "20/minute"}), None),
+        (json!({"parent": "c", "rate": "20/minute"}), None),
+        (
+            json!({"rate": "20/minute", "algorithm": "fixed_window"}),
+            Some("its algorithm and its root"),
+        ),
+        (
+            json!({"parent": "p", "rate": "20/minute", "algorithm": "fixed_window"}),
+            Some("algorithm"),
+        ),
+    ] {
+        let body = made("a", 1, &body).tenant;
+        let warnings = check_put(&file(100), &tenants, "a", body).expect("it fits").warnings;
+        assert_eq!(warnings.len(), usize::from(expected.is_some()), "{warnings:?}");
+        let said = |part: &str| warnings[0].contains(part) && warnings[0].contains("full again");
+        assert!(expected.is_none_or(said), "{warnings:?}");
+    }
+}
+
+#[test]
 fn one_that_does_not_hold_takes_no_room_from_younger_ones() {
     let strange = json!({"mode": "guaranteed", "guaranteed": {"nobody": 1}});
     let strange = json!({"parent": "p", "rate": "50/minute", "budget": strange});
