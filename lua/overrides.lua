@@ -7,6 +7,7 @@
 -- ARGV[3]  a mark that no change had before: a gateway that has seen it has nothing to read
 -- ARGV[4]  for how many seconds the hash has to live at least
 -- ARGV[5]  the mark that the table must have, empty for none; left out if it may have any
+-- ARGV[6…] more entries to set, each its name and then itself
 -- reply    1; 0 if the table has another mark, and then nothing was changed
 -- cluster  one key, so any hash slot will do
 --
@@ -21,6 +22,9 @@ if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+end
+for at = 6, #ARGV, 2 do
+  redis.call('HSET', KEYS[1], ARGV[at], ARGV[at + 1])
 end
 redis.call('HSET', KEYS[1], 'mark', ARGV[3])
 if redis.call('TTL', KEYS[1]) < tonumber(ARGV[4]) then

@@ -48,7 +48,14 @@ pub(super) struct TenantView {
     fault: Option<String>,
     /// Only after a change.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) warnings: Option<Vec<String>>,
+    warnings: Option<Vec<String>>,
+}
+
+impl TenantView {
+    pub(super) fn with_warnings(mut self, warnings: &[String]) -> Self {
+        self.warnings = Some(warnings.iter().map(|it| sentence(it)).collect());
+        self
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -120,9 +127,9 @@ impl<'s> TenantViews<'s> {
         names.iter().filter_map(view).collect()
     }
 
-    /// A tenant without what it uses.
-    pub(super) fn without_use(&self, name: &str) -> Option<TenantView> {
-        self.of(&[name], &mut std::iter::empty()).pop()
+    /// Tenants without what they use.
+    pub(super) fn without_use(&self, names: &[&str]) -> Vec<TenantView> {
+        self.of(names, &mut std::iter::empty())
     }
 
     fn find(&self, name: &str) -> Option<TenantIndex> {

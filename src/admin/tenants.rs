@@ -1,5 +1,6 @@
 //! `/v1/tenants`: the tree with what is allocated and what is used now, and changing it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -13,7 +14,9 @@ use crate::gateway::CompiledTenants;
 use crate::limit::tenants::{TenantIndex, TenantTree};
 use crate::respond::fault::sentence;
 use crate::telemetry::{AuditEvent, CallerNames};
-use crate::tenants::{self, ChangeError, CheckedChange, MergedTenants, RunTimeTenant, TenantTable};
+use crate::tenants::{
+    self, ChangeError, CheckedChange, MergedTenants, RunTimeTenant, SetAside, TenantTable,
+};
 
 /// How many a page has that does not say so, and at most.
 const DEFAULT_MAX: usize = 100;
@@ -35,6 +38,43 @@ pub(super) struct TenantsApi {
 pub(super) struct ServedTenants {
     pub(super) compiled: Arc<CompiledTenants>,
     pub(super) merged: Arc<MergedTenants>,
+}
+
+impl ServedTenants {
+    /// What is set aside. A tenant of the file that has the name of such a one stands for both.
+    fn set_aside(&self) -> impl Iterator<Item = &SetAside> {
+        let in_tree = |it: &&SetAside| self.find(&it.tenant.name).is_some();
+        self.merged.set_aside.iter().filter(move |it| !in_tree(it))
+    }
+
+    fn find(&self, name: &str) -> Option<TenantIndex> {
+        self.compiled.tree().find(name.as_bytes())
+    }
+
+    /// A tenant and all below it, with those that are set aside; none if there is no such tenant.
+    fn names_under<'s>(&'s self, name: &str) -> Option<Vec<&'s str>> {
+        let tree = self.compiled.tree();
+        let mut below: HashMap<&str, Vec<&str>> = HashMap::new();
+        for it in self.set_aside() {
+            let parent = it.tenant.tenant.parent.as_deref().unwrap_or_default();
+            below.entry(parent).or_default().push(it.tenant.name.as_str());
+        }
+        let in_tree = self.find(name).map(|of| tree[of].spec.name.as_str());
+        let set_aside =
+            || self.set_aside().map(|it| it.tenant.name.as_str()).find(|it| *it == name);
+        let first = in_tree.or_else(set_aside)?;
+        let mut found = vec![first];
+        let mut at = 0;
+        while let Some(name) = found.get(at).copied() {
+            let children = self.find(name).into_iter().flat_map(|of| tree.children(of));
+            found.extend(children.map(|of| tree[of].spec.name.as_str()));
+            // Each is below one parent. Taken out, so that a circle of them ends.
+            let set_aside = below.remove(name).unwrap_or_default().into_iter();
+            found.extend(set_aside.filter(|it| *it != first));
+            at += 1;
+        }
+        Some(found)
+    }
 }
 
 impl TenantsApi {
@@ -65,32 +105,26 @@ impl AdminApi {
         let TenantQuery { max, after, under } = parse(query)?;
         let served = self.tenants.served();
         let tree = served.compiled.tree();
-        let of_tree = match &under {
-            None => tree.tenants().iter().map(|it| it.spec.name.as_str()).collect(),
-            Some(name) => {
-                let of = tree.find(name.as_bytes()).ok_or_else(|| unknown(name))?;
-                names_under(tree, of)
+        let mut names = match &under {
+            None => {
+                let of_tree = tree.tenants().iter().map(|it| it.spec.name.as_str());
+                of_tree.chain(served.set_aside().map(|it| it.tenant.name.as_str())).collect()
             }
+            Some(name) => served.names_under(name).ok_or_else(|| unknown(name))?,
         };
-        let set_aside = served.merged.set_aside.iter().filter(|_| under.is_none());
-        let set_aside = set_aside.map(|it| it.tenant.name.as_str());
-        // A tenant of the file may have the name of one that is set aside.
-        let set_aside = set_aside.filter(|name| tree.find(name.as_bytes()).is_none());
-        let mut names: Vec<&str> = of_tree.into_iter().chain(set_aside).collect();
         names.sort_unstable();
         let total = names.len();
         let first = after.map_or(0, |after| names.partition_point(|name| *name <= after.as_str()));
         let page = &names[first..total.min(first + max)];
         let next = page.last().filter(|_| first + page.len() < total);
-        let tenants = self.views(&served, page).await?;
+        let tenants = self.views(&served, page).await;
         let next = next.map(|name| (*name).to_owned());
         Ok((StatusCode::OK, json(&TenantPage { tenants, total, next })))
     }
 
     pub(super) async fn show_tenant(&self, name: &str) -> Result<(StatusCode, String), ApiError> {
         let served = self.tenants.served();
-        let mut views = self.views(&served, &[name]).await?;
-        let view = views.pop().ok_or_else(|| unknown(name))?;
+        let view = self.views(&served, &[name]).await.pop().ok_or_else(|| unknown(name))?;
         Ok((StatusCode::OK, json(&view)))
     }
 
@@ -100,64 +134,71 @@ impl AdminApi {
         body: &[u8],
     ) -> Result<(StatusCode, String), ApiError> {
         let body = tenant_request::read(body).map_err(ApiError::bad_request)?;
-        let warnings = self
+        let (warnings, _) = self
             .change_tenants(|file, entries| tenants::check_put(file, entries, name, body.clone()))
-            .await?
-            .warnings;
+            .await?;
         let (names, burst) = (self.caller_names(), body.burst);
         let (tenant, parent) = (names.of(name), body.parent.as_deref().map(|it| names.of(it)));
         let (parent, rate) = (parent.as_deref(), body.rate.as_deref());
         self.audit.record(AuditEvent::TenantSet { tenant: &tenant, parent, rate, burst });
         let served = self.tenants.served();
-        let mut view = self.views(&served, &[name]).await?.pop();
-        let warnings: Vec<String> = warnings.iter().map(|it| sentence(it)).collect();
-        view.iter_mut().for_each(|view| view.warnings = Some(warnings.clone()));
-        Ok((StatusCode::OK, json(&view)))
+        let view = self.views(&served, &[name]).await.pop();
+        Ok((StatusCode::OK, json(&view.map(|it| it.with_warnings(&warnings)))))
     }
 
     pub(super) async fn remove_tenant(&self, name: &str) -> Result<(StatusCode, String), ApiError> {
-        let served = self.tenants.served();
-        self.change_tenants(|file, entries| tenants::check_removal(file, entries, name)).await?;
+        let (warnings, served) = self
+            .change_tenants(|file, entries| tenants::check_removal(file, entries, name))
+            .await?;
         let tenant = self.caller_names().of(name);
         self.audit.record(AuditEvent::TenantRemoved { tenant: &tenant });
-        let view = TenantViews::new(&served, [name.to_owned()]).without_use(name);
-        Ok((StatusCode::OK, json(&view)))
+        let view = TenantViews::new(&served, [name.to_owned()]).without_use(&[name]).pop();
+        Ok((StatusCode::OK, json(&view.map(|it| it.with_warnings(&warnings)))))
     }
 
-    /// Makes a change that fits to all tenants there are, and waits until it is served.
+    /// Makes a change that fits to all tenants there are, and waits until it is served. Returns what
+    /// is warned of, and what was served before.
     async fn change_tenants(
         &self,
         check: impl Fn(&Arc<TenantTree>, &[RunTimeTenant]) -> Result<CheckedChange, ChangeError>,
-    ) -> Result<CheckedChange, ApiError> {
+    ) -> Result<(Vec<String>, ServedTenants), ApiError> {
         let TenantsApi { table, changing, .. } = &self.tenants;
         let _alone = changing.lock().await;
+        // Other gateways may have made what this one does not know of yet.
+        let mut up_to_date = false;
         for _ in 0..ATTEMPTS {
             let state = table.state();
-            let checked = check(&self.settings().tenants.tree, &state.tenants).map_err(refused)?;
-            let mark = state.mark.as_deref();
+            let checked = match check(&self.settings().tenants.tree, &state.tenants) {
+                Ok(checked) => checked,
+                Err(error) if up_to_date || !error.depends_on_others() => {
+                    return Err(refused(error));
+                }
+                Err(_) => {
+                    self.store.refresh_tenants(table).await.map_err(unavailable)?;
+                    self.wait_for(table.changes()).await;
+                    up_to_date = true;
+                    continue;
+                }
+            };
+            let (mark, before) = (state.mark.as_deref(), self.tenants.served());
             let stored = self.store.change_tenant(table, &checked.change, mark).await;
+            self.wait_for(table.changes()).await;
             if stored.map_err(unavailable)? {
-                self.wait_for(table.changes()).await;
-                return Ok(checked);
+                return Ok((checked.warnings, before));
             }
+            up_to_date = true;
         }
         let why = "Others change tenants at the same time. Ask again.";
         Err(ApiError::new(StatusCode::CONFLICT, "conflict", why))
     }
 
-    /// Tenants with what they use now. Names that are unknown are left out.
-    async fn views(
-        &self,
-        served: &ServedTenants,
-        names: &[&str],
-    ) -> Result<Vec<TenantView>, ApiError> {
+    /// Tenants with what they use now, if the store tells it. Names that are unknown are left out.
+    async fn views(&self, served: &ServedTenants, names: &[&str]) -> Vec<TenantView> {
         let views = TenantViews::new(served, self.table_names());
-        let buckets = views.buckets(names);
-        let reports = self.store.bucket_reports(&buckets).await.map_err(|why| {
-            let why = format!("The store does not tell: {why}.");
-            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", why)
-        })?;
-        Ok(views.of(names, &mut reports.into_iter()))
+        match self.store.bucket_reports(&views.buckets(names)).await {
+            Ok(reports) => views.of(names, &mut reports.into_iter()),
+            Err(_) => views.without_use(names),
+        }
     }
 
     /// Those that were made at run time.
@@ -168,17 +209,6 @@ impl AdminApi {
     fn caller_names(&self) -> CallerNames {
         CallerNames { hashed: self.settings().telemetry.hash_keys }
     }
-}
-
-/// A tenant and all below it.
-fn names_under(tree: &TenantTree, of: TenantIndex) -> Vec<&str> {
-    let mut found = vec![of];
-    let mut at = 0;
-    while let Some(of) = found.get(at).copied() {
-        found.extend(tree.children(of));
-        at += 1;
-    }
-    found.into_iter().map(|of| tree[of].spec.name.as_str()).collect()
 }
 
 fn unknown(name: &str) -> ApiError {

@@ -185,8 +185,9 @@ impl Reloader {
         self.metrics.reloads.with_label_values(&["ok"]).inc();
         self.metrics.last_reload.set(1);
         let (routes, limits) = (compiled.settings.routes.len(), compiled.settings.limits.len());
-        self.logs.audit.record(AuditEvent::ConfigUpdated { routes, limits });
-        tracing::info!(routes, limits, "configuration reloaded");
+        let tenants = compiled.settings.tenants.tree.tenants().len();
+        self.logs.audit.record(AuditEvent::ConfigUpdated { routes, limits, tenants });
+        tracing::info!(routes, limits, tenants, "configuration reloaded");
     }
 
     /// Serves the same configuration with the overrides and tenants that hold now. It takes two steps: first every

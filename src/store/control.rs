@@ -108,6 +108,11 @@ pub trait StoreControl: Debug + Send + Sync {
     /// Keeps these tenants equal to those of all gateways that share the store.
     fn share_tenants(&self, _tenants: &Arc<TenantTable>) {}
 
+    /// Takes over what other gateways have changed of the tenants. `Err` says why that failed.
+    fn refresh_tenants<'a>(&'a self, _table: &'a TenantTable) -> BoxFuture<'a, Result<(), String>> {
+        ready(Ok(())).boxed()
+    }
+
     /// Makes a change of the tenants for all gateways that share the store, and in the table. False if
     /// others have changed them since they had that mark: then nothing is changed, and the table is
     /// up to date. `Err` says why that failed.

@@ -36,7 +36,14 @@ pub enum ChangeError {
     Full,
 }
 
-/// Children in a message.
+impl ChangeError {
+    /// Whether it might not be one beside other tenants of run time.
+    pub fn depends_on_others(&self) -> bool {
+        !matches!(self, ChangeError::Invalid(_) | ChangeError::DefinedInFile(_))
+    }
+}
+
+/// Tenants in a message.
 const MOST_LISTED: usize = 10;
 
 /// Whether a tenant can be made, or changed, beside all others.
@@ -66,17 +73,7 @@ pub fn check_put(
     let entry = RunTimeTenant { name: name.to_owned(), order, tenant: body };
     let before = merge(file, tenants);
     let warnings = fits(file, tenants, &before, name, Some(spec))?;
-    // What is set aside may come back with this change, and has the precedence of its age.
-    if !before.set_aside.is_empty() {
-        let others = tenants.iter().filter(|it| it.name != name);
-        let all: Vec<_> = others.chain([&entry]).cloned().collect();
-        let after = merge(file, &all);
-        let own = after.fault(name).map(ToOwned::to_owned);
-        let other = || newly_set_aside(&before, &after).next().map(|it| it.fault.clone());
-        if let Some(fault) = own.or_else(other) {
-            return Err(ChangeError::DoesNotFit(fault));
-        }
-    }
+    drives_out_nobody(file, tenants, &before, name, Some(&entry))?;
     Ok(CheckedChange { change: TenantChange::Set(Box::new(entry)), warnings })
 }
 
@@ -99,18 +96,55 @@ pub fn check_removal(
     let before = merge(file, tenants);
     // One that does not hold has nobody below it that does.
     if before.fault(name).is_some() {
+        drives_out_nobody(file, tenants, &before, name, None)?;
         return Ok(CheckedChange { change, warnings: Vec::new() });
     }
     let is_child = |it: &&RunTimeTenant| it.tenant.parent.as_deref() == Some(name);
     let children: Vec<&str> = tenants.iter().filter(is_child).map(|it| it.name.as_str()).collect();
     if !children.is_empty() {
-        let shown = children.iter().take(MOST_LISTED).copied().collect::<Vec<_>>().join(", ");
-        let more = children.len().saturating_sub(MOST_LISTED);
-        let children = if more == 0 { shown } else { format!("{shown} and {more} more") };
-        return Err(ChangeError::HasChildren { name: name.to_owned(), children });
+        let (name, children) = (name.to_owned(), listed(&children));
+        return Err(ChangeError::HasChildren { name, children });
     }
     let warnings = fits(file, tenants, &before, name, None)?;
+    drives_out_nobody(file, tenants, &before, name, None)?;
     Ok(CheckedChange { change, warnings })
+}
+
+/// Whether all that hold, and the one that is changed, hold after the change: what is set aside may come
+/// back with it, and has the precedence of its age.
+fn drives_out_nobody(
+    file: &Arc<TenantTree>,
+    tenants: &[RunTimeTenant],
+    before: &MergedTenants,
+    name: &str,
+    entry: Option<&RunTimeTenant>,
+) -> Result<(), ChangeError> {
+    if before.set_aside.is_empty() {
+        return Ok(());
+    }
+    let others = tenants.iter().filter(|it| it.name != name);
+    let all: Vec<_> = others.chain(entry).cloned().collect();
+    let after = merge(file, &all);
+    if let Some(fault) = after.fault(name) {
+        return Err(ChangeError::DoesNotFit(fault.to_owned()));
+    }
+    let Some(driven_out) = newly_set_aside(before, &after).next() else { return Ok(()) };
+    let back = before.set_aside.iter().map(|it| it.tenant.name.as_str());
+    let back: Vec<_> = back.filter(|it| *it != name && after.fault(it).is_none()).collect();
+    let (other, fault) = (&driven_out.tenant.name, &driven_out.fault);
+    let back = if back.is_empty() { "none".to_owned() } else { listed(&back) };
+    Err(ChangeError::DoesNotFit(format!(
+        "the tenant {other:?} would be set aside (of those that are set aside now, there would come \
+         back: {back}): {fault}"
+    )))
+}
+
+fn listed(names: &[&str]) -> String {
+    let shown = names.iter().take(MOST_LISTED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MOST_LISTED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// What would be warned of about a tenant and its parent if it were this, or gone, beside all that
@@ -122,19 +156,42 @@ fn fits(
     name: &str,
     spec: Option<TenantSpec>,
 ) -> Result<Vec<String>, ChangeError> {
-    let parent = spec.as_ref().and_then(|spec| spec.parent.clone());
+    let known = tenants.iter().find(|it| it.name == name);
+    let parent = match &spec {
+        Some(spec) => spec.parent.clone(),
+        None => known.and_then(|it| it.tenant.parent.clone()),
+    };
     let of_file = file.tenants().iter().map(|tenant| tenant.spec.clone());
     let others = tenants.iter().filter(|it| it.name != name && held.fault(&it.name).is_none());
     let others = others.filter_map(|it| it.tenant.spec(&it.name).ok());
     match TenantTree::build(of_file.chain(others).chain(spec).collect()) {
-        Ok((_, warnings)) => {
+        Ok((tree, warnings)) => {
             let about = |it: &str| it == name || parent.as_deref() == Some(it);
             let warnings = warnings.iter().filter(|warning| about(&warning.tenant));
-            Ok(warnings.map(ToString::to_string).collect())
+            let warnings = warnings.map(ToString::to_string);
+            Ok(warnings.chain(starts_afresh(&held.tree, &tree, name)).collect())
         }
         Err(faults) => {
             let faults: Vec<String> = faults.iter().map(TenantFault::to_string).collect();
             Err(ChangeError::DoesNotFit(faults.join("; ")))
         }
     }
+}
+
+/// What is to be said of a tenant whose buckets are others after a change than before.
+fn starts_afresh(before: &TenantTree, after: &TenantTree, name: &str) -> Option<String> {
+    let (old, new) = (before.find(name.as_bytes())?, after.find(name.as_bytes())?);
+    let (old, new) = (&before[old], &after[new]);
+    let root = before[old.root].spec.name != after[new.root].spec.name;
+    let changes = [
+        ("its algorithm", old.algorithm != new.algorithm),
+        ("its root", root),
+        ("whether its bucket is split", old.is_split() != new.is_split()),
+    ];
+    let changes = changes.into_iter().filter(|(_, changed)| *changed).map(|(what, _)| what);
+    let changes: Vec<&str> = changes.collect();
+    (!changes.is_empty()).then(|| {
+        let changes = changes.join(" and ");
+        format!("the buckets of tenant `{name}` are full again: this changes {changes}")
+    })
 }

@@ -82,7 +82,12 @@ impl Candidates {
     }
 
     fn set_aside_for(&mut self, faults: &[TenantFault]) {
-        let mut unfit = self.unfit(faults);
+        // Who does not hold for a reason of its own takes no room from others, so sums come last.
+        let (sums, own): (Vec<_>, Vec<_>) = faults.iter().partition(|it| is_sum(it));
+        let mut unfit = self.unfit(&own);
+        if unfit.is_empty() {
+            unfit = self.unfit(&sums);
+        }
         // The file fits by itself, so whatever this is, the newest has brought it about.
         if let (true, Some(fault)) = (unfit.is_empty(), faults.first()) {
             unfit.insert(self.held.len() - 1, fault.to_string());
@@ -97,7 +102,7 @@ impl Candidates {
     }
 
     /// Which of them have to go, and why.
-    fn unfit(&self, faults: &[TenantFault]) -> HashMap<usize, String> {
+    fn unfit(&self, faults: &[&TenantFault]) -> HashMap<usize, String> {
         let at: HashMap<&str, usize> =
             self.held.iter().enumerate().map(|(at, (it, _))| (it.name.as_str(), at)).collect();
         let mut unfit = HashMap::new();
@@ -113,6 +118,11 @@ impl Candidates {
         self.set_aside.sort_by_key(|it| it.tenant.order);
         self.set_aside
     }
+}
+
+/// Whether it depends on which other children there are.
+fn is_sum(fault: &TenantFault) -> bool {
+    matches!(fault.kind, TenantFaultKind::Overallocated(_) | TenantFaultKind::NoPool { .. })
 }
 
 /// Which tenants of run time have to go because of a fault. `at` has them all, by age.

@@ -105,6 +105,55 @@ fn what_is_set_aside_comes_back_when_it_fits() {
 }
 
 #[test]
+fn no_change_drives_out_one_that_holds() {
+    // The file had room for all three; now the older of the two others is set aside.
+    let tenants = [child("x", 1, 20), child("a", 2, 30), child("b", 3, 20)];
+    let file = file(80);
+    assert_eq!(names(&merge(&file, &tenants)), (vec!["p", "c", "x", "b"], vec!["a"]));
+    let smaller = child("x", 1, 10).tenant;
+    let changes = [check_removal(&file, &tenants, "x"), check_put(&file, &tenants, "x", smaller)];
+    for change in changes {
+        let Err(ChangeError::DoesNotFit(why)) = change else { panic!("{change:?}") };
+        assert!(why.contains("\"b\" would be set aside") && why.contains("come back: a)"), "{why}");
+    }
+    assert!(check_removal(&file, &tenants, "a").is_ok());
+    assert!(check_removal(&file, &[tenants[0].clone(), tenants[2].clone()], "x").is_ok());
+    assert!(check_removal(&file, &tenants, "b").is_ok(), "which makes no room for the older one");
+}
+
+#[test]
+fn a_change_that_starts_afresh_says_so() {
+    let tenants = [child("a", 1, 30)];
+    for (body, expected) in [
+        (json!({"parent": "p", "rate": "20/minute"}), None),
+        (json!({"parent": "c", "rate": "20/minute"}), None),
+        (
+            json!({"rate": "20/minute", "algorithm": "fixed_window"}),
+            Some("its algorithm and its root"),
+        ),
+        (
+            json!({"parent": "p", "rate": "20/minute", "algorithm": "fixed_window"}),
+            Some("algorithm"),
+        ),
+    ] {
+        let body = made("a", 1, &body).tenant;
+        let warnings = check_put(&file(100), &tenants, "a", body).expect("it fits").warnings;
+        assert_eq!(warnings.len(), usize::from(expected.is_some()), "{warnings:?}");
+        let said = |part: &str| warnings[0].contains(part) && warnings[0].contains("full again");
+        assert!(expected.is_none_or(said), "{warnings:?}");
+    }
+}
+
+#[test]
+fn one_that_does_not_hold_takes_no_room_from_younger_ones() {
+    let strange = json!({"mode": "guaranteed", "guaranteed": {"nobody": 1}});
+    let strange = json!({"parent": "p", "rate": "50/minute", "budget": strange});
+    let tenants = [made("strange", 1, &strange), child("good", 2, 30)];
+    assert_eq!(names(&merge(&file(100), &tenants)), (vec!["p", "c", "good"], vec!["strange"]));
+    assert!(check_removal(&file(100), &tenants, "strange").is_ok());
+}
+
+#[test]
 fn a_table_is_not_set_back_by_what_was_read_before_a_change() {
     let table = TenantTable::of([child("a", 1, 1)]);
     let seen = table.mark();

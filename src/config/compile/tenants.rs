@@ -151,7 +151,7 @@ fn help<'n>(
         TenantFaultKind::Stranger { child } => child,
         _ => return fault.help(),
     };
-    if *suggestions == 0 {
+    if *suggestions == 0 || wanted.is_empty() {
         return fault.help();
     }
     *suggestions -= 1;

@@ -237,6 +237,10 @@ impl Drop for Section<'_> {
             }
             let help = match nearest(name, self.known.iter().copied()) {
                 _ if planned::key(&self.path, name) => planned::HELP.to_owned(),
+                // TOML takes it for a key of the table that it stands below.
+                _ if name == "tenants_file" && !self.path.is_empty() => {
+                    "write it above the first table".to_owned()
+                }
                 Some(meant) => {
                     // It is not missing: it is misspelled.
                     self.missing.retain(|(missing, _)| *missing != meant);

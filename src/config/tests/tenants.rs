@@ -281,6 +281,9 @@ fn faults_in_files_have_their_line_and_column_there() {
         ),
         ("[tenants.a]\nparent = \"a\"\n", "t.toml:2:10: tenant `a` is its own ancestor"),
         ("[tenants.root]\nrate = \"5/second\"\n", "whose tenant `root` is in the configuration al"),
+        ("", "without tenants: t.toml; add a table `[tenants.NAME]` to it"),
+        ("# none\n[tenants]\n", "without tenants: t.toml"),
+        ("[tenants.a]\nparent = \"\"\n", "leave it out for a root"),
         ("[server]\n", "t.toml:1:2: unknown key `server`; known here: `tenants`"),
         ("[tenants.a]\nparent = \n", "t.toml:2:"),
     ] {
@@ -297,6 +300,15 @@ fn faults_in_files_have_their_line_and_column_there() {
     assert!(
         told.contains("`tenants_file` names a file to look at: t.toml:3:9: the `burst` of"),
         "{told}"
+    );
+}
+
+#[test]
+fn a_file_that_is_named_below_a_table_is_told_where_to_stand() {
+    let fault = only_fault(&Files::new(), &format!("{}tenants_file = \"t.toml\"\n", tenants("")));
+    assert!(
+        fault.contains("unknown key `tenants_file`; write it above the first table"),
+        "{fault}"
     );
 }
 

@@ -80,7 +80,9 @@ impl CompiledTenants {
     /// A bucket of this tree's steps.
     #[inline]
     pub fn bucket(&self, bucket: TenantBucket) -> &CompiledBucket {
-        self.find_bucket(bucket).unwrap_or_else(|| &self.tenants[bucket.of.position()].own)
+        let found = self.find_bucket(bucket);
+        debug_assert!(found.is_some(), "a step has a bucket: {bucket:?}");
+        found.unwrap_or_else(|| &self.tenants[bucket.of.position()].own)
     }
 
     fn find_bucket(&self, bucket: TenantBucket) -> Option<&CompiledBucket> {

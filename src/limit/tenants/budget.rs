@@ -59,6 +59,11 @@ pub(super) fn check_budget(
     if !spec.budget.mode.is_tracked() {
         return Some(budget);
     }
+    let usable = count_in(numbers.rate, rate.period_us());
+    if u128::from(total) > usable {
+        let usable = usable as u64;
+        findings.warning(spec, TenantWarningKind::TotalAbove { total, usable });
+    }
     let children = place.children.clone().map(|at| {
         let place = at as usize;
         Child { place, spec: &specs[places[place].spec], numbers: drafts[place].numbers }

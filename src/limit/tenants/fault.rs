@@ -96,6 +96,11 @@ pub enum TenantWarningKind {
     Overcommit {
         mode: &'static str,
     },
+    /// Its own or an ancestor's rate leaves it less than the total.
+    TotalAbove {
+        total: u64,
+        usable: u64,
+    },
     /// More than the child may use in the same window.
     LargeGuarantee {
         child: String,
@@ -224,6 +229,9 @@ impl TenantFault {
                 "write 1 to {MAX_NAME_LENGTH} of letters, digits and `_`, `.`, `-`, `@`, `:`, `~`, `+`"
             ),
             TenantFaultKind::Duplicate => "remove one of them, or give it another name".to_owned(),
+            TenantFaultKind::UnknownParent { parent } if parent.is_empty() => {
+                "leave it out for a root".to_owned()
+            }
             TenantFaultKind::UnknownParent { parent } => {
                 format!(
                     "add `[tenants.{}]`, or leave `parent` out for a root",
@@ -304,6 +312,9 @@ impl TenantWarning {
             TenantWarningKind::Overcommit { mode } => format!(
                 "the `overcommit` of tenant `{tenant}` has no effect: the budget is `{mode}`"
             ),
+            TenantWarningKind::TotalAbove { total, usable } => {
+                format!("the `total` of tenant `{tenant}` is {total}, and it can use {usable}")
+            }
             TenantWarningKind::LargeGuarantee { child, guarantee, usable } => format!(
                 "tenant `{tenant}` guarantees {guarantee} to `{child}`, which may use {usable}"
             ),
@@ -323,6 +334,9 @@ impl TenantWarning {
             }
             TenantWarningKind::Total { .. } | TenantWarningKind::Overcommit { .. } => {
                 "remove it, or write `mode = \"allocated\"`".to_owned()
+            }
+            TenantWarningKind::TotalAbove { usable, .. } => {
+                format!("write `total = {usable}`, or raise its rate and those above it")
             }
             TenantWarningKind::LargeGuarantee { child, .. } => {
                 format!("guarantee less, or raise the `rate` of `{child}`")

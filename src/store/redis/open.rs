@@ -84,6 +84,10 @@ impl StoreControl for RedisShared {
         let _ = self.tenants.set(tenants.clone());
     }
 
+    fn refresh_tenants<'a>(&'a self, table: &'a TenantTable) -> BoxFuture<'a, Result<(), String>> {
+        async { tenants::refresh(self, table).await.map_err(|failure| failure.to_string()) }.boxed()
+    }
+
     fn change_tenant<'a>(
         &'a self,
         table: &'a TenantTable,

@@ -27,6 +27,8 @@ pub enum AuditEvent<'a> {
     ConfigUpdated {
         routes: usize,
         limits: usize,
+        /// Of the configuration and its files.
+        tenants: usize,
     },
     /// An operator has decided something about a caller.
     OverrideSet {
@@ -86,6 +88,7 @@ enum AuditRecord<'a> {
     RateLimitConfigUpdated {
         routes: usize,
         limits: usize,
+        tenants: usize,
     },
     OverrideSet {
         limit: &'a str,
@@ -136,8 +139,8 @@ fn record_of<'a>(event: &AuditEvent<'a>) -> AuditRecord<'a> {
         AuditEvent::StoreRecovered { seconds } => {
             AuditRecord::StoreRecovered { seconds: (seconds * 1e3).round() / 1e3 }
         }
-        AuditEvent::ConfigUpdated { routes, limits } => {
-            AuditRecord::RateLimitConfigUpdated { routes, limits }
+        AuditEvent::ConfigUpdated { routes, limits, tenants } => {
+            AuditRecord::RateLimitConfigUpdated { routes, limits, tenants }
         }
         AuditEvent::OverrideSet { limit, key, seconds, reason } => {
             AuditRecord::OverrideSet { limit, key, seconds, reason }
@@ -180,8 +183,8 @@ mod tests {
             r#"{"time":1.5,"event":"store_recovered","seconds":2.0}"#
         );
         assert_eq!(
-            line(AuditEvent::ConfigUpdated { routes: 2, limits: 3 }),
-            r#"{"time":1.5,"event":"rate_limit_config_updated","routes":2,"limits":3}"#
+            line(AuditEvent::ConfigUpdated { routes: 2, limits: 3, tenants: 4 }),
+            r#"{"time":1.5,"event":"rate_limit_config_updated","routes":2,"limits":3,"tenants":4}"#
         );
     }
 

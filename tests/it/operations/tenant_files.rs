@@ -75,6 +75,13 @@ fn files_of_tenants_are_read_again_when_they_change() {
     let read = weir.reloads("ok");
     std::fs::write(&tenants, children(&[1000, 2000])).unwrap();
     wait_until("they are read", || weir.reloads("ok") > read);
+    assert!(weir.output().contains("tenants=3"), "{}", weir.output());
+    // One that was cut off changes nothing.
+    std::fs::write(&tenants, "").unwrap();
+    wait_until("it is refused", || last_reload() == Some(0.0));
+    assert!(weir.output().contains("without tenants: tenants.toml"), "{}", weir.output());
+    std::fs::write(&tenants, children(&[1000, 2000])).unwrap();
+    wait_until("it is as it was", || last_reload() == Some(1.0));
     // One with faults changes nothing, and says why.
     std::fs::write(&tenants, children(&[1000, 2000, 3000])).unwrap();
     wait_until("it is refused", || last_reload() == Some(0.0));

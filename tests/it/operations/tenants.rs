@@ -20,6 +20,7 @@ on_each_store!(
     impossible_tenants_are_refused_with_a_reason,
     changes_are_audited,
     a_reload_sets_aside_what_does_not_fit_any_more,
+    no_removal_sets_aside_one_that_holds,
     spent_tokens_stay_spent_when_numbers_change,
 );
 
@@ -391,6 +392,90 @@ fn of_changes_at_two_gateways_that_do_not_fit_one_is_refused() {
             wait_at_most(SOON, "it is gone", || weir.admin("/v1/tenants").json()["total"] == 3);
         }
     }
+}
+
+#[test]
+fn a_change_goes_by_what_other_gateways_have_changed_just_before() {
+    let test_store = TestStore::redis();
+    let config = test_store.configure(with_tenants(PARTNER));
+    let weirs = [Weir::start(&config), Weir::start(&config)];
+    for round in 0..6 {
+        let (one, other) = (&weirs[round % 2], &weirs[(round + 1) % 2]);
+        let all = json!({"parent": "partner-a", "rate": "3000/minute"});
+        put(one, "mid", &all);
+        put(other, "kid", &json!({"parent": "mid"}));
+        for (weir, name) in [(one, "kid"), (other, "mid")] {
+            let removed = weir.operate("DELETE", &target(name), "");
+            assert_eq!(removed.status, 200, "{}", removed.text());
+            assert_eq!(removed.json()["name"], name, "what it was is told");
+        }
+        put(one, "next", &all);
+        assert_eq!(other.operate("DELETE", &target("next"), "").status, 200);
+    }
+}
+
+#[test]
+fn tenants_that_redis_has_lost_are_written_back() {
+    let test_store = TestStore::redis();
+    let config = test_store.configure(with_tenants(PARTNER));
+    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let child = |rate: &str| json!({"parent": "partner-a", "rate": rate});
+    for name in ["a2", "a3"] {
+        put(&weirs[0], name, &child("500/minute"));
+    }
+    wait_at_most(SOON, "the other knows them", || ask(&weirs[1], "a3").status == 200);
+    let TestStore::Redis(redis) = &test_store else { unreachable!("it is Redis") };
+    let is_back = || redis.keys().iter().any(|key| key.name == "weir:@tenants");
+    redis.command(&["FLUSHALL"]);
+    wait_at_most(SOON, "they are back", is_back);
+    // Nor are they lost to a change that comes first.
+    redis.command(&["FLUSHALL"]);
+    put(&weirs[1], "a4", &child("500/minute"));
+    let weirs = [&weirs[0], &weirs[1], &Weir::start(&config)];
+    for (weir, name) in weirs.iter().flat_map(|weir| ["a2", "a3", "a4"].map(|name| (weir, name))) {
+        wait_at_most(SOON, "it holds", || ask(weir, name).status == 200);
+    }
+    let said = weirs[..2].iter().any(|weir| weir.output().contains("they are written back"));
+    assert!(said, "{}", weirs[0].output());
+}
+
+#[test]
+fn tenants_are_shown_while_redis_is_stopped() {
+    let test_store = TestStore::redis();
+    let weir = Weir::start(&test_store.configure(with_tenants(PARTNER)));
+    let TestStore::Redis(redis) = &test_store else { unreachable!("it is Redis") };
+    assert_eq!(show(&weir, "a1")["effective"]["used"], 0);
+    redis.stop();
+    let a1 = show(&weir, "a1");
+    let bucket = json!({"algorithm": "token_bucket", "rate": "2000/minute", "burst": 100});
+    assert_eq!(a1["effective"], bucket, "{a1}");
+    assert_eq!(names(&weir.admin("/v1/tenants").json()), ["a1", "partner-a", "system"]);
+    redis.cont();
+    wait_at_most(SOON, "it is told again", || show(&weir, "a1")["effective"]["used"] == 0);
+}
+
+fn no_removal_sets_aside_one_that_holds(test_store: &TestStore) {
+    let config = |tree: &str| test_store.configure(with_tenants(tree));
+    let partner = PARTNER.replace("\"5000/minute", "\"9000/minute");
+    let weir = Weir::start(&config(&partner.replace("total = 5000", "total = 9000")));
+    let child = |rate: &str| json!({"parent": "partner-a", "rate": rate});
+    put(&weir, "x", &child("2000/minute"));
+    put(&weir, "a", &child("3000/minute"));
+    put(&weir, "b", &child("2000/minute"));
+    weir.reload(&config(&partner.replace("total = 5000", "total = 6000")));
+    wait_until("the older is set aside", || show(&weir, "a")["fault"].is_string());
+    let all = weir.admin("/v1/tenants?under=partner-a").json();
+    assert_eq!(names(&all), ["a", "a1", "b", "partner-a", "x"], "with what is set aside");
+    assert_eq!(names(&weir.admin("/v1/tenants?under=a").json()), ["a"]);
+    let removed = weir.operate("DELETE", &target("x"), "");
+    refused(&removed, 409, "does_not_fit", &["\"b\" would be set aside", "come back: a)", "6000"]);
+    assert_eq!(ask(&weir, "b").status, 200);
+    for name in ["a", "x"] {
+        let removed = weir.operate("DELETE", &target(name), "");
+        assert_eq!(removed.status, 200, "{}", removed.text());
+        assert_eq!(removed.json()["warnings"], json!([]));
+    }
+    assert_eq!(ask(&weir, "b").status, 200);
 }
 
 fn config_of(test_store: &TestStore) -> Config {

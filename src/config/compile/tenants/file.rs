@@ -65,8 +65,15 @@ impl<'a> TenantFile<'a> {
         let text = Arc::clone(&self.text);
         let (file, reporter) = (TomlFile::parse(&text), Reporter::default());
         self.whole = file.is_whole();
-        file.root(&reporter).named_sections(TENANTS).into_iter().map(tenant).for_each(add);
+        let sections = file.root(&reporter).named_sections(TENANTS);
+        let is_empty = sections.is_empty();
+        sections.into_iter().map(tenant).for_each(add);
         self.faults = file.merge(reporter.into_diagnostics());
+        // A file that was cut off would leave all its callers without a tenant.
+        if is_empty && self.whole && self.faults.is_empty() {
+            let help = "add a table `[tenants.NAME]` to it, or leave the file out";
+            self.entry.error(&format!("names a file without tenants: {}", self.name), help);
+        }
     }
 
     /// Whether all of it could be read.

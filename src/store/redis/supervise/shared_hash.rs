@@ -31,6 +31,8 @@ pub(super) struct HashChange<'a> {
     pub(super) lifetime: Duration,
     /// The mark that the hash must still have, empty if it had none; `None`: whatever it has.
     pub(super) only_if: Option<&'a str>,
+    /// More entries to set, with their names; only together with `only_if`.
+    pub(super) more: &'a [(String, String)],
 }
 
 impl HashChange<'_> {
@@ -41,14 +43,19 @@ impl HashChange<'_> {
         shared: &RedisShared,
         session: &Session,
     ) -> Result<Option<String>, Failure> {
-        let HashChange { hash, id, text, lifetime, only_if } = *self;
+        let HashChange { hash, id, text, lifetime, only_if, more } = *self;
         let mark = format!("{} {}", shared.node, shared.clock.now().0);
         let call = |form| {
-            let mut call = OVERRIDES.call(form, 7, hash.len() + id.len() + text.len());
+            let bytes = more.iter().map(|(id, text)| id.len() + text.len()).sum::<usize>();
+            let bytes = bytes + hash.len() + id.len() + text.len();
+            let mut call = OVERRIDES.call(form, 7 + 2 * more.len(), bytes);
             call.arg(1).arg(hash).arg(id).arg(text).arg(mark.as_str());
             call.arg(lifetime.as_secs() + GRACE);
             if let Some(mark) = only_if {
                 call.arg(mark);
+            }
+            for (id, text) in more {
+                call.arg(id).arg(text);
             }
             call
         };

@@ -30,9 +30,71 @@ pub(crate) async fn sync(
     if mark == seen {
         return Ok(());
     }
-    let all = shared_hash::read_all(session, &name).await?;
-    take_over(table, seen.as_deref(), all);
+    bring_up_to_date(shared, session, table, seen.as_deref()).await?;
     keep_alive(shared, session).await
+}
+
+/// Takes over what Redis has, or writes back what it has lost.
+async fn bring_up_to_date(
+    shared: &RedisShared,
+    session: &Session,
+    table: &TenantTable,
+    seen: Option<&str>,
+) -> Result<(), Failure> {
+    let hash = shared.reserved_key(HASH);
+    let mut all = shared_hash::read_all(session, &hash).await?;
+    // Nothing of Weir's removes the mark: Redis was emptied, or has started without its data.
+    if seen.is_some() && !all.contains_key(shared_hash::MARK) {
+        if write_back(shared, session, table, seen).await? {
+            return Ok(());
+        }
+        all = shared_hash::read_all(session, &hash).await?;
+    }
+    take_over(table, seen, all);
+    Ok(())
+}
+
+/// Stores all that this gateway knows of. False if there is nothing to store, or another gateway was
+/// faster.
+async fn write_back(
+    shared: &RedisShared,
+    session: &Session,
+    table: &TenantTable,
+    seen: Option<&str>,
+) -> Result<bool, Failure> {
+    let state = table.state();
+    let entry = |it: &RunTimeTenant| Ok((format!("{PREFIX}{}", it.name), written(it)?));
+    let mut entries = state.tenants.iter().map(entry).collect::<Result<Vec<_>, Failure>>()?;
+    let Some((id, text)) = entries.pop().filter(|_| state.mark.as_deref() == seen) else {
+        return Ok(false);
+    };
+    let hash = shared.reserved_key(HASH);
+    let made = HashChange {
+        hash: &hash,
+        id: &id,
+        text: &text,
+        lifetime: LIFETIME,
+        only_if: Some(""),
+        more: &entries,
+    };
+    let Some(mark) = made.make(shared, session).await? else { return Ok(false) };
+    let tenants = state.tenants.len();
+    tracing::warn!(tenants, "Redis has lost the tenants of run time; they are written back");
+    table.replace(seen, state.tenants, Some(mark));
+    Ok(true)
+}
+
+fn written(tenant: &RunTimeTenant) -> Result<String, Failure> {
+    serde_json::to_string(tenant).map_err(|error| Failure::new(Reason::Other, error.to_string()))
+}
+
+/// The same at once, for an operator.
+///
+/// # Errors
+/// If Redis does not tell.
+pub(crate) async fn refresh(shared: &RedisShared, table: &TenantTable) -> Result<(), Failure> {
+    let session = shared_hash::open(shared).await?;
+    sync(shared, &session, table).await
 }
 
 /// To be called more often than once in their lifetime.
@@ -59,8 +121,7 @@ pub(crate) async fn change(
     seen: Option<&str>,
 ) -> Result<bool, Failure> {
     let text = match change {
-        TenantChange::Set(tenant) => serde_json::to_string(tenant)
-            .map_err(|error| Failure::new(Reason::Other, error.to_string()))?,
+        TenantChange::Set(tenant) => written(tenant)?,
         TenantChange::Remove(_) => String::new(),
     };
     let (hash, id) = (shared.reserved_key(HASH), format!("{PREFIX}{}", change.name()));
@@ -70,6 +131,7 @@ pub(crate) async fn change(
         text: &text,
         lifetime: LIFETIME,
         only_if: Some(seen.unwrap_or_default()),
+        more: &[],
     };
     let session = shared_hash::open(shared).await?;
     match made.make(shared, &session).await? {
@@ -78,8 +140,7 @@ pub(crate) async fn change(
             Ok(true)
         }
         None => {
-            let all = shared_hash::read_all(&session, &hash).await?;
-            take_over(table, seen, all);
+            bring_up_to_date(shared, &session, table, seen).await?;
             Ok(false)
         }
     }
