@@ -8,7 +8,7 @@
 //! **Which tree it is.** A change is checked against all that hold, and stored only if nobody has
 //! changed them meanwhile: of two that do not fit together, the second is refused, whichever gateways
 //! they came to. Files differ and are reloaded, so some may not fit all the same. Every gateway with
-//! the same file then comes to the same tree, because [`merge`] goes by the order in which they were
+//! the same file then comes to the same tree, because [`merge()`] goes by the order in which they were
 //! made: the file first, then the oldest; what does not fit is set aside, and comes back when it fits.
 
 mod change;

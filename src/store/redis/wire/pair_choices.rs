@@ -1,4 +1,4 @@
-//! Which of its pairs a request was charged to: see [`Choice`](crate::store::Choice).
+//! Which of its pairs a request was charged to: see [`Choice`].
 
 use crate::store::Choice;
 
