@@ -1,0 +1,63 @@
+use bytes::BytesMut;
+
+use super::*;
+use crate::http1::HeadSearch;
+
+fn request(text: &str) -> Result<Option<(RequestLine, HeaderMap)>, HeadError> {
+    let mut read_buf = BytesMut::from(text);
+    let Some(head) = HeadSearch::default().take(&mut read_buf, 1024)? else { return Ok(None) };
+    let mut headers = HeaderMap::new();
+    parse_request(&head, &mut headers).map(|line| Some((line, headers)))
+}
+
+#[test]
+fn ambiguous_heads_are_refused() {
+    for bad in [
+        "GET / HTTP/1.1\nHost: x\n\n",
+        "GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+        "GET / HTTP/1.1\r\n: x\r\n\r\n",
+        "GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n",
+        "GET / HTTP/1.1\r\n A: b\r\n\r\n",
+        "GET / HTTP/1.1\r\nA: b\0c\r\n\r\n",
+        "GET / HTTP/1.1\r\nA: b\rc\r\n\r\n",
+        "GET / HTTP/1.1\r\nA\r\n\r\n",
+        "GET  / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/2.0\r\n\r\n",
+        "GET /\r\n\r\n",
+        "G\0T / HTTP/1.1\r\n\r\n",
+    ] {
+        assert!(request(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn another_version_is_told_from_a_malformed_line() {
+    for (line, error) in [
+        ("GET / HTTP/2.0", HeadError::Version),
+        ("GET / HTTP/3.7", HeadError::Version),
+        ("GET / http/1.1", HeadError::FirstLine),
+        ("GET /a b HTTP/1.1", HeadError::FirstLine),
+        ("GET / HTTP/11", HeadError::FirstLine),
+    ] {
+        assert_eq!(request(&format!("{line}\r\n\r\n")), Err(error), "{line}");
+    }
+}
+
+#[test]
+fn a_large_head_is_refused_before_it_is_whole() {
+    assert_eq!(request(&"a".repeat(1025)), Err(HeadError::TooLarge));
+    let fields = "A: b\r\n".repeat(MAX_FIELDS + 1);
+    let head = Bytes::from(format!("GET / HTTP/1.1\r\n{fields}\r\n"));
+    let got = parse_request(&head, &mut HeaderMap::new());
+    assert_eq!(got, Err(HeadError::TooManyFields));
+}
+
+#[test]
+fn a_status_outside_the_five_classes_is_refused() {
+    for (line, good) in
+        [("HTTP/1.1 200 OK", true), ("HTTP/1.1 99 No", false), ("HTTP/1.1 600 No", false)]
+    {
+        let head = Bytes::from(format!("{line}\r\n\r\n"));
+        assert_eq!(parse_response(&head, &mut HeaderMap::new()).is_ok(), good, "{line}");
+    }
+}
