@@ -2,13 +2,12 @@
 //! user, and both change. Under no score more passes than its own numbers promise.
 
 use proptest::prelude::*;
-use weir::clock::Micros;
+use weir::limit::Policy;
 use weir::limit::trust::Score;
-use weir::limit::{Policy, Retry};
 
-use crate::alternating_numbers::{Kept, beside_each_other, keeps_its_promise};
-use crate::decider::{Ask, Decider, Engine, on_every_engine};
-use crate::strategies::{LATEST, bucket, refill_bucket, share, small_log, span, start, window};
+use crate::alternating_numbers::{self, Kept, beside_each_other, each_keeps_its_promise};
+use crate::decider::{Engine, on_every_engine};
+use crate::strategies::{bucket, refill_bucket, share, small_log, start, window};
 
 /// One request at one of two gateways.
 #[derive(Debug, Clone, Copy)]
@@ -63,42 +62,16 @@ where
         set in by_score(), scores in [0..Score::COUNT, 0..Score::COUNT], start in start(),
         steps in steps(),
     )| {
-        let mut decider = engine.fresh();
-        let (mut scores, mut now, mut promised) = (scores, start, None);
-        let mut admitted = vec![Vec::new(); set.len()];
-        for step in steps {
-            scores[step.gateway] = step.heard.unwrap_or(scores[step.gateway]);
-            let score = scores[step.gateway];
-            let policy = &set[score];
-            now = match promised {
-                Some(at) if step.promised => now.max(at),
-                _ => Micros(now.0 + share(step.gap, span(&set[0]))),
-            };
-            if now > LATEST {
-                break;
-            }
-            let ask = Ask { policy, key: 0, cost: share(step.cost, policy.quota()).max(1) };
-            if step.charge_after {
-                decider.charge_after(now, &ask);
-                continue;
-            }
-            let before = decider.kept(&ask);
-            let answer = decider.decide(now, &[ask]).answers[0];
-            promised = None;
-            match answer.refused {
-                None => admitted[score].push((now, ask.cost)),
-                Some(retry) => {
-                    prop_assert_eq!(decider.kept(&ask), before, "a refusal writes nothing");
-                    if let Retry::At(at) = retry {
-                        prop_assert!(at > now);
-                        promised = Some(at);
-                    }
-                }
-            }
-        }
-        for (policy, history) in set.iter().zip(&admitted) {
-            keeps_its_promise(policy, history)?;
-        }
+        let mut scores = scores;
+        let steps: Vec<alternating_numbers::Step> = steps
+            .into_iter()
+            .map(|Step { gateway, heard, gap, cost, charge_after, promised }| {
+                scores[gateway] = heard.unwrap_or(scores[gateway]);
+                let which = scores[gateway];
+                alternating_numbers::Step { which, pace: 0, gap, cost, charge_after, promised }
+            })
+            .collect();
+        each_keeps_its_promise(&mut engine.fresh(), &set, start, &steps)?;
     });
 }
 

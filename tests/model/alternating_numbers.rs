@@ -35,17 +35,17 @@ impl Kept for Lua<'_> {
 
 /// One request under one of the sets of numbers.
 #[derive(Debug, Clone, Copy)]
-struct Step {
-    which: usize,
+pub(crate) struct Step {
+    pub(crate) which: usize,
     /// By whose span time goes on, and by how much of it in 2^-16.
-    pace: usize,
-    gap: u64,
+    pub(crate) pace: usize,
+    pub(crate) gap: u64,
     /// A share of the quota in 2^-16.
-    cost: u64,
+    pub(crate) cost: u64,
     /// Whether it is charged without being asked.
-    charge_after: bool,
+    pub(crate) charge_after: bool,
     /// Whether it comes as soon as the last refusal has promised.
-    promised: bool,
+    pub(crate) promised: bool,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -109,10 +109,7 @@ pub(crate) fn beside_each_other(set: &[Policy]) -> Vec<Policy> {
 }
 
 /// The promise of one set of numbers, over what was admitted under it.
-pub(crate) fn keeps_its_promise(
-    policy: &Policy,
-    history: &[(Micros, u64)],
-) -> Result<(), TestCaseError> {
+fn keeps_its_promise(policy: &Policy, history: &[(Micros, u64)]) -> Result<(), TestCaseError> {
     match policy {
         Policy::TokenBucket(_) | Policy::LeakyBucket(_) => {
             holds_everywhere(history, rate_of(policy), policy.quota())
@@ -154,7 +151,9 @@ pub(crate) fn keeps_its_promise(
     }
 }
 
-fn each_keeps_its_promise<D: Kept>(
+/// Requests one after another, each by one of several sets of numbers on one bucket: none admits more
+/// than it promises, and a refusal writes nothing.
+pub(crate) fn each_keeps_its_promise<D: Kept>(
     decider: &mut D,
     set: &[Policy],
     start: Micros,

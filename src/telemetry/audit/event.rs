@@ -1,6 +1,6 @@
 //! What can happen to a gateway that an operator may have to account for, and how it is written.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::limit::OnError;
 
@@ -8,22 +8,27 @@ use crate::limit::OnError;
 const MAX_DETAIL: usize = 1024;
 
 /// What has happened.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
 pub enum AuditEvent<'a> {
     /// The store fails, and limits do what their `on_error` says.
     StoreDegraded {
         /// One of [`STORE_ERRORS`](crate::telemetry::metrics::STORE_ERRORS).
         reason: &'static str,
+        #[serde(serialize_with = "bounded")]
         detail: &'a str,
         /// What limits do that say nothing themselves.
+        #[serde(serialize_with = "by_name")]
         on_error: OnError,
     },
     /// It decides again.
     StoreRecovered {
         /// How long it did not.
+        #[serde(serialize_with = "to_milliseconds")]
         seconds: f64,
     },
     /// A reload has put another configuration in force, or the same one again.
+    #[serde(rename = "rate_limit_config_updated")]
     ConfigUpdated {
         routes: usize,
         limits: usize,
@@ -37,11 +42,13 @@ pub enum AuditEvent<'a> {
         seconds: u64,
         reason: Option<&'a str>,
     },
+    #[serde(rename = "rate_limit_whitelist_added")]
     WhitelistAdded {
         who: &'a str,
         seconds: u64,
         reason: Option<&'a str>,
     },
+    #[serde(rename = "rate_limit_denylist_added")]
     DenylistAdded {
         who: &'a str,
         seconds: u64,
@@ -68,98 +75,27 @@ pub enum AuditEvent<'a> {
 
 /// An event as it is written.
 #[derive(Serialize)]
-struct AuditLine<'a> {
+struct AuditLine<'e, 'a> {
     time: f64,
     #[serde(flatten)]
-    event: AuditRecord<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum AuditRecord<'a> {
-    StoreDegraded {
-        reason: &'a str,
-        detail: &'a str,
-        on_error: &'a str,
-    },
-    StoreRecovered {
-        seconds: f64,
-    },
-    RateLimitConfigUpdated {
-        routes: usize,
-        limits: usize,
-        tenants: usize,
-    },
-    OverrideSet {
-        limit: &'a str,
-        key: &'a str,
-        seconds: u64,
-        reason: Option<&'a str>,
-    },
-    RateLimitWhitelistAdded {
-        who: &'a str,
-        seconds: u64,
-        reason: Option<&'a str>,
-    },
-    RateLimitDenylistAdded {
-        who: &'a str,
-        seconds: u64,
-        reason: Option<&'a str>,
-    },
-    OverrideRemoved {
-        what: &'a str,
-    },
-    PenaltyLifted {
-        guard: &'a str,
-        identifier: &'a str,
-    },
-    TenantSet {
-        tenant: &'a str,
-        parent: Option<&'a str>,
-        rate: Option<&'a str>,
-        burst: Option<u64>,
-    },
-    TenantRemoved {
-        tenant: &'a str,
-    },
+    event: &'e AuditEvent<'a>,
 }
 
 /// An event as it is written at that time.
-pub(super) fn line<'a>(time: f64, event: &AuditEvent<'a>) -> impl Serialize + use<'a> {
-    AuditLine { time, event: record_of(event) }
+pub(super) fn line<'e, 'a>(time: f64, event: &'e AuditEvent<'a>) -> impl Serialize + use<'e, 'a> {
+    AuditLine { time, event }
 }
 
-fn record_of<'a>(event: &AuditEvent<'a>) -> AuditRecord<'a> {
-    match *event {
-        AuditEvent::StoreDegraded { reason, detail, on_error } => AuditRecord::StoreDegraded {
-            reason,
-            detail: &detail[..detail.floor_char_boundary(MAX_DETAIL)],
-            on_error: on_error.name(),
-        },
-        AuditEvent::StoreRecovered { seconds } => {
-            AuditRecord::StoreRecovered { seconds: (seconds * 1e3).round() / 1e3 }
-        }
-        AuditEvent::ConfigUpdated { routes, limits, tenants } => {
-            AuditRecord::RateLimitConfigUpdated { routes, limits, tenants }
-        }
-        AuditEvent::OverrideSet { limit, key, seconds, reason } => {
-            AuditRecord::OverrideSet { limit, key, seconds, reason }
-        }
-        AuditEvent::WhitelistAdded { who, seconds, reason } => {
-            AuditRecord::RateLimitWhitelistAdded { who, seconds, reason }
-        }
-        AuditEvent::DenylistAdded { who, seconds, reason } => {
-            AuditRecord::RateLimitDenylistAdded { who, seconds, reason }
-        }
-        AuditEvent::OverrideRemoved { what } => AuditRecord::OverrideRemoved { what },
-        AuditEvent::PenaltyLifted { guard, identifier } => {
-            AuditRecord::PenaltyLifted { guard, identifier }
-        }
-        AuditEvent::TenantSet { tenant, parent, rate, burst } => {
-            AuditRecord::TenantSet { tenant, parent, rate, burst }
-        }
-        AuditEvent::TenantRemoved { tenant } => AuditRecord::TenantRemoved { tenant },
-    }
+fn bounded<S: Serializer>(detail: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&detail[..detail.floor_char_boundary(MAX_DETAIL)])
+}
+
+fn by_name<S: Serializer>(on_error: &OnError, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(on_error.name())
+}
+
+fn to_milliseconds<S: Serializer>(seconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((seconds * 1e3).round() / 1e3)
 }
 
 #[cfg(test)]
@@ -167,7 +103,7 @@ mod tests {
     use super::*;
 
     fn line(event: AuditEvent<'_>) -> String {
-        serde_json::to_string(&AuditLine { time: 1.5, event: record_of(&event) }).unwrap()
+        serde_json::to_string(&super::line(1.5, &event)).unwrap()
     }
 
     #[test]
