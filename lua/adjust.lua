@@ -49,8 +49,15 @@ for i, correction in ipairs(corrections) do
   local what, charged_at, numbers = correction[1], correction[2], correction[3]
   local algorithm = algorithm_of(numbers)
   local args = algorithm.wire_args(numbers)
-  local text, journal = without_journal(read({ KEYS[i] })[1])
+  local text, grants, journal = split_text(read({ KEYS[i] })[1])
   local before = text and algorithm.parse(text) or algorithm.absent
+  local is_changed = false
+  if grants then
+    before, grants = expire_grants(algorithm, args, before, grants)
+    local in_range = algorithm.clamp(args, before)
+    is_changed = was_clamped(in_range, before)
+    before = withheld(algorithm, args, in_range, grants)
+  end
   journal = journal and journal_of(algorithm, journal)
   local after, clamped, kept
   if what == REFUND and journal and charged_at <= now then
@@ -62,12 +69,13 @@ for i, correction in ipairs(corrections) do
       kept = with_charge(journal, algorithm, args, before, false)
     end
   end
-  if after == clamped and not was_clamped(clamped, before) then
+  if after == clamped and not is_changed and not was_clamped(clamped, before) then
     -- Nothing to write.
-  elseif after == algorithm.absent then
+  elseif after == algorithm.absent and not (grants and grants[1]) then
     redis.call('DEL', KEYS[i])
   else
-    write(KEYS[i], after, with_journal(algorithm, kept, algorithm.text(after)))
+    local whole = with_journal(algorithm, kept, with_grants(grants, algorithm.text(after)))
+    write_bucket(KEYS[i], after, grants, whole)
   end
 end
 

@@ -67,7 +67,7 @@ if call then
   buckets = buckets - 1
 end
 local states, changed, charged, passes, verdicts = {}, {}, {}, {}, {}
-local journals, tentative = {}, {}
+local journals, grants_of_key, tentative = {}, {}, {}
 for _, request in ipairs(asked[5] or {}) do
   tentative[request] = true
 end
@@ -82,13 +82,19 @@ for r = 1, #requests do
     local algorithm, args = algorithm_of_check[check], args_of_check[check]
     local state = states[key]
     if not state then
-      local text, journal = without_journal(texts[key])
+      local text, grants, journal = split_text(texts[key])
       state = text and algorithm.parse(text) or algorithm.absent
       journals[key] = journal and journal_of(algorithm, journal)
+      if grants then
+        state, grants_of_key[key] = expire_grants(algorithm, args_of_check[check], state, grants)
+      end
     end
     local clamped = algorithm.clamp(args, state)
     if was_clamped(clamped, state) then
       changed[key], journals[key] = algorithm, nil
+    end
+    if grants_of_key[key] then
+      clamped = withheld(algorithm, args, clamped, grants_of_key[key])
     end
     states[key] = clamped
     local choice = choice_of_check and choice_of_check[check]
@@ -138,8 +144,9 @@ end
 local wrote = false
 for key = 1, buckets do
   if changed[key] then
-    local text = changed[key].text(states[key])
-    write(KEYS[key], states[key], with_journal(changed[key], journals[key], text))
+    local text = with_grants(grants_of_key[key], changed[key].text(states[key]))
+    text = with_journal(changed[key], journals[key], text)
+    write_bucket(KEYS[key], states[key], grants_of_key[key], text)
     wrote = true
   end
 end

@@ -147,6 +147,6 @@ for i, report in ipairs(reports) do
   end
   table.insert(reply, state.stage ~= before and 1 or 0)
   local ends_at = math.max(state.ends, state.window_end + numbers.window_us, state.lifted + LIFTED)
-  write(KEYS[i], { ends_at = ends_at }, format(state))
+  write(KEYS[i], ends_at, format(state))
 end
 return reply

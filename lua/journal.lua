@@ -10,7 +10,7 @@
 -- of one call's charges. What is older has become part of the state that it begins with. Windows
 -- and logs need none: they count each charge by itself.
 --
--- text: behind that of the state "|before|keeps|at:cost:rest at:cost:rest ...": the state before,
+-- text: behind that of the state and its grants "|before|keeps|at:cost:rest at:cost:rest ...": the state before,
 -- until when it is kept, and the charges; costs are as in the args, and of a
 -- refill_bucket the rest is 0
 
@@ -18,15 +18,6 @@
 local JOURNAL_KEEPS = 1000000
 
 local JOURNAL_ENTRIES = 16
-
--- The text of a state, and that of its journal if it has one.
-local function without_journal(text)
-  local bar = text and string.find(text, '|', 1, true)
-  if bar then
-    return string.sub(text, 1, bar - 1), string.sub(text, bar + 1)
-  end
-  return text, nil
-end
 
 local function journal_of(algorithm, text)
   local before, keeps, rest = string.match(text or '', '^([%d ]+)|(%d+)|(.*)$')

@@ -82,9 +82,9 @@ local function was_clamped(clamped, state)
   return clamped ~= state and clamped.changed ~= false
 end
 
-local function write(key, state, text)
+local function write(key, ends_at, text)
   -- The state of a request that has waited may have ended.
-  local ttl = math.max(math.ceil((state.ends_at - now) / 1000), 0) + MARGIN
+  local ttl = math.max(math.ceil((ends_at - now) / 1000), 0) + MARGIN
   redis.call('SET', key, text, 'PX', string.format('%.0f', ttl))
 end
 

@@ -70,7 +70,7 @@ for i, report in ipairs(reports) do
   end
   reply[i] = text_of(days)
   if #report > 0 then
-    write(KEYS[i], { ends_at = now + (VIOLATION_DAYS + 1) * DAY }, reply[i])
+    write(KEYS[i], now + (VIOLATION_DAYS + 1) * DAY, reply[i])
   end
 end
 return reply

@@ -9,6 +9,7 @@ mod api_error;
 mod hosts;
 mod json_body;
 mod override_request;
+mod overshoot;
 mod page_size;
 mod penalties;
 mod stored_keys;
@@ -155,8 +156,13 @@ impl AdminService {
         self.metrics.buckets_overflow.set(gauge(buckets.overflow));
         self.metrics.connections.set(gauge(self.workers.iter().map(Worker::load).sum()));
         // Thousands of limits make megabytes of text, and this thread accepts connections.
-        let metrics = self.metrics.clone();
-        match tokio::task::spawn_blocking(move || metrics.render()).await {
+        let (metrics, store) = (self.metrics.clone(), self.store.clone());
+        let settings = self.api.settings();
+        let render = move || {
+            overshoot::update(&metrics, &*store, &settings);
+            metrics.render()
+        };
+        match tokio::task::spawn_blocking(render).await {
             Ok(Ok(text)) => answer(StatusCode::OK, "text/plain; version=0.0.4", text.into()),
             Ok(Err(error)) => render_failed(&error),
             Err(panicked) => render_failed(&panicked),

@@ -15,6 +15,7 @@ pub mod fixed_window;
 pub mod guard;
 pub mod key;
 pub mod leaky_bucket;
+pub mod lease;
 pub mod policy;
 pub mod rate;
 pub mod refill_bucket;

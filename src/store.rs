@@ -13,6 +13,7 @@ mod bucket_id;
 mod bucket_keys;
 mod check;
 mod control;
+pub mod hybrid;
 pub mod key_format;
 mod kinds;
 mod memory;
@@ -22,7 +23,7 @@ use smallvec::SmallVec;
 
 use crate::clock::Micros;
 
-pub use bucket_id::{BucketHasher, BucketId, BucketIdBuilder};
+pub use bucket_id::{BucketHasher, BucketId, BucketIdBuilder, BucketMap};
 pub use bucket_keys::{BucketKeys, KeyRange};
 pub use check::{Check, CheckOutcome, CheckSet, Choice, DeferredCheck};
 pub use control::{KnownBucket, OpenedStore, StoreContext, StoreControl};

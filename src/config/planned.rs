@@ -7,15 +7,14 @@
 pub(super) const HELP: &str = "not in this version: leave it out";
 
 /// By section, as [`super::file`] lists known keys.
-const KEYS: [(&str, &[&str]); 4] = [
+const KEYS: [(&str, &[&str]); 3] = [
     ("server", &["http2", "tls"]),
-    ("store", &["sync_interval"]),
     ("upstreams.NAME", &["health", "http2", "tls", "weights"]),
     ("routes[]", &["rewrite"]),
 ];
 
-/// Values of keys that this version has: of `balance`, and of the store's `kind`.
-const WORDS: [&str; 2] = ["hash", "hybrid"];
+/// Values of keys that this version has: of `balance`.
+const WORDS: [&str; 1] = ["hash"];
 
 /// Whether a section is to have a key one day.
 pub(super) fn key(section: &str, key: &str) -> bool {

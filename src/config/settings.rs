@@ -105,6 +105,7 @@ pub struct Snapshot {
 pub enum StoreKind {
     Memory,
     Redis(Box<Redis>),
+    Hybrid(Box<Hybrid>),
 }
 
 impl StoreKind {
@@ -113,6 +114,7 @@ impl StoreKind {
         match self {
             StoreKind::Memory => "memory",
             StoreKind::Redis(_) => "redis",
+            StoreKind::Hybrid(_) => "hybrid",
         }
     }
 
@@ -121,8 +123,17 @@ impl StoreKind {
         match self {
             StoreKind::Memory => None,
             StoreKind::Redis(redis) => Some(&redis.prefix),
+            StoreKind::Hybrid(hybrid) => Some(&hybrid.redis.prefix),
         }
     }
+}
+
+/// A store in Redis of which gateways take what hot keys need in advance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hybrid {
+    pub redis: Redis,
+    /// How long what was taken may lie idle at a gateway.
+    pub sync_interval: Duration,
 }
 
 /// The Redis or Valkey that many gateways share.

@@ -142,6 +142,13 @@ impl RefillBucket {
         Report { remaining, grows_at, full_at }
     }
 
+    /// At least so many units missing at an instant: see [`lease`](super::lease).
+    pub(super) fn withhold(&self, state: State, at: Micros, amount: u64) -> State {
+        let (missing, next) = self.missing(state, at);
+        let amount = u128::from(amount);
+        if missing < amount { self.state_missing(amount, next) } else { state }
+    }
+
     /// What is missing, and when the next refill is or would be.
     fn missing(&self, state: State, now: Micros) -> (u128, u64) {
         match self.view(state, now) {

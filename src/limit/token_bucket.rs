@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::algorithm::{Algorithm, Report, Retry, State, Verdict};
 use super::rate::Rate;
-use super::wire::{EXACT, WireArgs, WireCheck, WireState};
+use super::wire::{EXACT, WireArgs, WireCheck, WireCost, WireState};
 use crate::clock::Micros;
 
 pub const MAX_BURST: u64 = 1_000_000_000;
@@ -186,6 +186,22 @@ impl TokenBucket {
         }
     }
 
+    /// In which time so many tokens refill, as the first two numbers of [`Algorithm::wire_args`].
+    pub(super) fn wire_cost(&self, units: u64) -> WireCost {
+        let span = state_in_deficit(u128::from(units) * self.token, Micros(0));
+        WireCost { cost: span.ends_at.0, rest: span.rest }
+    }
+
+    /// Full no sooner than `amount` microseconds after an instant: see [`lease`](super::lease).
+    pub(super) fn withhold(&self, state: State, at: Micros, amount: u64) -> State {
+        let full = Micros(at.0 + amount);
+        if state.ends_at < full || state.ends_at == full && state.rest > 0 {
+            State::new(full, 0)
+        } else {
+            state
+        }
+    }
+
     pub fn report(&self, state: State, now: Micros) -> Report {
         let deficit = deficit(state, now).min(self.reach);
         if deficit == 0 {
@@ -235,10 +251,10 @@ impl Algorithm for TokenBucket {
     /// they are not those of deepest, which most buckets have.
     fn wire_args(&self, check: &WireCheck) -> WireArgs {
         let wire = |span| state_in_deficit(span, Micros(0));
-        let (cost, empty) = (wire(u128::from(check.cost) * self.token), wire(self.empty));
+        let (cost, empty) = (self.wire_cost(check.cost), wire(self.empty));
         let (deepest, reach) = (wire(self.deepest), wire(self.reach));
         let args = [
-            cost.ends_at.0,
+            cost.cost,
             cost.rest,
             empty.ends_at.0,
             empty.rest,

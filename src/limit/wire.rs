@@ -46,6 +46,13 @@ impl WireArgs {
     }
 }
 
+/// A cost as a check's arguments have it: `cost` and, where an algorithm counts in time, `cost_rest`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WireCost {
+    pub cost: u64,
+    pub rest: u64,
+}
+
 /// What a reply says of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireState {

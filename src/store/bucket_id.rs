@@ -6,13 +6,37 @@
 //! hasher across reloads and the buckets stay, keep the secret across restarts and they can.
 
 use std::fmt;
-use std::hash::Hasher as _;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 /// Names a bucket: a keyed hash over the limit's name, its algorithm and the key's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BucketId(pub u128);
+
+/// A map by bucket. The name is a keyed hash already, so it is not hashed again.
+pub type BucketMap<V> = hashbrown::HashMap<BucketId, V, BuildHasherDefault<NameHasher>>;
+
+/// Takes the low half of a name for its hash.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        // Not used for names, and right for anything else.
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u128(&mut self, name: u128) {
+        self.0 = name as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Makes [`BucketId`]s.
 #[derive(Clone)]

@@ -92,6 +92,11 @@ pub trait StoreControl: Debug + Send + Sync {
         None
     }
 
+    /// How many gateways share the store, if each of them decides alone at the moment.
+    fn alone_among(&self) -> Option<u64> {
+        None
+    }
+
     /// Keeps these overrides equal to those of all gateways that share the store.
     fn share_overrides(&self, _overrides: &Arc<OverrideTable>) {}
 

@@ -87,6 +87,7 @@ macro_rules! store_kinds {
 store_kinds! {
     Memory: std::sync::Arc<super::MemoryStore>, in memory;
     Redis: super::redis::RedisStore, in redis;
+    Hybrid: super::hybrid::HybridStore, in hybrid;
 }
 
 impl AnyStore {

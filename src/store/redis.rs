@@ -30,16 +30,17 @@ use self::connect::failure::{Failure, Reason};
 use self::connect::hash_slot::{HashSlotGroup, group_by_hash_slot, hash_slot};
 use self::decide::call_pipeline::CallPipeline;
 use self::decide::call_queue::{AbandonedSlots, Ticket};
+pub(super) use self::decide::lease_link::LeaseLink;
 use self::decide::worker_link::WorkerLink;
-pub(super) use self::open::open;
+pub(super) use self::open::{StoreShape, open, open_as};
 pub use self::shared::RedisShared;
 pub use self::supervise::census;
 use self::supervise::fallback;
 use self::wire::adjustment::{Adjustment, Op};
-pub use self::wire::{adjustment, batch, check_args, pair_choices, reply, script};
+pub use self::wire::{adjustment, batch, check_args, lease_call, pair_choices, reply, script};
 use super::{
-    BucketId, Check, CheckOutcome, CheckSet, Choice, Decision, DeferredCheck, KeyRange, Store,
-    StoreError,
+    BucketId, Check, CheckOutcome, CheckSet, Choice, Decision, DeferredCheck, KeyRange,
+    MemoryStore, Store, StoreError,
 };
 use crate::clock;
 use crate::limit::{Policy, Verdict};
@@ -58,6 +59,25 @@ impl RedisStore {
         let link = WorkerLink::start(shared.clone(), worker);
         CallPipeline::start(link.clone());
         RedisStore { shared, link }
+    }
+
+    /// What takes units of buckets in advance, over this worker's connection.
+    pub(super) fn lease_link(&self) -> LeaseLink {
+        LeaseLink::new(self.link.clone())
+    }
+
+    /// What was last heard of buckets.
+    pub(super) fn known_states(&self) -> &MemoryStore {
+        &self.shared.local
+    }
+
+    /// How long a decision may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.shared.timeout
+    }
+
+    pub(super) fn is_degraded(&self) -> bool {
+        self.shared.breaker.is_open()
     }
 
     /// Refuses a request that Redis is sure to refuse. The other limits show their last known states.
@@ -127,9 +147,10 @@ impl RedisStore {
         &self,
         asked: CheckSet<'_>,
         outcomes: &mut [CheckOutcome],
+        abandoned: impl FnOnce(bool) + 'static,
     ) -> Result<Decision, StoreError> {
-        let ticket = Some(self.link.queue.join(asked));
-        let mut pending = PendingDecision { link: &self.link, ticket, asked };
+        let (ticket, abandoned) = (Some(self.link.queue.join(asked)), Some(abandoned));
+        let mut pending = PendingDecision { link: &self.link, ticket, asked, abandoned };
         let times = match &pending.ticket {
             Some(ticket) => ticket.wait().await,
             None => return Err(StoreError::Unavailable),
@@ -137,6 +158,22 @@ impl RedisStore {
         let Some(ticket) = pending.ticket.take() else { return Err(StoreError::Unavailable) };
         let decided = self.link.conclude(&ticket, times, asked, outcomes);
         self.link.queue.recycle(ticket);
+        decided
+    }
+
+    /// Decides all checks. If the caller is gone before that, `abandoned` hears whether Redis has
+    /// admitted them.
+    pub(super) async fn decide_or_tell(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+        abandoned: impl FnOnce(bool) + 'static,
+    ) -> Result<Decision, StoreError> {
+        let decided = match self.decide_here(asked, outcomes) {
+            Some(decided) => decided,
+            None => self.decide_there(asked, outcomes, abandoned).await,
+        };
+        self.hold(asked, outcomes, &decided);
         decided
     }
 
@@ -172,13 +209,15 @@ fn adjustment_of(charge: &DeferredCheck) -> Adjustment<'_> {
 /// A request whose decision is under way. If its client leaves before that, Redis may give it slots all
 /// the same: they are reported again once the call is done. And what one hash slot charges while
 /// another refuses is refunded, also if the client has left.
-struct PendingDecision<'a> {
+struct PendingDecision<'a, F: FnOnce(bool) + 'static> {
     link: &'a Rc<WorkerLink>,
     ticket: Option<Ticket>,
     asked: CheckSet<'a>,
+    /// Hears whether the request was admitted, if its client has left.
+    abandoned: Option<F>,
 }
 
-impl Drop for PendingDecision<'_> {
+impl<F: FnOnce(bool) + 'static> Drop for PendingDecision<'_, F> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
         let slots = held(self.asked.checks).map(|check| AbandonedSlots {
@@ -193,13 +232,15 @@ impl Drop for PendingDecision<'_> {
         }
         let (link, keys) = (self.link.clone(), self.asked.keys.clone());
         let left: Vec<AbandonedCheck> = self.asked.checks.iter().map(AbandonedCheck::of).collect();
+        let abandoned = self.abandoned.take();
         tokio::task::spawn_local(async move {
             let times = ticket.wait().await;
             let checks: Vec<Check<'_>> = left.iter().map(AbandonedCheck::check).collect();
             let mut outcomes = vec![CheckOutcome::default(); checks.len()];
             let asked = CheckSet { checks: &checks, keys: &keys };
-            link.conclude_abandoned(&ticket, times, asked, &mut outcomes);
+            let admitted = link.conclude_abandoned(&ticket, times, asked, &mut outcomes);
             link.queue.recycle(ticket);
+            abandoned.into_iter().for_each(|tell| tell(admitted));
         });
     }
 }
@@ -269,12 +310,7 @@ impl Store for RedisStore {
         asked: CheckSet<'_>,
         outcomes: &mut [CheckOutcome],
     ) -> Result<Decision, StoreError> {
-        let decided = match self.decide_here(asked, outcomes) {
-            Some(decided) => decided,
-            None => self.decide_there(asked, outcomes).await,
-        };
-        self.hold(asked, outcomes, &decided);
-        decided
+        self.decide_or_tell(asked, outcomes, |_| ()).await
     }
 
     /// Each cost is charged at most once: if it cannot be known whether Redis has done so, it is

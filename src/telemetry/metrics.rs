@@ -5,8 +5,8 @@
 //! their own, resolved when the configuration is compiled, and add up here before each scrape.
 
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use super::user_scores::UserScores;
@@ -28,6 +28,9 @@ pub struct Metrics {
     pub store_errors: IntCounterVec,
     pub store_calls: IntCounter,
     pub store_nodes: IntGauge,
+    pub leases: IntGaugeVec,
+    pub lease_tokens: IntGauge,
+    pub overshoot_bound: GaugeVec,
     pub store_degraded: IntGauge,
     pub queue_depth: IntGaugeVec,
     /// Where nobody waits: not shown.
@@ -152,6 +155,25 @@ impl Metrics {
                 "weir_store_degraded",
                 "1 while the store is failing.",
             ),
+            leases: gauges(
+                &registry,
+                "weir_leases",
+                "Keys of which units were taken in advance: active, with some left to spend, or dry, \
+                 near their limit and not asked for again yet.",
+                &["state"],
+            ),
+            lease_tokens: gauge(
+                &registry,
+                "weir_lease_tokens",
+                "Units that were taken in advance and are not spent.",
+            ),
+            overshoot_bound: float_gauges(
+                &registry,
+                "weir_overshoot_bound",
+                "What this gateway may admit beyond a limit's promise because it decides alone: 0 \
+                 while the shared store decides.",
+                &["limit"],
+            ),
             queue_depth: gauges(
                 &registry,
                 "weir_queue_depth",
@@ -265,6 +287,12 @@ fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
     let gauge = IntGauge::new(name, help).expect(REGISTERED);
     registry.register(Box::new(gauge.clone())).expect(REGISTERED);
     gauge
+}
+
+fn float_gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+    let vec = GaugeVec::new(Opts::new(name, help), labels).expect(REGISTERED);
+    registry.register(Box::new(vec.clone())).expect(REGISTERED);
+    vec
 }
 
 fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {

@@ -24,6 +24,7 @@ impl Metrics {
         prune(&self.request_seconds, "route", &series.routes);
         prune(&self.decisions, "limit", &series.limits);
         prune(&self.queue_depth, "limit", &series.limits);
+        prune(&self.overshoot_bound, "limit", &series.limits);
         prune(&self.guard_detections, "guard", &series.guards);
         prune(&self.upstream_seconds, "upstream", &series.upstreams);
         prune(&self.upstream_errors, "upstream", &series.upstreams);

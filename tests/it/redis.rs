@@ -6,6 +6,7 @@ mod connection;
 mod failover;
 mod faults;
 mod guards;
+mod hybrid;
 mod keys;
 mod on_error;
 mod operation;

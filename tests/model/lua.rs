@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, RedisError};
 use weir::clock::Micros;
+use weir::limit::lease::{LeaseReply, LeaseRequest};
 use weir::limit::{Retry, Verdict};
 use weir::store::Choice;
 use weir::store::redis::adjustment::{self, Adjustment, Op};
 use weir::store::redis::batch::{Batch, Charge, Fence};
 use weir::store::redis::check_args::{CallContext, CheckReply};
+use weir::store::redis::lease_call::{self, LeaseCall};
 use weir::store::redis::reply::Reply;
 use weir::store::redis::script::{self, Form, Script};
 
@@ -29,6 +31,7 @@ pub(crate) struct Redis {
     connection: RefCell<Connection>,
     decide: Script,
     adjust: Script,
+    lease: Script,
     _directory: Scratch,
 }
 
@@ -54,14 +57,17 @@ impl Redis {
             std::thread::sleep(Duration::from_millis(2));
         };
         let (decide, adjust) = (altered(&script::DECIDE), altered(&script::ADJUST));
+        let lease = altered(&script::LEASE);
         let redis = Self {
             process,
             connection: RefCell::new(connection),
             decide,
             adjust,
+            lease,
             _directory: directory,
         };
-        for script in [&redis.decide, &redis.adjust, &*script::DECIDE, &*script::ADJUST] {
+        let own = [&redis.decide, &redis.adjust, &redis.lease];
+        for script in own.into_iter().chain([&*script::DECIDE, &*script::ADJUST, &*script::LEASE]) {
             let hash: String = redis.ask(redis::cmd("SCRIPT").arg("LOAD").arg(script.text()));
             assert_eq!(hash, script.hash());
         }
@@ -211,6 +217,17 @@ impl Lua<'_> {
             adjustment::call(&[adjustment], script, Form::Hash, None, self.call_context(at));
         let now: u64 = self.redis.ask(timed(&mut command, at));
         assert_eq!(now, at.0);
+    }
+
+    /// Takes units in advance.
+    pub(crate) fn lease(&self, at: Micros, ask: &Ask<'_>, request: &LeaseRequest) -> LeaseReply {
+        let name = self.name(ask);
+        let calls = [LeaseCall { name: &name, policy: ask.policy, request }];
+        let mut command =
+            lease_call::call(&calls, &self.redis.lease, Form::Hash, self.call_context(at));
+        let bytes: Vec<u8> = self.redis.ask(timed(&mut command, at));
+        let replies = lease_call::replies(&bytes, &calls).expect("a reply");
+        replies.expect("it was run")[0]
     }
 
     /// What the caller takes for Redis's time.

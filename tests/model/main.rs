@@ -43,6 +43,10 @@ mod guards;
 mod histories;
 /// When requests leave a leaky bucket.
 mod leaky_bucket;
+/// Gateways that hold leases, in virtual time: delays, crashes, partitions, clocks.
+mod lease_simulation;
+/// Units that are taken in advance, in Rust and in Lua.
+mod leases;
 /// Limits that change under their buckets.
 mod limit_changes;
 /// A log's promise, over all windows.

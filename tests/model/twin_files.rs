@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 /// What only Redis needs: it keeps states as text.
 const KEPT_AS_TEXT: [&str; 2] = ["parse", "text"];
-/// What only buckets with a journal have: see `lua/journal.lua`.
-const JOURNAL: [&str; 2] = ["journal_cost", "journal_charge"];
+/// What only buckets have: journals (`lua/journal.lua`), and what is outstanding (`lua/outstanding.lua`).
+const BUCKET: [&str; 3] = ["journal_cost", "journal_charge", "withhold"];
 
 struct Twin {
     name: &'static str,
@@ -28,8 +28,8 @@ macro_rules! twin {
 
 fn twins() -> [Twin; 6] {
     [
-        twin!("token_bucket", &JOURNAL),
-        twin!("refill_bucket", &JOURNAL),
+        twin!("token_bucket", &BUCKET),
+        twin!("refill_bucket", &BUCKET),
         twin!("fixed_window", &[]),
         twin!("sliding_window", &[]),
         twin!("sliding_log", &[]),

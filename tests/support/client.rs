@@ -20,6 +20,12 @@ impl Client {
         Client { wire: Wire::new(stream) }
     }
 
+    /// The same, if anybody listens there.
+    pub(crate) fn try_connect(address: SocketAddr) -> Option<Client> {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+        Some(Client { wire: Wire::new(stream) })
+    }
+
     /// Writes what the peer will take of it.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.wire.write(bytes.as_ref());

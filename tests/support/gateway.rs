@@ -87,7 +87,9 @@ impl Weir {
             let text = output.lock().unwrap().clone();
             let data = addresses(&text, "listening on http://");
             let admin = addresses(&text, "admin on http://");
-            let store = text.contains("store memory") || text.contains("store redis");
+            let store = ["memory", "redis", "hybrid"]
+                .iter()
+                .any(|it| text.contains(&format!("store {it}")));
             if !data.is_empty() && !admin.is_empty() && store {
                 return Weir { child, data, admin: admin[0], file, output, scratch };
             }

@@ -143,10 +143,16 @@ impl Redis {
         self.scratch.path()
     }
 
-    /// The lines of `[store]` that lead to it.
+    /// The lines of `[store]` that lead to it. `WEIR_TEST_STORE=hybrid` runs every test on the other
+    /// kind.
     pub(crate) fn store(&self) -> String {
+        self.store_of(&std::env::var("WEIR_TEST_STORE").unwrap_or_else(|_| "redis".to_owned()))
+    }
+
+    /// The same for a store of that kind.
+    pub(crate) fn store_of(&self, kind: &str) -> String {
         let scheme = if self.tls { "rediss" } else { "redis" };
-        format!("kind = \"redis\"\nurl = \"{scheme}://{}\"\n", self.address())
+        format!("kind = \"{kind}\"\nurl = \"{scheme}://{}\"\n", self.address())
     }
 
     /// SIGKILL: nothing is saved, and no client is notified.

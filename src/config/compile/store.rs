@@ -12,7 +12,7 @@ use super::parsed_key::ParsedKey;
 use super::server::{read, secs};
 use super::{output_file, secret};
 use crate::config::file::{Section, Value};
-use crate::config::settings::{Snapshot, Store, StoreKind};
+use crate::config::settings::{Hybrid, Snapshot, Store, StoreKind};
 use crate::config::suggest::quote;
 use crate::config::units::LONGEST;
 use crate::limit::OnError;
@@ -24,9 +24,14 @@ const INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=LONGEST;
 enum StoreWord {
     Memory,
     Redis,
+    Hybrid,
 }
 
-const KINDS: [(&str, StoreWord); 2] = [("memory", StoreWord::Memory), ("redis", StoreWord::Redis)];
+const KINDS: [(&str, StoreWord); 3] =
+    [("memory", StoreWord::Memory), ("redis", StoreWord::Redis), ("hybrid", StoreWord::Hybrid)];
+
+/// How long what was taken in advance may lie idle.
+const SYNC_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(5);
 
 /// What `on_error` may be, here and in limits.
 pub(super) fn on_error(value: &Value<'_>) -> Option<OnError> {
@@ -48,9 +53,21 @@ pub(super) fn store(mut section: Section<'_>) -> (Store, StoreContext) {
     let max_keys = read(&mut section, "max_keys", 1_000_000, |it| it.integer(1..=1_000_000_000));
     let on_error = read(&mut section, "on_error", OnError::default(), on_error);
     let snapshot = snapshot(&mut section, kind);
+    let sync_interval =
+        ParsedKey::of(section.get("sync_interval"), |it| it.duration(SYNC_INTERVAL));
     let redis_section = redis::RedisSection::of(&mut section);
+    if matches!(kind, Some(StoreWord::Memory | StoreWord::Redis)) {
+        sync_interval.warn_without_effect(
+            "only the store `hybrid` takes leases",
+            "remove it, or write `kind = \"hybrid\"`",
+        );
+    }
     let store = match kind {
         Some(StoreWord::Redis) => redis_section.settings().map(|it| StoreKind::Redis(Box::new(it))),
+        Some(StoreWord::Hybrid) => redis_section.settings().map(|redis| {
+            let sync_interval = sync_interval.it.unwrap_or(Duration::from_millis(100));
+            StoreKind::Hybrid(Box::new(Hybrid { redis, sync_interval }))
+        }),
         Some(StoreWord::Memory) => {
             redis_section.warn_of_all();
             Some(StoreKind::Memory)
@@ -66,7 +83,7 @@ pub(super) fn store(mut section: Section<'_>) -> (Store, StoreContext) {
 fn snapshot(section: &mut Section<'_>, kind: Option<StoreWord>) -> Option<Snapshot> {
     let path = ParsedKey::of(section.get("snapshot"), |it| it.text("weir.snapshot"));
     let interval = ParsedKey::of(section.get("snapshot_interval"), |it| it.duration(INTERVAL));
-    if kind == Some(StoreWord::Redis) {
+    if matches!(kind, Some(StoreWord::Redis | StoreWord::Hybrid)) {
         let why = "Redis keeps the buckets";
         let help = "remove it, or write `kind = \"memory\"`";
         path.warn_without_effect(why, help);

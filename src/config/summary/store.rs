@@ -17,13 +17,20 @@ pub fn store(store: &Store) -> String {
                 format!("memory, {room}, snapshot {} every {interval}", path.display())
             }
         },
-        StoreKind::Redis(redis) => {
-            let mut parts = self::redis(redis);
-            parts.push(format!("on error {}", store.on_error.name()));
-            parts.push(format!("{room} here"));
-            format!("redis {}", parts.join(", "))
+        StoreKind::Redis(redis) => format!("redis {}", shared(store, redis, None)),
+        StoreKind::Hybrid(hybrid) => {
+            let leases = format!("leases every {}", show_duration(hybrid.sync_interval));
+            format!("hybrid {}", shared(store, &hybrid.redis, Some(leases)))
         }
     }
+}
+
+fn shared(store: &Store, redis: &Redis, leases: Option<String>) -> String {
+    let mut parts = self::redis(redis);
+    parts.extend(leases);
+    parts.push(format!("on error {}", store.on_error.name()));
+    parts.push(format!("at most {} keys here", store.max_keys));
+    parts.join(", ")
 }
 
 fn redis(redis: &Redis) -> Vec<String> {

@@ -55,7 +55,6 @@ fn server_faults_say_what_to_write() {
 #[test]
 fn faults_of_the_other_sections_say_what_to_write() {
     each_refused(&[
-        (with_route("[store]\nkind = \"hybrid\""), "not in this version: write `memory` or"),
         (with_route("[store]\nkind = \"memroy\""), "did you mean `memory`?"),
         (with_route("[store]\nmax_keys = 0"), "write a number from 1 to"),
         (with_route("[respond]\nheaders = [\"drfat\"]"), "did you mean `draft`?"),
@@ -192,7 +191,6 @@ fn what_a_later_version_may_have_is_not_taken_for_a_misspelling() {
     each_refused(&[
         (with_route("[server]\ntls = { cert = \"a\", key = \"b\" }"), later),
         (with_route("[server]\nhttp2 = true"), later),
-        (with_route("[store]\nsync_interval = \"1s\""), later),
         (route("path = \"/*\"\nrewrite = \"/x\""), later),
         // Only where it belongs: elsewhere it is a key like any other.
         (with_route("[respond]\nheader = []\n"), "did you mean `headers`?"),

@@ -41,7 +41,7 @@ guards = ["flood"]
 const IN_MEMORY: [&str; 2] = ["snapshot", "snapshot_interval"];
 
 /// What goes with a store in Redis.
-const IN_REDIS: [&str; 10] = [
+const IN_REDIS: [&str; 11] = [
     "url",
     "cluster",
     "sentinel",
@@ -52,6 +52,7 @@ const IN_REDIS: [&str; 10] = [
     "prefix",
     "timeout",
     "on_error",
+    "sync_interval",
 ];
 
 /// Where keys for tokens are, of which one goes, and what goes with the last.
@@ -86,12 +87,13 @@ fn reference_states_the_defaults() {
 fn examples_within_the_reference_are_good() {
     let files = Files::new();
     let redis = ("kind = \"memory\"", "kind = \"redis\"");
+    let hybrid = ("kind = \"memory\"", "kind = \"hybrid\"");
     let queue = ("strategy = \"reject\"", "strategy = \"queue\"");
     let degrade = ("strategy = \"reject\"", "strategy = \"degrade\"");
     // Some exclude each other, and each is in one of these, beside the choice that it goes with.
     for (choices, left_out) in [
         (
-            &[redis, queue][..],
+            &[hybrid, queue][..],
             &[
                 &IN_MEMORY[..],
                 &IN_TOKENS[..4],
@@ -104,7 +106,15 @@ fn examples_within_the_reference_are_good() {
             &[
                 &IN_MEMORY[..],
                 &IN_TOKENS[1..],
-                &["algorithms", "timezone", "url", "password_env", "tls", "degrade"],
+                &[
+                    "algorithms",
+                    "timezone",
+                    "url",
+                    "password_env",
+                    "tls",
+                    "degrade",
+                    "sync_interval",
+                ],
             ]
             .concat(),
         ),

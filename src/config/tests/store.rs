@@ -21,7 +21,7 @@ fn means(keys: &str) -> Redis {
 fn kind_of(kind: StoreKind) -> Redis {
     match kind {
         StoreKind::Redis(redis) => *redis,
-        StoreKind::Memory => panic!("in memory"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -48,6 +48,35 @@ fn a_redis_store_has_defaults_for_everything() {
     assert_eq!(means("url = \"redis://127.0.0.1:6379/0\"\ncluster = false"), expected);
     let store = good(&redis("max_keys = 7\non_error = \"deny\"")).settings.store;
     assert_eq!((store.max_keys, store.on_error), (7, OnError::Deny));
+}
+
+#[test]
+fn a_hybrid_store_is_a_redis_store_with_an_interval() {
+    let store = |keys: &str| {
+        let loaded = good(&redis(keys).replace("kind = \"redis\"", "kind = \"hybrid\""));
+        assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+        loaded.settings.store
+    };
+    let kind = |keys: &str| match store(keys).kind {
+        StoreKind::Hybrid(hybrid) => *hybrid,
+        other => panic!("{other:?}"),
+    };
+    let hybrid = kind("");
+    assert_eq!((hybrid.redis, hybrid.sync_interval), (means(""), Duration::from_millis(100)));
+    assert_eq!(kind("sync_interval = \"1s\"").sync_interval, Duration::from_secs(1));
+    let line = summary::store(&store("sync_interval = \"50ms\""));
+    assert!(line.starts_with("hybrid at 127.0.0.1:6379, database 0"), "{line}");
+    assert!(line.contains("leases every 50ms, on error local"), "{line}");
+}
+
+#[test]
+fn an_interval_of_leases_goes_with_the_hybrid_store() {
+    let loaded = good(&redis("sync_interval = \"1s\""));
+    assert!(loaded.warnings.to_string().contains("only the store `hybrid` takes leases"));
+    for odd in ["9ms", "6s", "1"] {
+        let text = redis(&format!("sync_interval = \"{odd}\""));
+        assert!(parse("x", &text.replace("\"redis\"", "\"hybrid\"")).is_err(), "{odd}");
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn a_summary_says_what_is_not_there_without_a_token() {
 fn an_empty_password_is_none() {
     let store = |keys: &str| match means(&redis(keys)).store.kind {
         StoreKind::Redis(redis) => *redis,
-        StoreKind::Memory => panic!("{keys}"),
+        other => panic!("{keys}: {other:?}"),
     };
     assert_eq!(store(&format!("password_env = \"{SET}\"")).password, weir());
     assert_eq!(store(&format!("password_env = \"{EMPTY}\"")).password, None);

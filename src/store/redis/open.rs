@@ -1,5 +1,6 @@
 //! A store in Redis as start-up, operators and the end of the process see it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
@@ -30,9 +31,43 @@ pub(in crate::store) fn open(
     let StoreKind::Redis(redis) = &settings.kind else {
         unreachable!("the kind has chosen this store")
     };
+    let worker_store =
+        |shared: &Arc<RedisShared>| AnyStore::Redis(RedisStore::start(shared.clone()));
+    open_as(
+        StoreShape { kind: "redis", worker_store: Box::new(worker_store) },
+        redis,
+        settings,
+        context,
+    )
+}
+
+/// What kinds of store that live in Redis differ in.
+pub(in crate::store) struct StoreShape {
+    /// The name in metrics.
+    pub(in crate::store) kind: &'static str,
+    /// Makes one worker's store, on the worker's runtime.
+    pub(in crate::store) worker_store: WorkerStoreMaker,
+}
+
+pub(in crate::store) type WorkerStoreMaker =
+    Box<dyn Fn(&Arc<RedisShared>) -> AnyStore + Send + Sync>;
+
+impl fmt::Debug for StoreShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreShape").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// Opens a store that lives in Redis, of that shape.
+pub(in crate::store) fn open_as(
+    shape: StoreShape,
+    redis: &settings::Redis,
+    settings: &settings::Store,
+    context: StoreContext<'_>,
+) -> Result<OpenedStore, getrandom::Error> {
     // Fails if a provider has been chosen already, which then serves as well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let shared = RedisShared::new(redis, settings, context);
+    let shared = RedisShared::new(shape, redis, settings, context);
     let (hasher, overrides, tenants) = (BucketHasher::random()?, Arc::default(), Arc::default());
     let (penalties, users) = (Vec::new(), Vec::new());
     let control = Arc::new(shared);
@@ -41,11 +76,11 @@ pub(in crate::store) fn open(
 
 impl StoreControl for RedisShared {
     fn kind(&self) -> &'static str {
-        "redis"
+        self.shape.kind
     }
 
     fn worker_store(self: Arc<Self>) -> AnyStore {
-        AnyStore::Redis(RedisStore::start(self))
+        (self.shape.worker_store)(&self)
     }
 
     fn local_buckets(&self) -> &MemoryStore {
@@ -66,6 +101,10 @@ impl StoreControl for RedisShared {
 
     fn degraded_reason(&self) -> Option<&'static str> {
         self.breaker.reason()
+    }
+
+    fn alone_among(&self) -> Option<u64> {
+        self.breaker.is_open().then(|| self.nodes())
     }
 
     fn share_overrides(&self, overrides: &Arc<OverrideTable>) {

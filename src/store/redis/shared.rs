@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use super::connect::dialer::Dialer;
 use super::connect::hash_slot::hash_slot;
 use super::decide::reply_order::ReplyOrder;
+use super::open::StoreShape;
 use super::supervise::breaker::Breaker;
 use super::supervise::ledger::Ledger;
 use super::wire::check_args::CallContext;
@@ -26,6 +27,7 @@ use crate::trust::TrustTable;
 /// One for the process.
 #[derive(Debug)]
 pub struct RedisShared {
+    pub(super) shape: StoreShape,
     pub(super) dialer: Arc<Dialer>,
     pub(super) prefix: String,
     pub(super) timeout: Duration,
@@ -66,6 +68,7 @@ pub struct RedisShared {
 
 impl RedisShared {
     pub(super) fn new(
+        shape: StoreShape,
         settings: &settings::Redis,
         store: &settings::Store,
         context: StoreContext<'_>,
@@ -76,6 +79,7 @@ impl RedisShared {
         let address = format!("redis at {dialer}");
         let max_keys = store.max_keys;
         RedisShared {
+            shape,
             prefix: settings.prefix.clone(),
             timeout: settings.timeout,
             keys_per_worker: max_keys.div_ceil(workers.max(1)),
@@ -100,6 +104,11 @@ impl RedisShared {
             trust: OnceLock::new(),
             dialer,
         }
+    }
+
+    /// What one worker may keep of what is bounded by `max_keys`.
+    pub(in crate::store) fn keys_per_worker(&self) -> usize {
+        self.keys_per_worker
     }
 
     pub(super) fn is_cluster(&self) -> bool {

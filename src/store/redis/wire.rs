@@ -7,6 +7,7 @@
 pub mod adjustment;
 pub mod batch;
 pub mod check_args;
+pub mod lease_call;
 pub(super) mod msgpack;
 pub mod pair_choices;
 pub mod reply;

@@ -10,12 +10,14 @@ use super::call_queue::{CallStatus, CallTimes, GroupResult, Ticket};
 use super::refunds::{Charged, Claim, Refund};
 use super::worker_link::WorkerLink;
 use crate::clock::Micros;
+use crate::limit::lease::LeaseReply;
+use crate::limit::{Policy, State};
 use crate::store::redis::RedisShared;
 use crate::store::redis::supervise::fallback::{self, ChargeNote};
 use crate::store::redis::supervise::ledger::{UncertainCharge, UncertainPair};
 use crate::store::redis::wire::pair_choices::{PairChoice, PairChoices, PairCounter};
 use crate::store::redis::wire::reply::RequestVerdict;
-use crate::store::{Check, CheckOutcome, CheckSet, Choice, Decision, StoreError};
+use crate::store::{BucketId, Check, CheckOutcome, CheckSet, Choice, Decision, StoreError};
 use refused::{pair_refusal, told_refusal};
 
 /// What became of a request in one hash slot.
@@ -77,22 +79,24 @@ impl WorkerLink {
     }
 
     /// The same for a request whose client has left. It stays charged if it was admitted: leaving early
-    /// must not be free.
+    /// must not be free. True if it was.
     pub(crate) fn conclude_abandoned(
         self: &Rc<Self>,
         ticket: &Ticket,
         times: CallTimes,
         asked: CheckSet<'_>,
         outcomes: &mut [CheckOutcome],
-    ) {
+    ) -> bool {
         let summary = self.read(ticket, asked.checks, outcomes);
         if summary.refused {
             let now = summary.now.unwrap_or_else(|| self.shared.clock.now());
             self.refuse(ticket, times, now, asked.checks, outcomes);
         }
-        if !summary.admitted {
+        let admitted = summary.admitted && !summary.refused;
+        if !admitted {
             self.refund_charges(ticket, asked);
         }
+        admitted
     }
 
     /// Writes what the replies say into the outcomes.
@@ -226,14 +230,8 @@ impl WorkerLink {
 
     /// Remembers the states in case Redis fails. What it does not know of yet comes on top.
     fn note(&self, checks: &[Check<'_>], outcomes: &[CheckOutcome]) {
-        let RedisShared { local, order, ledger, has_debts, .. } = &*self.shared;
-        let note = |it: &Check<'_>, state, now| {
-            if order.is_newest(it.bucket, now) {
-                local.note(it.bucket, it.policy, state, now);
-            } else {
-                local.note_older(it.bucket, it.policy, state, now);
-            }
-        };
+        let RedisShared { ledger, has_debts, .. } = &*self.shared;
+        let note = |it: &Check<'_>, state, now| self.note_state(it.bucket, it.policy, state, now);
         // Of slots, the local buckets count those of this process.
         let noted = checks.iter().zip(outcomes).filter(|(check, _)| !check.policy.is_held());
         if !has_debts.load(Ordering::Relaxed) {
@@ -246,6 +244,25 @@ impl WorkerLink {
             note(check, state, outcome.now);
         }
         has_debts.store(!ledger.is_empty(), Ordering::Relaxed);
+    }
+
+    fn note_state(&self, bucket: BucketId, policy: &Policy, state: State, now: Micros) {
+        let RedisShared { local, order, .. } = &*self.shared;
+        if order.is_newest(bucket, now) {
+            local.note(bucket, policy, state, now);
+        } else {
+            local.note_older(bucket, policy, state, now);
+        }
+    }
+
+    /// Remembers the state of a bucket of which units were taken in advance.
+    pub(crate) fn note_leased(&self, bucket: BucketId, policy: &Policy, reply: &LeaseReply) {
+        let LeaseReply { state, now, .. } = *reply;
+        let mut owed = 0;
+        if self.shared.has_debts.load(Ordering::Relaxed) {
+            owed = self.shared.ledger.lock().owed(bucket, now);
+        }
+        self.note_state(bucket, policy, policy.charge_after(state, now, owed), now);
     }
 
     /// Refunds what was charged for a request that is not admitted, at once or when it becomes known.

@@ -217,6 +217,11 @@ impl WorkerLink {
         self.shared.call_context(self.worker)
     }
 
+    /// The sessions of this worker, one after another.
+    pub(crate) fn sessions(&self) -> watch::Receiver<Option<Session>> {
+        self.live.subscribe()
+    }
+
     /// The session there is now, if there is one.
     pub(crate) fn session(&self) -> Option<Session> {
         self.live.borrow().clone()

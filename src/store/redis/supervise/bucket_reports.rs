@@ -5,6 +5,8 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::{Instant, timeout};
 
+use crate::clock::Micros;
+use crate::limit::lease::{LeasedBucket, Outstanding};
 use crate::limit::{Policy, Report, State};
 use crate::store::KnownBucket;
 use crate::store::redis::RedisShared;
@@ -43,7 +45,7 @@ pub(crate) async fn read(
             let now = shared.clock.now();
             for ((at, bucket), text) in group.items.iter().zip(&texts) {
                 let state = match text {
-                    Value::BulkString(text) => state(bucket.policy, text),
+                    Value::BulkString(text) => state(bucket.policy, text, now),
                     _ => None,
                 };
                 reports[*at] = bucket.report(state, now);
@@ -54,11 +56,44 @@ pub(crate) async fn read(
     timeout(PATIENCE, reports).await.unwrap_or_else(|_| Err(Failure::timeout()))
 }
 
-/// The state that a text spells. Its numbers come in the order in which scripts reply with them: see
-/// the files of the algorithms in `lua/`.
-fn state(policy: &Policy, text: &[u8]) -> Option<State> {
+/// The state that a text spells, without what is outstanding. Its numbers come in the order in which
+/// scripts reply with them, see the files of the algorithms in `lua/`; grants and a journal may follow.
+fn state(policy: &Policy, text: &[u8], now: Micros) -> Option<State> {
     let text = std::str::from_utf8(text).ok()?;
+    let (text, rest) = text.split_once('|').unwrap_or((text, ""));
     let mut numbers = text.split(' ').map(str::parse::<u64>);
     let mut next = |bound| numbers.next()?.ok().filter(|number| *number < bound);
-    Some(policy.wire_state(&mut next)?.state)
+    let state = policy.wire_state(&mut next)?.state;
+    let mut leased = LeasedBucket { state, outstanding: Outstanding::parse(rest) };
+    leased.advance(policy, now);
+    Some(leased.state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Rate;
+    use crate::limit::token_bucket::TokenBucket;
+
+    #[test]
+    fn what_stands_behind_a_state_is_read_as_such() {
+        let bucket = TokenBucket::new(Rate::ONE_A_SECOND, 10).expect("a bucket");
+        let (policy, now) = (Policy::TokenBucket(bucket), Micros(1_000_000_000));
+        let left = |text: &str| {
+            let state = state(&policy, text.as_bytes(), now).expect("a state");
+            policy.report(state, now).remaining
+        };
+        assert_eq!(left("1003000000 0"), 7);
+        assert_eq!(
+            left("1003000000 0|1002000000 0|1004000000|999000000:1000000:0"),
+            7,
+            "a journal"
+        );
+        assert_eq!(
+            left("1003000000 0|L1000500000:6000000"),
+            4,
+            "more is outstanding than is missing"
+        );
+        assert_eq!(left("0 0|L1000500000:6000000|0 0|1|1:1:0"), 4, "both");
+    }
 }

@@ -7,7 +7,7 @@
 
 use super::msgpack::{self, Reader};
 use crate::clock::Micros;
-use crate::limit::wire::WireCheck;
+use crate::limit::wire::{WireArgs, WireCheck};
 use crate::limit::{Policy, State};
 use crate::store::Choice;
 
@@ -75,10 +75,20 @@ impl CheckArgs {
         Self { cost: self.policy.bounded(self.cost), waited, ..self }
     }
 
-    pub(crate) fn write(&self, out: &mut Vec<u8>, context: CallContext) {
+    /// All its numbers, in the order in which the scripts take them.
+    pub(crate) fn numbers(&self, context: CallContext) -> Vec<u64> {
+        let args = self.wire_args(context);
+        std::iter::once(self.kind()).chain(args.as_slice().iter().copied()).collect()
+    }
+
+    fn wire_args(&self, context: CallContext) -> WireArgs {
         let CallContext { holder, around, .. } = context;
         let check = WireCheck { cost: self.cost, grace: self.waited, holder, around };
-        let args = self.policy.wire_args(&check);
+        self.policy.wire_args(&check)
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>, context: CallContext) {
+        let args = self.wire_args(context);
         msgpack::array(out, 1 + args.as_slice().len());
         msgpack::number(out, self.kind());
         for number in args.as_slice() {

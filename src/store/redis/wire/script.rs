@@ -78,6 +78,7 @@ macro_rules! with_algorithms {
             algorithm!("concurrency"),
             algorithm!("leaky_bucket"),
             include_str!("../../../../lua/algorithms.lua"),
+            include_str!("../../../../lua/outstanding.lua"),
             include_str!("../../../../lua/journal.lua"),
             include_str!($script),
         )
@@ -91,6 +92,10 @@ pub static DECIDE: LazyLock<Script> =
 /// Makes [`Adjustment`](super::adjustment::Adjustment)s.
 pub static ADJUST: LazyLock<Script> =
     LazyLock::new(|| Script::new(with_algorithms!("../../../../lua/adjust.lua")));
+
+/// Makes [`LeaseCall`](super::lease_call::LeaseCall)s.
+pub static LEASE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(with_algorithms!("../../../../lua/lease.lua")));
 
 /// Changes what operators have decided.
 pub static OVERRIDES: LazyLock<Script> =

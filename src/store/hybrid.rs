@@ -1,0 +1,371 @@
+//! The store for hot keys: decided in memory, from leases that were taken out of the buckets in Redis
+//! beforehand. Everything else is decided by Redis, as with `kind = "redis"`.
+//!
+//! A key that is asked for often gets a lease: units of its bucket, charged in Redis already, that this
+//! worker may spend until the lease ends ([`lease`]). [`lease_table`] has all of them, [`demand`] how
+//! much is asked for, and [`renewal`] sends what has to be asked of Redis, for all keys of a worker
+//! together. The other half, and why no interval ever admits more than `burst + rate × t`, is in
+//! [`limit::lease`](crate::limit::lease).
+//!
+//! A request may have checks of both kinds. What its leases give is held until Redis has decided the
+//! rest, and comes back if that is a refusal: all or nothing, as everywhere.
+
+mod demand;
+mod hot_keys;
+pub mod lease;
+pub mod lease_table;
+mod open;
+mod renewal;
+pub mod timing;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use self::lease::{LeaseView, Spend};
+use self::lease_table::{Attempt, LeaseCheck, LeaseHold, LeaseTable};
+pub(super) use self::open::open;
+use self::timing::LeaseTiming;
+use super::redis::{LeaseLink, RedisShared, RedisStore};
+use super::{Check, CheckOutcome, CheckSet, Choice, Decision, DeferredCheck, Store, StoreError};
+use crate::clock::{self, Clock, Micros};
+
+/// One worker's hold on the store.
+#[derive(Debug)]
+pub struct HybridStore {
+    redis: RedisStore,
+    leases: Rc<Leases>,
+}
+
+/// What a worker's requests share with the task that renews its leases.
+#[derive(Debug)]
+struct Leases {
+    table: RefCell<LeaseTable>,
+    /// The clock of this process.
+    clock: Clock,
+    /// Something is to be asked at once.
+    wanted: Notify,
+    /// Something was given, or refused.
+    renewed: Notify,
+}
+
+/// As many checks as one number has bits: a request with more is decided by Redis.
+const MOST_CHECKS: usize = 64;
+
+/// What the leases say of a request.
+enum LeaseVerdict {
+    /// All of it is spent.
+    Admitted { now: Micros },
+    /// A bucket is known to be empty.
+    Refused { now: Micros },
+    /// More is being asked for, for one of its buckets.
+    Awaited,
+    /// Redis decides these checks; the others are spent.
+    Rest(CheckMask),
+}
+
+/// Some of a request's checks, by their positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct CheckMask(u64);
+
+impl CheckMask {
+    fn insert(&mut self, index: usize) {
+        self.0 |= 1 << index;
+    }
+
+    fn has(self, index: usize) -> bool {
+        self.0 >> index & 1 == 1
+    }
+}
+
+impl HybridStore {
+    /// Has to be called on the worker's runtime, where it stays.
+    fn start(shared: &Arc<RedisShared>, timing: LeaseTiming, metrics: open::LeaseMetrics) -> Self {
+        let redis = RedisStore::start(shared.clone());
+        let leases = Rc::new(Leases {
+            table: RefCell::new(LeaseTable::new(timing, shared.keys_per_worker())),
+            clock: Clock::system(),
+            wanted: Notify::new(),
+            renewed: Notify::new(),
+        });
+        renewal::start(leases.clone(), redis.lease_link(), timing, metrics);
+        HybridStore { redis, leases }
+    }
+
+    /// Spends what the leases have. What is spent stays so unless it is given back.
+    #[inline]
+    fn spend(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+        attempt: Attempt,
+    ) -> LeaseVerdict {
+        let table = &mut *self.leases.table.borrow_mut();
+        let now = self.leases.clock.now();
+        let (mut rest, mut spent) = (CheckMask::default(), CheckMask::default());
+        let mut verdict = None;
+        for (index, (check, outcome)) in asked.checks.iter().zip(&mut *outcomes).enumerate() {
+            if !is_leasable(check) {
+                rest.insert(index);
+                continue;
+            }
+            match table.spend(lease_check(check), now, attempt) {
+                Spend::Spent(view) => {
+                    spent.insert(index);
+                    write(outcome, view);
+                }
+                Spend::Refused(retry, view) => {
+                    write(outcome, view);
+                    outcome.refused = Some(retry);
+                    if check.enforced {
+                        verdict = Some(LeaseVerdict::Refused { now: view.now });
+                        break;
+                    }
+                }
+                Spend::Awaited => {
+                    verdict = Some(LeaseVerdict::Awaited);
+                    break;
+                }
+                Spend::Unleased => {
+                    if attempt == Attempt::First {
+                        table.count_unleased(lease_check(check), || asked.key(check), now);
+                    }
+                    rest.insert(index);
+                }
+            }
+        }
+        if table.take_urgent() {
+            self.leases.wanted.notify_one();
+        }
+        match verdict {
+            Some(verdict) => {
+                let taken = indexed(asked.checks, spent);
+                taken.for_each(|check| table.unspend(lease_check(check)));
+                verdict
+            }
+            None if rest == CheckMask::default() => {
+                LeaseVerdict::Admitted { now: outcomes.first().map_or(now, |it| it.now) }
+            }
+            None => LeaseVerdict::Rest(rest),
+        }
+    }
+
+    /// What the leases alone decide.
+    #[inline]
+    fn decided(
+        &self,
+        verdict: &LeaseVerdict,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) -> Option<Decision> {
+        match *verdict {
+            LeaseVerdict::Admitted { now } => Some(Decision { now, admitted: true, alone: false }),
+            LeaseVerdict::Refused { now } => {
+                self.show_others(asked, outcomes, now);
+                Some(Decision { now, admitted: false, alone: false })
+            }
+            LeaseVerdict::Awaited | LeaseVerdict::Rest(_) => None,
+        }
+    }
+
+    /// A request is refused by one bucket: the others show what was last heard of them.
+    fn show_others(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome], now: Micros) {
+        let known = self.redis.known_states();
+        for (check, outcome) in asked.checks.iter().zip(outcomes) {
+            if outcome.refused.is_some() {
+                continue;
+            }
+            let state = known.state(check.bucket).unwrap_or_default();
+            write(outcome, LeaseView { state: check.policy.clamp(state, now), now });
+            outcome.skipped = check.choice == Choice::Second;
+        }
+    }
+
+    /// A key that is refused often is asked for often, too.
+    fn count_unleased(&self, asked: CheckSet<'_>, rest: CheckMask) {
+        let (table, now) = (&mut *self.leases.table.borrow_mut(), self.leases.clock.now());
+        for check in indexed(asked.checks, rest).filter(|check| is_leasable(check)) {
+            table.count_unleased(lease_check(check), || asked.key(check), now);
+        }
+        if table.take_urgent() {
+            self.leases.wanted.notify_one();
+        }
+    }
+
+    /// The checks that Redis decides, on their own.
+    fn rest<'c>(asked: CheckSet<'c>, rest: CheckMask) -> SmallVec<[Check<'c>; 4]> {
+        indexed(asked.checks, rest).copied().collect()
+    }
+
+    /// What the leases gave to a request that Redis has not decided yet.
+    fn hold(&self, asked: CheckSet<'_>, rest: CheckMask) -> PendingHold {
+        let mut hold = LeaseHold::default();
+        let (mut table, now) = (self.leases.table.borrow_mut(), self.leases.clock.now());
+        for (index, check) in asked.checks.iter().enumerate() {
+            if !rest.has(index) {
+                table.hold(lease_check(check), &mut hold, now);
+            }
+        }
+        PendingHold { leases: self.leases.clone(), link: self.redis.lease_link(), hold }
+    }
+
+    /// Waits until more was given, or not, for as long as a decision may wait.
+    async fn renewed(&self, deadline: Instant) {
+        let _ = timeout_at(deadline, self.leases.renewed.notified()).await;
+    }
+}
+
+/// Whether a lease may serve a check: it spends, and stands alone.
+#[inline]
+fn is_leasable(check: &Check<'_>) -> bool {
+    check.spends && check.choice == Choice::Alone && check.policy.is_leasable()
+}
+
+#[inline]
+fn lease_check<'c>(check: &Check<'c>) -> LeaseCheck<'c> {
+    LeaseCheck { bucket: check.bucket, policy: check.policy, cost: check.cost }
+}
+
+fn indexed<'a, 'c>(
+    checks: &'a [Check<'c>],
+    mask: CheckMask,
+) -> impl Iterator<Item = &'a Check<'c>> {
+    checks.iter().enumerate().filter(move |(index, _)| mask.has(*index)).map(|(_, it)| it)
+}
+
+#[inline]
+fn write(outcome: &mut CheckOutcome, view: LeaseView) {
+    let LeaseView { state, now } = view;
+    *outcome = CheckOutcome { state, now, ..CheckOutcome::default() };
+}
+
+/// What leases gave to a request, until Redis has decided the rest of it.
+struct PendingHold {
+    leases: Rc<Leases>,
+    link: LeaseLink,
+    hold: LeaseHold,
+}
+
+impl PendingHold {
+    fn conclude(&self, admitted: bool) {
+        let now = self.leases.clock.now();
+        let stranded = self.leases.table.borrow_mut().conclude(&self.hold, admitted, now);
+        for it in stranded {
+            self.link.refund(it);
+        }
+    }
+}
+
+impl Store for HybridStore {
+    #[inline]
+    fn try_decide(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) -> Option<Result<Decision, StoreError>> {
+        if asked.checks.len() > MOST_CHECKS {
+            return self.redis.try_decide(asked, outcomes);
+        }
+        let verdict = self.spend(asked, outcomes, Attempt::Immediate);
+        if let Some(decision) = self.decided(&verdict, asked, outcomes) {
+            return Some(Ok(decision));
+        }
+        let LeaseVerdict::Rest(rest) = verdict else { return None };
+        let checks = Self::rest(asked, rest);
+        let decided = if checks.len() == asked.checks.len() {
+            self.redis.try_decide(asked, outcomes)
+        } else {
+            let mut others = outcomes_of(outcomes, rest);
+            let set = CheckSet { checks: &checks, ..asked };
+            let decided = self.redis.try_decide(set, &mut others);
+            put_outcomes(outcomes, rest, &others);
+            decided
+        };
+        if decided.is_some() {
+            self.count_unleased(asked, rest);
+        }
+        if !decided.as_ref().is_some_and(|it| it.as_ref().is_ok_and(|it| it.admitted)) {
+            let table = &mut *self.leases.table.borrow_mut();
+            for (index, check) in asked.checks.iter().enumerate() {
+                if !rest.has(index) {
+                    table.unspend(lease_check(check));
+                }
+            }
+        }
+        decided
+    }
+
+    async fn decide(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) -> Result<Decision, StoreError> {
+        if asked.checks.len() > MOST_CHECKS {
+            return self.redis.decide(asked, outcomes).await;
+        }
+        let deadline = clock::now() + self.redis.timeout();
+        let mut attempt = Attempt::First;
+        let rest = loop {
+            let verdict = self.spend(asked, outcomes, attempt);
+            attempt = Attempt::Again;
+            if let Some(decision) = self.decided(&verdict, asked, outcomes) {
+                return Ok(decision);
+            }
+            match verdict {
+                LeaseVerdict::Rest(rest) => break rest,
+                _ if self.redis.is_degraded() || clock::cached_now() >= deadline => {
+                    break CheckMask(u64::MAX);
+                }
+                _ => self.renewed(deadline).await,
+            }
+        };
+        let checks = Self::rest(asked, rest);
+        if checks.len() == asked.checks.len() {
+            return self.redis.decide(asked, outcomes).await;
+        }
+        let mut others = outcomes_of(outcomes, rest);
+        let set = CheckSet { checks: &checks, ..asked };
+        let hold = Rc::new(self.hold(asked, rest));
+        let abandoned = hold.clone();
+        let tell = move |admitted| abandoned.conclude(admitted);
+        let decided = self.redis.decide_or_tell(set, &mut others, tell).await;
+        put_outcomes(outcomes, rest, &others);
+        hold.conclude(decided.as_ref().is_ok_and(|it| it.admitted));
+        decided
+    }
+
+    async fn charge_after(&self, charges: &[DeferredCheck]) {
+        self.redis.charge_after(charges).await;
+    }
+
+    fn try_charge_after(&self, charges: &[DeferredCheck]) -> bool {
+        self.redis.try_charge_after(charges)
+    }
+
+    fn charge_detached(&self, charges: &[DeferredCheck]) {
+        self.redis.charge_detached(charges);
+    }
+
+    fn release(&self, slots: &[DeferredCheck]) {
+        self.redis.release(slots);
+    }
+
+    async fn flush(&self) {
+        renewal::return_all(&self.leases, &self.redis).await;
+        self.redis.flush().await;
+    }
+}
+
+fn outcomes_of(outcomes: &[CheckOutcome], rest: CheckMask) -> SmallVec<[CheckOutcome; 4]> {
+    let chosen = outcomes.iter().enumerate().filter(|(index, _)| rest.has(*index));
+    chosen.map(|(_, outcome)| *outcome).collect()
+}
+
+fn put_outcomes(outcomes: &mut [CheckOutcome], rest: CheckMask, others: &[CheckOutcome]) {
+    let chosen = outcomes.iter_mut().enumerate().filter(|(index, _)| rest.has(*index));
+    chosen.zip(others).for_each(|((_, outcome), other)| *outcome = *other);
+}

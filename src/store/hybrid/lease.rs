@@ -1,0 +1,276 @@
+//! One lease: units of a bucket that this worker may spend without asking.
+//!
+//! **Why it never spends what is not outstanding.** `unspent` and `held` together are never more than
+//! the grant that Redis knows of, and nothing is spent once the lease has ended here, which it
+//! does before it ends there: this worker counts from before it asked, Redis from when it gave. What a
+//! call returns is taken out of `unspent` before it is sent. If a reply is lost, the grant may be the
+//! old one or a new one, both of which cover what is left here until the old end: it is spent until
+//! then, and never reported again.
+
+use super::demand::Demand;
+use super::timing::LeaseTiming;
+use crate::clock::Micros;
+use crate::limit::lease::{Grant, LeaseReply, LeaseRequest};
+use crate::limit::{Policy, Retry, State, Verdict};
+
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// Tells apart leases of the same bucket that follow each other.
+    pub(super) id: u64,
+    pub(super) policy: Policy,
+    /// The bucket's key in Redis.
+    pub(super) key: Box<[u8]>,
+    pub(super) demand: Demand,
+    pub(super) phase: Phase,
+    /// The bucket has other numbers by now.
+    pub(super) is_outdated: bool,
+    /// What may be spent.
+    unspent: u64,
+    /// What was spent for requests that are not decided yet, and may come back.
+    held: u64,
+    /// The first instant at which nothing may be spent any more, by the clock of this process.
+    ends: Micros,
+    /// What Redis knows to be outstanding. None if there is nothing, or it is not certain.
+    grant: Option<Grant>,
+    /// Below this, more is asked for.
+    low_water: u64,
+    heard: Heard,
+    /// The bucket was empty when it was last heard of: it is not asked again before this.
+    dry_until: Micros,
+}
+
+/// When a call was sent and its reply was there, by the clock of this process.
+#[derive(Debug, Clone, Copy)]
+pub struct CallSpan {
+    pub sent: Micros,
+    pub received: Micros,
+}
+
+/// What was last heard of the bucket.
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    state: State,
+    /// When that was, by the clock of Redis, and when it was heard here.
+    now: Micros,
+    received: Micros,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Quiet,
+    /// It is on the list of those that are asked for next.
+    Due,
+    /// A call is on its way.
+    Asked,
+}
+
+/// What a lease says of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spend {
+    /// The cost is spent. The bucket as it was last heard of, once it was.
+    Spent(LeaseView),
+    /// The bucket is empty as far as is known, and is not asked again yet.
+    Refused(Retry, LeaseView),
+    /// More is being asked for: it is worth waiting for.
+    Awaited,
+    /// There is no lease that would serve it.
+    Unleased,
+}
+
+/// A bucket as it was last heard of, without what has been taken of it in advance and is not spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseView {
+    pub state: State,
+    /// What the clock of Redis shows at the earliest.
+    pub now: Micros,
+}
+
+impl Lease {
+    pub(super) fn new(id: u64, policy: &Policy, key: &[u8], demand: Demand) -> Self {
+        Lease {
+            id,
+            policy: *policy,
+            key: key.into(),
+            demand,
+            phase: Phase::Quiet,
+            is_outdated: false,
+            unspent: 0,
+            held: 0,
+            ends: Micros(0),
+            grant: None,
+            low_water: 0,
+            heard: Heard::default(),
+            dry_until: Micros(0),
+        }
+    }
+
+    /// Spends a cost if it is there. `Awaited` means that more has to be asked for.
+    #[inline]
+    pub(super) fn spend(&mut self, cost: u64, now: Micros) -> Spend {
+        if cost <= self.unspent && now < self.ends {
+            self.unspent -= cost;
+            return Spend::Spent(self.view(now));
+        }
+        if now < self.dry_until && cost > 0 {
+            return Spend::Refused(self.retry(), self.view(now));
+        }
+        Spend::Awaited
+    }
+
+    /// Gives back what was just spent.
+    pub(super) fn unspend(&mut self, cost: u64) {
+        self.unspent += cost;
+        self.demand.remove(cost);
+    }
+
+    /// Whether more should be asked for, though there is some left.
+    #[inline]
+    pub(super) fn is_low(&self, now: Micros) -> bool {
+        self.unspent < self.low_water && now >= self.dry_until
+    }
+
+    /// Whether there is nothing, and nothing was ever given: requests are better decided by Redis.
+    pub(super) fn is_new(&self) -> bool {
+        self.heard.now == Micros(0)
+    }
+
+    pub(super) fn view(&self, now: Micros) -> LeaseView {
+        let (state, now) = (self.heard.state, self.redis_time(now));
+        let unspent = self.unspent + self.held;
+        LeaseView { state: self.policy.refund(state, now, unspent, now), now }
+    }
+
+    /// What the clock of Redis shows at an instant here, at the earliest.
+    pub(super) fn redis_time(&self, now: Micros) -> Micros {
+        let Heard { now: heard_at, received, .. } = self.heard;
+        Micros(heard_at.0 + now.0.saturating_sub(received.0))
+    }
+
+    /// When a request of this bucket may pass again, as far as is known.
+    fn retry(&self) -> Retry {
+        let Heard { now, received, .. } = self.heard;
+        Retry::At(Micros(now.0 + self.dry_until.0.saturating_sub(received.0)))
+    }
+
+    /// What was just spent may come back.
+    pub(super) fn hold(&mut self, cost: u64) {
+        self.held += cost;
+    }
+
+    /// A request for which a cost was held has been decided.
+    pub(super) fn conclude(&mut self, cost: u64, admitted: bool) {
+        // Less if the grant was lost meanwhile, and all that was held with it.
+        let cost = cost.min(self.held);
+        self.held -= cost;
+        if !admitted {
+            self.unspent += cost;
+        }
+    }
+
+    /// Whether what is held can come back here: after the end it is lost.
+    pub(super) fn is_live(&self, now: Micros) -> bool {
+        now < self.ends
+    }
+
+    pub(super) fn is_dry(&self, now: Micros) -> bool {
+        self.unspent == 0 && now < self.dry_until
+    }
+
+    pub(super) fn unspent(&self) -> u64 {
+        self.unspent
+    }
+
+    pub(super) fn unspent_or_held(&self) -> u64 {
+        self.unspent + self.held
+    }
+
+    /// Whether what is left of it goes back.
+    pub(super) fn is_unwanted(&self) -> bool {
+        self.is_outdated || self.demand.is_idle()
+    }
+
+    /// Whether it can be forgotten: nothing is left of it, here or in Redis.
+    pub(super) fn is_over(&self, now: Micros) -> bool {
+        let spent = self.unspent + self.held == 0 || now >= self.ends;
+        self.phase != Phase::Asked && spent && self.grant.is_none()
+    }
+
+    /// Whether it ends before the next ticks are over.
+    pub(super) fn ends_soon(&self, now: Micros, timing: LeaseTiming) -> bool {
+        self.grant.is_some() && now.0 + 2 * timing.tick >= self.ends.0
+    }
+
+    /// Whether there is far more than is asked for.
+    pub(super) fn is_too_much(&self) -> bool {
+        self.unspent > 12 * self.demand.per_interval().max(1)
+    }
+
+    /// What to ask of Redis: to go on, with more, or to return what nobody wants.
+    pub(super) fn request(&mut self, timing: LeaseTiming) -> LeaseRequest {
+        self.phase = Phase::Asked;
+        let (mut returned, returns) = (0, self.is_unwanted());
+        if returns {
+            returned = self.unspent;
+        } else if self.is_too_much() {
+            returned = self.unspent - 3 * self.demand.per_interval();
+        }
+        let is_certain = self.grant.is_some() || self.policy.lease_amount(1) == 0;
+        if !is_certain {
+            // What Redis does not know of cannot be returned.
+            returned = 0;
+        }
+        self.unspent -= returned;
+        let kept = if is_certain { self.unspent + self.held } else { 0 };
+        let steps = match returns {
+            true => smallvec::SmallVec::new(),
+            false => self.demand.steps(&self.policy, kept, timing),
+        };
+        let (released, taken_at) = (self.grant, self.heard.now);
+        LeaseRequest { life: timing.life, released, kept, returned, taken_at, steps }
+    }
+
+    /// Takes over what was given.
+    pub(super) fn apply(
+        &mut self,
+        asked: &LeaseRequest,
+        reply: &LeaseReply,
+        times: CallSpan,
+        timing: LeaseTiming,
+    ) {
+        self.phase = Phase::Quiet;
+        let CallSpan { sent, received } = times;
+        let LeaseReply { now, granted, grant, found, state, .. } = *reply;
+        let is_kept = match self.policy {
+            // Units of a window are worth nothing in the next.
+            Policy::FixedWindow(_) => state.ends_at == self.heard.state.ends_at,
+            _ => found && asked.released.is_some(),
+        };
+        if !is_kept {
+            (self.unspent, self.held) = (0, 0);
+        }
+        self.unspent += granted;
+        self.grant = grant;
+        let mut span = timing.life;
+        if let Policy::FixedWindow(_) = self.policy {
+            span = state.ends_at.0.saturating_sub(now.0);
+        }
+        self.ends = Micros(sent.0 + LeaseTiming::surely_within(span));
+        self.low_water = self.unspent / 4;
+        self.heard = Heard { state, now, received };
+        self.dry_until = Micros(0);
+        if let Verdict::Refuse(retry) = self.policy.evaluate(state, now, 1) {
+            let wait = match retry {
+                Retry::At(at) => at.0.saturating_sub(now.0),
+                Retry::Never => 0,
+            };
+            let wait = wait.max(self.demand.wait_near_limit(&self.policy, timing));
+            self.dry_until = Micros(received.0 + wait);
+        }
+    }
+
+    /// The reply to a call was lost, or leads to another server now: see the top of the file.
+    pub(super) fn orphan(&mut self) {
+        self.phase = Phase::Quiet;
+        (self.grant, self.low_water) = (None, 0);
+    }
+}
