@@ -54,6 +54,8 @@ pub mod store;
 mod stream;
 pub mod telemetry;
 pub mod tenants;
+#[cfg(test)]
+mod test_folder;
 pub mod trust;
 mod upstream;
 pub mod violations;

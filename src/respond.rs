@@ -7,6 +7,7 @@ pub(crate) mod field_name;
 pub(crate) mod fields;
 pub(crate) mod rate_headers;
 pub(crate) mod refusal;
+mod retry_after;
 pub(crate) mod scratch;
 pub(crate) mod structured;
 

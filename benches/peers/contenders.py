@@ -52,12 +52,7 @@ def start(name, program, directory, values, redis=None):
         "weir": [program, "run", "--config", config],
     }[name]
     server = Server(name, [str(part) for part in command], port, home / "log", redis)
-    try:
-        server.wait_until_it_accepts()
-    except BaseException:
-        server.stop()
-        raise
-    return server
+    return server.once_it_accepts()
 
 
 def render(template, values):

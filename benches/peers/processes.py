@@ -27,6 +27,15 @@ class Server:
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
 
+    def once_it_accepts(self):
+        """The server itself, or none that is left running."""
+        try:
+            self.wait_until_it_accepts()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
     def wait_until_it_accepts(self, seconds=15):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

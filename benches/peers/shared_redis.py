@@ -18,12 +18,7 @@ def start(program, directory):
     command = [program, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no",
                "--dir", str(directory)]
     redis = Server("redis-server", command, port, directory / "log")
-    try:
-        redis.wait_until_it_accepts()
-    except BaseException:
-        redis.stop()
-        raise
-    return redis
+    return redis.once_it_accepts()
 
 
 def ask(redis, command):

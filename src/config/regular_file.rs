@@ -40,22 +40,21 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_folder::TestFolder;
 
     #[test]
     fn a_pipe_and_a_device_are_faults_at_once() {
-        let folder = std::env::temp_dir().join(format!("weir-regular-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = TestFolder::new();
         let pipe = folder.join("pipe");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         let fault = |path: &Path| read(path, 100).unwrap_err().to_string();
         assert_eq!(fault(&pipe), "it is not a regular file");
         assert_eq!(fault(Path::new("/dev/zero")), "it is not a regular file");
-        assert_eq!(read(&folder, 100).unwrap_err().kind(), io::ErrorKind::IsADirectory);
-        std::fs::write(folder.join("file"), "12345").unwrap();
-        assert_eq!(read(&folder.join("file"), 5).unwrap(), b"12345");
+        assert_eq!(read(folder.path(), 100).unwrap_err().kind(), io::ErrorKind::IsADirectory);
+        let file = folder.file("file", "12345");
+        assert_eq!(read(&file, 5).unwrap(), b"12345");
         assert_eq!(fault(&folder.join("gone")), "No such file or directory (os error 2)");
-        assert!(read(&folder.join("file"), 4).unwrap_err().to_string().contains("larger than 4"));
-        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(read(&file, 4).unwrap_err().to_string().contains("larger than 4"));
     }
 }

@@ -135,46 +135,42 @@ fn folders(file: &Path) -> BTreeSet<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_folder::TestFolder;
 
     /// Waits in short pieces, as a `select!` does when other branches complete.
-    async fn notices_change(name: &str, mut meanwhile: impl FnMut(&Path)) -> bool {
-        let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+    async fn notices_change(mut meanwhile: impl FnMut(&Path)) -> bool {
+        let folder = TestFolder::new();
         let file = folder.join("c.toml");
         let mut watch = FileWatcher::new(&file).unwrap();
         std::fs::write(&file, "a").unwrap();
-        let mut noticed = false;
         for _ in 0..1000 {
             meanwhile(&file);
-            noticed = tokio::time::timeout(QUIET_PERIOD / 5, watch.changed()).await.is_ok();
-            if noticed {
-                break;
+            if tokio::time::timeout(QUIET_PERIOD / 5, watch.changed()).await.is_ok() {
+                return true;
             }
         }
-        std::fs::remove_dir_all(&folder).unwrap();
-        noticed
+        false
     }
 
     #[tokio::test]
     async fn a_change_is_reported_however_often_waiting_for_it_is_broken_off() {
-        assert!(notices_change("broken-off", |_| ()).await);
+        assert!(notices_change(|_| ()).await);
     }
 
     #[tokio::test]
     async fn a_folder_that_never_rests_puts_off_nothing_also_if_waiting_is_broken_off() {
-        assert!(notices_change("restless", |file| std::fs::write(file, "b").unwrap()).await);
+        assert!(notices_change(|file| std::fs::write(file, "b").unwrap()).await);
     }
 
     #[test]
     fn every_link_on_the_way_is_watched() {
-        let root = std::env::temp_dir().join(format!("weir-watch-{}", std::process::id()));
+        let root = TestFolder::new();
         let (one, link) = (root.join("deep/one"), root.join("current"));
         std::fs::create_dir_all(&one).unwrap();
         std::fs::write(one.join("c.toml"), "").unwrap();
         std::os::unix::fs::symlink(&one, &link).unwrap();
         let found = folders(&link.join("c.toml"));
-        let expected = [root.clone(), link, one.canonicalize().unwrap()];
-        std::fs::remove_dir_all(&root).unwrap();
+        let expected = [root.path().to_owned(), link, one.canonicalize().unwrap()];
         assert_eq!(found, BTreeSet::from(expected));
     }
 }

@@ -37,6 +37,18 @@ pub enum Verdict {
     Refuse(Retry),
 }
 
+#[cfg(test)]
+impl Verdict {
+    /// The state after a cost that must pass.
+    #[track_caller]
+    pub(super) fn admitted(self) -> State {
+        match self {
+            Verdict::Admit(state) => state,
+            Verdict::Refuse(retry) => panic!("refused until {retry:?}"),
+        }
+    }
+}
+
 /// When a refused cost would pass if nobody else spends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Retry {

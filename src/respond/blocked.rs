@@ -3,7 +3,7 @@
 use http::{HeaderMap, Response, StatusCode};
 
 use super::rate_headers::seconds_until;
-use super::{Answer, FieldName, Fields, Scratch};
+use super::{Answer, FieldName, Fields, Scratch, retry_after};
 use crate::body::Body;
 use crate::clock::Micros;
 
@@ -56,14 +56,8 @@ impl BlockedText {
         }
         let mut text = Scratch::new();
         text.extend_from_slice(self.opening.as_bytes());
-        text.extend_from_slice(seconds.as_bytes());
-        let plural: &[u8] = if seconds == "1" { b" second.\"" } else { b" seconds.\"" };
-        text.extend_from_slice(plural);
-        text.extend_from_slice(b",\"retry_after\":");
-        text.extend_from_slice(seconds.as_bytes());
-        text.extend_from_slice(b",\"retry_after_ms\":");
-        let millis = until.0.saturating_sub(now.0).div_ceil(1000);
-        text.extend_from_slice(itoa::Buffer::new().format(millis).as_bytes());
+        retry_after::end_sentence(seconds, &mut text);
+        retry_after::write_members(seconds, until, now, &mut text);
         text.extend_from_slice(self.closing.as_bytes());
         let mut response = Response::new(Body::text(text).into());
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;

@@ -3,7 +3,7 @@
 use http::{HeaderMap, Response, StatusCode};
 
 use super::rate_headers::{PolicyText, seconds_until};
-use super::{Answer, FieldName, Fields, Scratch};
+use super::{Answer, FieldName, Fields, Scratch, retry_after};
 use crate::body::Body;
 use crate::clock::Micros;
 use crate::limit;
@@ -146,15 +146,9 @@ impl<'a, I: Iterator<Item = RefusingLimit<'a>> + Clone> Refusal<I> {
             Some((at, seconds)) => {
                 out.extend_from_slice(first.retryable.as_bytes());
                 if !first.has_message {
-                    out.extend_from_slice(seconds.as_bytes());
-                    let plural: &[u8] = if seconds == "1" { b" second.\"" } else { b" seconds.\"" };
-                    out.extend_from_slice(plural);
+                    retry_after::end_sentence(seconds, out);
                 }
-                out.extend_from_slice(b",\"retry_after\":");
-                out.extend_from_slice(seconds.as_bytes());
-                out.extend_from_slice(b",\"retry_after_ms\":");
-                let millis = at.0.saturating_sub(self.now.0).div_ceil(1000);
-                out.extend_from_slice(itoa::Buffer::new().format(millis).as_bytes());
+                retry_after::write_members(seconds, at, self.now, out);
             }
         }
         let mut names = self.limits.clone().filter_map(|limit| limit.name());

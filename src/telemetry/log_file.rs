@@ -120,17 +120,16 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_folder::TestFolder;
 
-    fn rotated(name: &str, rotation: Rotation, lines: usize) -> Vec<(String, String)> {
-        let folder = std::env::temp_dir().join(format!("weir-log-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("audit.log");
-        fs::write(&path, "old\n").unwrap();
+    fn rotated(rotation: Rotation, lines: usize) -> Vec<(String, String)> {
+        let folder = TestFolder::new();
+        let path = folder.file("audit.log", "old\n");
         let mut log = LogFile::open(&path, rotation, Arc::default()).unwrap();
         for number in 0..lines {
             log.write_all(format!("line {number}\n").as_bytes()).unwrap();
         }
-        let mut files: Vec<(String, String)> = fs::read_dir(&folder)
+        let mut files: Vec<(String, String)> = fs::read_dir(folder.path())
             .unwrap()
             .map(|it| it.unwrap())
             .map(|it| {
@@ -138,7 +137,6 @@ mod tests {
                 (it.file_name().into_string().unwrap(), text.replace('\n', ";"))
             })
             .collect();
-        fs::remove_dir_all(&folder).unwrap();
         files.sort();
         files
     }
@@ -149,22 +147,22 @@ mod tests {
 
     #[test]
     fn a_full_file_is_moved_aside_and_the_oldest_goes() {
-        let files = rotated("keep", Rotation { max_size: 14, keep: 2 }, 6);
+        let files = rotated(Rotation { max_size: 14, keep: 2 }, 6);
         let wanted = named(&[
             ("audit.log", "line 5;"),
             ("audit.log.1", "line 3;line 4;"),
             ("audit.log.2", "line 1;line 2;"),
         ]);
         assert_eq!(files, wanted);
-        let files = rotated("none", Rotation { max_size: 14, keep: 0 }, 6);
+        let files = rotated(Rotation { max_size: 14, keep: 0 }, 6);
         assert_eq!(files, named(&[("audit.log", "line 5;")]));
     }
 
     #[test]
     fn without_a_size_nothing_is_moved_and_a_long_line_is_written_whole() {
-        let files = rotated("off", Rotation::default(), 2);
+        let files = rotated(Rotation::default(), 2);
         assert_eq!(files, named(&[("audit.log", "old;line 0;line 1;")]));
-        let files = rotated("long", Rotation { max_size: 1, keep: 1 }, 2);
+        let files = rotated(Rotation { max_size: 1, keep: 1 }, 2);
         assert_eq!(files, named(&[("audit.log", "line 1;"), ("audit.log.1", "line 0;")]));
     }
 }

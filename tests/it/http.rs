@@ -14,3 +14,12 @@ mod response_format;
 mod routing;
 mod slow_peers;
 mod upgrades;
+
+use crate::support::{Config, Upstream, Weir};
+
+/// A gateway without limits, and the upstream behind it.
+fn gateway() -> (Upstream, Weir) {
+    let upstream = Upstream::ok();
+    let weir = Weir::start(&Config::to(&upstream).open());
+    (upstream, weir)
+}

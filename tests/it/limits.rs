@@ -8,7 +8,7 @@ mod costs;
 mod deferred_charges;
 mod degrade;
 mod drain;
-mod exactness;
+pub(crate) mod exactness;
 mod guarded_requests;
 pub(crate) mod guards;
 mod limit_options;

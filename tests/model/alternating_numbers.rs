@@ -12,7 +12,7 @@ use crate::log_bound::holds_in_every_window;
 use crate::lua::{Lua, Redis};
 use crate::reference_model::{Model, pace_of, rate_of, window_of};
 use crate::strategies::{
-    LATEST, bucket, log, refill_bucket, share, small_log, span, start, window,
+    LATEST, bucket, gap, log, refill_bucket, share, small_log, span, start, timed, window,
 };
 
 /// A bucket as it is kept, whatever anybody makes of it.
@@ -49,9 +49,7 @@ pub(crate) struct Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let gap = prop_oneof![
-        6 => Just(0), 3 => 0..1_u64 << 12, 2 => 0..1_u64 << 15, 1 => 0..1_u64 << 17,
-    ];
+    let gap = gap(6, [(3, 12), (2, 15), (1, 17)]);
     let cost = prop_oneof![3 => 0..1_u64 << 13, 2 => 0..=1_u64 << 16];
     let step = (
         any::<usize>(),
@@ -241,14 +239,11 @@ fn numbers_may_alternate_within_one_call() {
     proptest!(ProptestConfig::with_cases(100), |(
         set in numbers(), start in start(), steps in steps(),
     )| {
-        let mut now = start;
-        let mut together = redis.fresh();
-        let mut alone = Embedded::new(100);
-        for some in steps.chunks(5) {
-            now = Micros(now.0 + share(some[0].gap, span(&set[some[0].pace % set.len()])));
-            if now > LATEST {
-                break;
-            }
+        let (mut together, mut alone) = (redis.fresh(), Embedded::new(100));
+        let after = |some: &&[Step], now: Micros| {
+            Micros(now.0 + share(some[0].gap, span(&set[some[0].pace % set.len()])))
+        };
+        for (now, some) in timed(steps.chunks(5), start, after) {
             let asks: Vec<Vec<_>> = some.iter().map(|step| {
                 let policy = &set[step.which % set.len()];
                 let cost = share(step.cost, policy.quota());

@@ -6,8 +6,9 @@ use weir::clock::Micros;
 use weir::limit::{Policy, Rate, Retry};
 
 use crate::decider::{Decider, Engine, on_every_engine};
+use crate::histories::answers;
 use crate::reference_model::{Model, rate_of};
-use crate::strategies::{LATEST, bucket, magnitude, start, steps};
+use crate::strategies::{bucket, magnitude, start, steps};
 
 /// `admitted ≤ burst + rate × t` between every two charges, in whole numbers.
 pub(crate) fn holds_everywhere(
@@ -31,23 +32,9 @@ fn no_interval_admits_more_than_burst_and_rate<E: Engine>(engine: &E) {
     proptest!(ProptestConfig::with_cases(E::CASES), |(
         policy in bucket(), start in start(), steps in steps(),
     )| {
-        let mut decider = engine.fresh();
-        let (mut now, mut promised, mut history) = (start, None, Vec::new());
-        for step in steps {
-            let cost;
-            (now, cost) = step.place(&policy, now, promised);
-            if now > LATEST {
-                break;
-            }
-            promised = match decider.ask(now, &policy, cost).refused {
-                Some(Retry::At(at)) => Some(at),
-                Some(Retry::Never) => None,
-                None => {
-                    history.push((now, cost));
-                    None
-                }
-            };
-        }
+        let answers = answers(&mut engine.fresh(), &policy, start, &steps).into_iter();
+        let admitted = answers.filter(|(.., answer)| answer.refused.is_none());
+        let history: Vec<_> = admitted.map(|(now, cost, _)| (now, cost)).collect();
         holds_everywhere(&history, rate_of(&policy), policy.quota())?;
     });
 }
@@ -58,30 +45,22 @@ fn a_refusal_is_never_for_want_of_more_than_rounding_took<E: Engine>(engine: &E)
     proptest!(ProptestConfig::with_cases(E::CASES), |(
         policy in bucket(), start in start(), steps in steps(),
     )| {
-        let mut decider = engine.fresh();
         let mut exact = Model::new(&policy);
         let period = u128::from(rate_of(&policy).period_us());
-        let (mut now, mut promised, mut admitted) = (start, None, 0);
-        for step in steps {
-            let cost;
-            (now, cost) = step.place(&policy, now, promised);
-            if now > LATEST {
-                break;
-            }
-            promised = match decider.ask(now, &policy, cost).refused {
+        let mut admitted = 0;
+        for (now, cost, answer) in answers(&mut engine.fresh(), &policy, start, &steps) {
+            match answer.refused {
                 None => {
                     prop_assert_eq!(exact.refusal(now, cost), None);
                     exact.charge(now, cost);
                     admitted += u128::from(cost);
-                    None
                 }
-                Some(Retry::Never) => None,
-                Some(Retry::At(at)) => {
+                Some(Retry::Never) => {}
+                Some(Retry::At(_)) => {
                     let lost = exact.left(now).saturating_sub(u128::from(cost) * period);
                     prop_assert!(lost * 1_000_000 <= admitted * period);
-                    Some(at)
                 }
-            };
+            }
         }
     });
 }

@@ -17,7 +17,7 @@ use weir::store::{Check, CheckOutcome, Choice, MemoryStore};
 use crate::decider::{Answer, Ask, CheckMode, Decider, Engine, Names, Outcome, on_every_engine};
 use crate::lua::Redis;
 use crate::reference_model::{Model, rate_of};
-use crate::strategies::{LATEST, exact, share, span, start};
+use crate::strategies::{exact, share, span, start, timed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -166,13 +166,9 @@ fn requests_with_pairs_agree_with_the_model<E: Engine>(engine: &E) {
     proptest!(ProptestConfig::with_cases(3 * E::CASES), |(
         policies in policies(), start in start(), steps in steps(),
     )| {
-        let (mut decider, mut now) = (engine.fresh(), start);
+        let mut decider = engine.fresh();
         let mut models: Vec<Model> = policies.iter().map(Model::new).collect();
-        for step in steps {
-            now = step.after(&policies, now);
-            if now > LATEST {
-                break;
-            }
+        for (now, step) in timed(steps, start, |it, now| it.after(&policies, now)) {
             let asks = step.asks(&policies);
             let (admitted, said) = expected(&mut models, now, &asks);
             let outcome = decider.decide_as(now, &asks);
@@ -190,12 +186,9 @@ fn what_was_charged_of_a_pair_can_be_refunded<E: Engine>(engine: &E) {
     proptest!(ProptestConfig::with_cases(E::CASES), |(
         policies in policies(), start in start(), steps in steps(),
     )| {
-        let (mut decider, mut now) = (engine.fresh(), start);
-        for (number, step) in steps.iter().enumerate() {
-            now = step.after(&policies, now);
-            if now > LATEST {
-                break;
-            }
+        let mut decider = engine.fresh();
+        let steps = timed(steps, start, |it, now| it.after(&policies, now));
+        for (number, (now, step)) in steps.enumerate() {
             let asks = step.asks(&policies);
             let peeks: Vec<_> =
                 asks.iter().map(|(ask, _)| (Ask { cost: 0, ..*ask }, CheckMode::default())).collect();

@@ -7,11 +7,35 @@ use weir::clock::Micros;
 use weir::limit::sliding_log::SlidingLog;
 use weir::limit::{Policy, Rate, Retry};
 
-use crate::decider::{Ask, Decider, Engine, on_every_engine};
+use crate::decider::{Answer, Ask, Decider, Engine, on_every_engine};
 use crate::reference_model::Model;
 use crate::strategies::{
-    LATEST, Step, exact, in_debt, once_a_log, policy, rounds, start, step, steps,
+    LATEST, Step, exact, in_debt, once_a_log, policy, rounds, start, step, steps, timed,
 };
+
+/// What a decider answers to the steps of a history, with the instant and the cost of each.
+pub(crate) fn answers(
+    decider: &mut impl Decider,
+    policy: &Policy,
+    start: Micros,
+    steps: &[Step],
+) -> Vec<(Micros, u64, Answer)> {
+    let (mut now, mut promised, mut answers) = (start, None, Vec::new());
+    for step in steps {
+        let cost;
+        (now, cost) = step.place(policy, now, promised);
+        if now > LATEST {
+            break;
+        }
+        let answer = decider.ask(now, policy, cost);
+        promised = match answer.refused {
+            Some(Retry::At(at)) => Some(at),
+            _ => None,
+        };
+        answers.push((now, cost, answer));
+    }
+    answers
+}
 
 fn agrees(
     decider: &mut impl Decider,
@@ -20,24 +44,13 @@ fn agrees(
     steps: &[Step],
 ) -> Result<(), TestCaseError> {
     let mut model = Model::new(policy);
-    let (mut now, mut promised) = (start, None);
-    for step in steps {
-        let cost;
-        (now, cost) = step.place(policy, now, promised);
-        if now > LATEST {
-            break;
-        }
+    for (now, cost, answer) in answers(decider, policy, start, steps) {
         let refused = model.refusal(now, cost);
         if refused.is_none() {
             model.charge(now, cost);
         }
-        let answer = decider.ask(now, policy, cost);
         prop_assert_eq!(answer.refused, refused);
         prop_assert_eq!(answer.report, model.report(now));
-        promised = match refused {
-            Some(Retry::At(at)) => Some(at),
-            _ => None,
-        };
     }
     Ok(())
 }
@@ -126,12 +139,7 @@ fn several_checks_are_charged_together_or_not_at_all<E: Engine>(engine: &E) {
     )| {
         let mut decider = engine.fresh();
         let mut models: Vec<Model> = policies.iter().map(Model::new).collect();
-        let mut now = start;
-        for round in rounds {
-            now = round.after(&policies, now);
-            if now > LATEST {
-                break;
-            }
+        for (now, round) in timed(rounds, start, |it, now| it.after(&policies, now)) {
             let asks = once_a_log(round.picks.iter().map(|pick| {
                 let (key, policy) = pick.of(&policies);
                 Ask { policy, key: key as u64, cost: pick.cost(policy) }

@@ -9,12 +9,13 @@ use tokio::time::Instant;
 use weir::clock::Micros;
 use weir::gateway::pacing::{Departure, PacedCheck, PacedQueues, PacingTicket};
 use weir::limit::leaky_bucket::LeakyBucket;
-use weir::limit::{Policy, Rate, Retry};
+use weir::limit::{Policy, Rate};
 use weir::store::BucketId;
 
-use crate::decider::{Decider, Embedded, Engine, on_every_engine};
+use crate::decider::{Answer, Decider, Embedded, Engine, on_every_engine};
+use crate::histories::answers;
 use crate::reference_model::{Model, rate_of};
-use crate::strategies::{LATEST, Step, bucket, even_bucket, start, steps};
+use crate::strategies::{Step, bucket, even_bucket, start, steps};
 
 fn leaky(bucket: impl Strategy<Value = Policy>) -> impl Strategy<Value = Policy> {
     bucket.prop_map(|policy| match policy {
@@ -30,25 +31,13 @@ fn departures(
     start: Micros,
     steps: &[Step],
 ) -> Vec<(Micros, u64, Micros)> {
-    let (mut now, mut promised, mut departures) = (start, None, Vec::new());
-    for step in steps {
-        let cost;
-        (now, cost) = step.place(policy, now, promised);
-        if now > LATEST {
-            break;
-        }
-        let answer = decider.ask(now, policy, cost);
-        promised = match answer.refused {
-            Some(Retry::At(at)) => Some(at),
-            Some(Retry::Never) => None,
-            None => {
-                let wait = policy.turn(answer.state, now, cost).as_micros() as u64;
-                departures.push((now, cost, Micros(now.0 + wait)));
-                None
-            }
-        };
-    }
-    departures
+    let answers = answers(decider, policy, start, steps).into_iter();
+    let admitted = answers.filter(|(.., answer)| answer.refused.is_none());
+    let departure = |(now, cost, answer): (Micros, u64, Answer)| {
+        let wait = policy.turn(answer.state, now, cost).as_micros() as u64;
+        (now, cost, Micros(now.0 + wait))
+    };
+    admitted.map(departure).collect()
 }
 
 fn requests_leave_when_all_before_them_have<E: Engine>(engine: &E) {

@@ -16,7 +16,7 @@ use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate, Retry, State, Verdict};
 
 use crate::reference_model::{Model, rate_of, window_of};
-use crate::strategies::{LATEST, bucket, policy, share, span, start, steady, window};
+use crate::strategies::{bucket, gap, policy, share, span, start, steady, timed, window};
 
 /// One request at one of the nodes.
 #[derive(Debug, Clone, Copy)]
@@ -28,13 +28,14 @@ struct Step {
     cost: u64,
 }
 
+impl Step {
+    fn after(&self, policy: &Policy, last: Micros) -> Micros {
+        Micros(last.0 + share(self.gap, span(policy)))
+    }
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let gap = prop_oneof![
-        5 => Just(0),
-        3 => 0..1_u64 << 12,
-        2 => 0..1_u64 << 15,
-        1 => 0..1_u64 << 17,
-    ];
+    let gap = gap(5, [(3, 12), (2, 15), (1, 17)]);
     let cost = prop_oneof![3 => 0..1_u64 << 14, 2 => 0..=1_u64 << 16, 2 => Just(1 << 16)];
     let step = (gap, any::<usize>(), cost);
     prop::collection::vec(step.prop_map(|(gap, node, cost)| Step { gap, node, cost }), 1..80)
@@ -128,11 +129,7 @@ proptest! {
             }
         }
         let mut alone = Alone::new(nodes, known);
-        for step in steps {
-            now = Micros(now.0 + share(step.gap, span(&policy)));
-            if now > LATEST {
-                break;
-            }
+        for (now, step) in timed(steps, now, |it, now| it.after(&policy, now)) {
             let cost = share(step.cost, most).max(1);
             if alone.admits(&policy, step.node, now, cost) {
                 prop_assert_eq!(model.refusal(now, cost), None);
@@ -165,12 +162,8 @@ proptest! {
         let known = share(spent, policy.quota());
         model.charge(start, known);
         let known = policy.charge_after(State::default(), start, known);
-        let (mut alone, mut now) = (Alone::new(nodes, known), start);
-        for step in steps {
-            now = Micros(now.0 + share(step.gap, span(&policy)));
-            if now > LATEST {
-                break;
-            }
+        let mut alone = Alone::new(nodes, known);
+        for (now, step) in timed(steps, start, |it, now| it.after(&policy, now)) {
             let cost = share(step.cost, most).max(1);
             if alone.admits_and_charges_after(&policy, step.node, now, cost) {
                 prop_assert_eq!(model.refusal(now, cost), None);

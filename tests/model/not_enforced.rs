@@ -10,7 +10,7 @@ use weir::limit::{Policy, Retry};
 
 use crate::decider::{Ask, CheckMode, Decider, Engine, on_every_engine};
 use crate::reference_model::Model;
-use crate::strategies::{LATEST, Round, exact, in_debt, once_a_log, rounds, start};
+use crate::strategies::{Round, exact, in_debt, once_a_log, rounds, start, timed};
 
 /// Some rounds, and how the checks of each are meant: two bits for each limit.
 fn meant_rounds() -> impl Strategy<Value = Vec<(Round, usize)>> {
@@ -40,13 +40,10 @@ fn only_enforced_checks_decide_and_only_what_passes_is_spent<E: Engine>(engine: 
     proptest!(ProptestConfig::with_cases(2 * E::CASES), |(
         policies in policies(), start in start(), rounds in meant_rounds(),
     )| {
-        let (mut decider, mut now) = (engine.fresh(), start);
+        let mut decider = engine.fresh();
         let mut models: Vec<Model> = policies.iter().map(Model::new).collect();
-        for (round, bits) in rounds {
-            now = round.after(&policies, now);
-            if now > LATEST {
-                break;
-            }
+        let rounds = timed(rounds, start, |(round, _), now| round.after(&policies, now));
+        for (now, (round, bits)) in rounds {
             let asks = asks(&policies, &round, bits);
             // All asks of one limit up to one of them are one ask.
             let mut sums = vec![0; policies.len()];
@@ -77,12 +74,9 @@ fn a_peek_foretells_and_changes_nothing<E: Engine>(engine: &E) {
     proptest!(ProptestConfig::with_cases(E::CASES), |(
         policies in policies(), start in start(), rounds in meant_rounds(),
     )| {
-        let (mut decider, mut now) = (engine.fresh(), start);
-        for (round, bits) in rounds {
-            now = round.after(&policies, now);
-            if now > LATEST {
-                break;
-            }
+        let mut decider = engine.fresh();
+        let rounds = timed(rounds, start, |(round, _), now| round.after(&policies, now));
+        for (now, (round, bits)) in rounds {
             let asks = asks(&policies, &round, bits);
             let peeks: Vec<_> = asks
                 .iter()

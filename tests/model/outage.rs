@@ -12,7 +12,7 @@ use weir::store::{Check, CheckOutcome, MemoryStore};
 
 use crate::decider::{Ask, Names};
 use crate::reference_model::Model;
-use crate::strategies::{LATEST, share, span, start, steady};
+use crate::strategies::{gap, share, span, start, steady, timed};
 
 const KEYS: usize = 3;
 
@@ -28,12 +28,7 @@ struct Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let gap = prop_oneof![
-        5 => Just(0),
-        3 => 0..1_u64 << 12,
-        2 => 0..1_u64 << 15,
-        1 => 0..1_u64 << 18,
-    ];
+    let gap = gap(5, [(3, 12), (2, 15), (1, 18)]);
     let cost = prop_oneof![4 => 0..1_u64 << 14, 2 => 0..=1_u64 << 16];
     let step = (gap, 0..KEYS, cost, prop::bool::weighted(0.15))
         .prop_map(|(gap, key, cost, turn)| Step { gap, key, cost, turn });
@@ -113,12 +108,9 @@ proptest! {
     ) {
         let mut node = Node::new(policy);
         let mut models: Vec<Model> = (0..KEYS).map(|_| Model::new(&policy)).collect();
-        let (mut now, mut out) = (start, false);
-        for step in steps {
-            now = Micros(now.0 + share(step.gap, span(&policy)));
-            if now > LATEST {
-                break;
-            }
+        let mut out = false;
+        let after = |step: &Step, last: Micros| Micros(last.0 + share(step.gap, span(&policy)));
+        for (now, step) in timed(steps, start, after) {
             node.clock.set(now);
             if step.turn {
                 out = !out;

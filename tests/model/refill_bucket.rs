@@ -8,8 +8,8 @@ use weir::clock::Micros;
 use weir::limit::{Policy, State, Verdict};
 
 use crate::decider::{Ask, Decider, Embedded, Engine, on_every_engine};
-use crate::refunds::{Step, steps};
-use crate::strategies::{LATEST, refill_bucket, rounds, share, span, start};
+use crate::refunds::steps;
+use crate::strategies::{refill_bucket, rounds, share, span, start, timed};
 
 /// `admitted ≤ burst + amount × refills` between every two charges.
 fn holds_everywhere(policy: &Policy, history: &[(Micros, u64)]) -> Result<(), TestCaseError> {
@@ -40,17 +40,14 @@ fn no_interval_admits_more_than_burst_and_refills<E: Engine>(engine: &E) {
     proptest!(ProptestConfig::with_cases(E::CASES), |(
         policy in refill_bucket(), start in start(), steps in steps(),
     )| {
-        let (mut decider, mut now) = (engine.fresh(), start);
+        let mut decider = engine.fresh();
         let ask = |cost| Ask { policy: &policy, key: 0, cost };
         let (mut kept, mut due) = (Vec::new(), Vec::new());
-        for (number, Step { gap, cost, given_back }) in steps.into_iter().enumerate() {
-            now = Micros(now.0 + share(gap, span(&policy)));
-            if now > LATEST {
-                break;
-            }
-            let cost = share(cost, policy.quota()).max(1);
+        let steps = timed(steps, start, |it, now| it.after(&policy, now));
+        for (number, (now, step)) in steps.enumerate() {
+            let cost = share(step.cost, policy.quota()).max(1);
             if decider.decide(now, &[ask(cost)]).admitted {
-                match given_back {
+                match step.given_back {
                     Some(later) => due.push((number + later, cost, now)),
                     None => kept.push((now, cost)),
                 }

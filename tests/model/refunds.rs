@@ -7,7 +7,7 @@ use weir::limit::{Policy, Report, State};
 use crate::decider::{Ask, CheckMode, Decider, Engine, on_every_engine};
 use crate::lua::Redis;
 use crate::map_store::MapStore;
-use crate::strategies::{LATEST, policy, refill_bucket, share, span, start, steady};
+use crate::strategies::{gap, policy, refill_bucket, share, span, start, steady, timed};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
@@ -19,13 +19,14 @@ pub(crate) struct Step {
     pub(crate) given_back: Option<usize>,
 }
 
+impl Step {
+    pub(crate) fn after(&self, policy: &Policy, last: Micros) -> Micros {
+        Micros(last.0 + share(self.gap, span(policy)))
+    }
+}
+
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let gap = prop_oneof![
-        2 => Just(0),
-        3 => 0..1_u64 << 12,
-        3 => 0..1_u64 << 15,
-        1 => 0..1_u64 << 17,
-    ];
+    let gap = gap(2, [(3, 12), (3, 15), (1, 17)]);
     let cost = prop_oneof![3 => 0..1_u64 << 14, 1 => 0..=1_u64 << 16];
     let given_back = prop::option::of(0..6_usize);
     let step =
@@ -44,15 +45,12 @@ fn a_charge_and_its_return_never_leave_more_than_no_charge<E: Engine>(engine: &E
     proptest!(ProptestConfig::with_cases(E::CASES), |(
         policy in steady(), start in start(), steps in steps(),
     )| {
-        let (mut decider, mut now) = (engine.fresh(), start);
+        let mut decider = engine.fresh();
         let with = |cost| Ask { policy: &policy, key: 0, cost };
         let without = |cost| Ask { policy: &policy, key: 1, cost };
         let mut due: Vec<(usize, u64, Micros)> = Vec::new();
-        for (number, step) in steps.iter().enumerate() {
-            now = Micros(now.0 + share(step.gap, span(&policy)));
-            if now > LATEST {
-                break;
-            }
+        let steps = timed(steps, start, |it, now| it.after(&policy, now));
+        for (number, (now, step)) in steps.enumerate() {
             let cost = share(step.cost, policy.quota()).max(1);
             if decider.decide(now, &[with(cost)]).admitted {
                 match step.given_back {
@@ -137,14 +135,11 @@ fn a_refund_withholds_only_what_was_refilled_since<E: Engine>(engine: &E) {
         policy in refill_bucket(), start in start(), steps in steps(),
     )| {
         let Policy::RefillBucket(it) = policy else { panic!("no refills") };
-        let (mut decider, mut now) = (engine.fresh(), start);
+        let mut decider = engine.fresh();
         let ask = |cost| Ask { policy: &policy, key: 0, cost };
         let mut due: Vec<(usize, u64, Micros)> = Vec::new();
-        for (number, step) in steps.iter().enumerate() {
-            now = Micros(now.0 + share(step.gap, span(&policy)));
-            if now > LATEST {
-                break;
-            }
+        let steps = timed(steps, start, |it, now| it.after(&policy, now));
+        for (number, (now, step)) in steps.enumerate() {
             let cost = share(step.cost, policy.quota()).max(1);
             if decider.decide(now, &[ask(cost)]).admitted {
                 due.extend(step.given_back.map(|later| (number + later, cost, now)));
@@ -174,15 +169,12 @@ fn a_tentative_charge_that_is_given_back_was_never_made() {
     proptest!(ProptestConfig::with_cases(400), |(
         policy in steady(), start in start(), steps in steps(),
     )| {
-        let (mut lua, mut now) = (redis.fresh(), start);
+        let mut lua = redis.fresh();
         let ask = |cost| Ask { policy: &policy, key: 0, cost };
         let mut charges: Vec<(Micros, u64)> = Vec::new();
         let mut due: Vec<(usize, (Micros, u64))> = Vec::new();
-        for (number, step) in steps.iter().enumerate() {
-            now = Micros(now.0 + share(step.gap, span(&policy)));
-            if now > LATEST {
-                break;
-            }
+        let steps = timed(steps, start, |it, now| it.after(&policy, now));
+        for (number, (now, step)) in steps.enumerate() {
             let cost = share(step.cost, policy.quota()).max(1);
             lua.tentative = step.given_back.is_some();
             if lua.decide(now, &[ask(cost)]).admitted {
@@ -215,17 +207,14 @@ fn a_tentative_charge_that_is_given_back_late_leaves_no_more_than_no_charge() {
     proptest!(ProptestConfig::with_cases(128), |(
         policy in steady(), start in start(), steps in steps,
     )| {
-        let (mut lua, mut now) = (redis.fresh(), start);
+        let mut lua = redis.fresh();
         let ask = |key, cost| Ask { policy: &policy, key, cost };
         let mut due: Vec<(usize, (Micros, u64))> = Vec::new();
         let steps = steps.iter().flat_map(|(steps, owed)| {
             steps.iter().enumerate().map(move |(n, step)| (step, owed.filter(|_| n == 0)))
         });
-        for (number, (step, owed)) in steps.enumerate() {
-            now = Micros(now.0 + share(step.gap, span(&policy)));
-            if now > LATEST {
-                break;
-            }
+        let steps = timed(steps, start, |(step, _), now| step.after(&policy, now));
+        for (number, (now, (step, owed))) in steps.enumerate() {
             // Of what is charged beyond all that a bucket holds nobody keeps count: a debt that was
             // cut off there comes back with the charge that made it so deep.
             if let Some(owed) = owed.filter(|_| policy.refills()) {

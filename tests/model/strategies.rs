@@ -95,15 +95,16 @@ impl Pick {
     }
 }
 
+/// A share of a span in 2^-16: none, or below a power of two. Each has its weight.
+pub(crate) fn gap(none: u32, below: [(u32, u32); 3]) -> impl Strategy<Value = u64> {
+    let [a, b, c] = below.map(|(weight, bits)| (weight, 0..1_u64 << bits));
+    prop_oneof![none => Just(0), a.0 => a.1, b.0 => b.1, c.0 => c.1]
+}
+
 /// In gaps from none to some spans of one of the limits, so that buckets refill in part and in
 /// full and windows roll over, whatever the limits are.
 pub(crate) fn rounds() -> impl Strategy<Value = Vec<Round>> {
-    let gap = prop_oneof![
-        3 => Just(0),
-        3 => 0..1_u64 << 14,
-        2 => 0..1_u64 << 16,
-        1 => 0..1_u64 << 18,
-    ];
+    let gap = gap(3, [(3, 14), (2, 16), (1, 18)]);
     let cost = prop_oneof![4 => 0..1_u64 << 14, 2 => 0..=1_u64 << 16, 1 => Just(0)];
     let pick = (any::<usize>(), cost).prop_map(|(which, cost)| Pick { which, cost });
     let picks = prop::collection::vec(pick, 1..5);
@@ -122,6 +123,20 @@ pub(crate) fn span(policy: &Policy) -> u64 {
         Policy::RefillBucket(_) => policy.quota().div_ceil(count) * period,
         _ => period,
     }
+}
+
+/// Steps with their instants, each of them `after` the one before, for as long as there is time.
+pub(crate) fn timed<S>(
+    steps: impl IntoIterator<Item = S>,
+    start: Micros,
+    after: impl Fn(&S, Micros) -> Micros,
+) -> impl Iterator<Item = (Micros, S)> {
+    let mut now = start;
+    let placed = steps.into_iter().map(move |step| {
+        now = after(&step, now);
+        (now, step)
+    });
+    placed.take_while(|(now, _)| *now <= LATEST)
 }
 
 /// Shares are counted in 2^-16.

@@ -17,7 +17,7 @@ use weir::store::Choice;
 use crate::decider::{Ask, CheckMode};
 use crate::limit_changes::change;
 use crate::reference_model::{calendar_of, pace_of};
-use crate::strategies::{magnitude, once_a_log, policy, share, span};
+use crate::strategies::{gap, magnitude, once_a_log, policy, share, span};
 
 /// Far before any start, and no step back leads further.
 const EARLIEST: u64 = 1_000_000_000_000_000;
@@ -121,12 +121,7 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 pub(crate) fn step() -> impl Strategy<Value = TwinStep> {
-    let gap = prop_oneof![
-        3 => Just(0),
-        3 => 0..1_u64 << 14,
-        2 => 0..1_u64 << 16,
-        1 => 0..1_u64 << 18,
-    ];
+    let gap = gap(3, [(3, 14), (2, 16), (1, 18)]);
     let policies = prop_oneof![3 => Just(0), 1 => any::<usize>()];
     let requests = prop::collection::vec(request(), 1..5);
     (any::<usize>(), gap, prop::bool::weighted(0.2), policies, requests).prop_map(

@@ -4,6 +4,7 @@
 //! of more than can ever pass, debts, checks that are not enforced or spend nothing or have waited,
 //! and a clock that steps back.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -16,25 +17,31 @@ use weir::limit::{Policy, Rate};
 use crate::decider::{Ask, CheckMode, Decider, Embedded, Engine};
 use crate::lua::Redis;
 use crate::map_store::MapStore;
-use crate::strategies::{LATEST, share, span, start};
+use crate::strategies::{share, span, start, timed};
 use crate::twin_steps::{Limit, Pick, TwinStep, limits, pick, step, steps};
+
+/// Has a claim proven for random limits, and steps from a random instant on.
+fn on_random_limits<S: Debug>(
+    cases: u32,
+    steps: impl Strategy<Value = Vec<S>>,
+    claim: impl Fn(&[Limit], Micros, Vec<S>) -> Result<(), TestCaseError>,
+) {
+    proptest!(ProptestConfig::with_cases(cases), |(
+        limits in limits(), start in start(), steps in steps,
+    )| claim(&limits, start, steps)?);
+}
 
 #[test]
 fn lua_decides_as_rust_does_step_by_step() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(300), |(
-        limits in limits(), start in start(), steps in steps(),
-    )| {
-        let (mut lua, mut rust, mut now) = (redis.fresh(), MapStore::new(), start);
-        for step in steps {
-            now = step.ahead_or_back(&limits, now);
-            if now > LATEST {
-                break;
-            }
-            for asks in step.requests(&limits) {
+    on_random_limits(300, steps(), |limits, start, steps| {
+        let (mut lua, mut rust) = (redis.fresh(), MapStore::new());
+        for (now, step) in timed(steps, start, |it, now| it.ahead_or_back(limits, now)) {
+            for asks in step.requests(limits) {
                 prop_assert_eq!(lua.decide_as(now, &asks), rust.decide_as(now, &asks));
             }
         }
+        Ok(())
     });
 }
 
@@ -42,41 +49,31 @@ fn lua_decides_as_rust_does_step_by_step() {
 #[test]
 fn lua_decides_as_the_embedded_store_does_while_time_goes_on() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(300), |(
-        limits in limits(), start in start(), steps in steps(),
-    )| {
-        let (mut lua, mut store, mut now) = (redis.fresh(), Embedded::new(100), start);
-        for step in steps {
-            now = step.ahead(&limits, now);
-            if now > LATEST {
-                break;
-            }
-            for mut asks in step.requests(&limits) {
+    on_random_limits(300, steps(), |limits, start, steps| {
+        let (mut lua, mut store) = (redis.fresh(), Embedded::new(100));
+        for (now, step) in timed(steps, start, |it, now| it.ahead(limits, now)) {
+            for mut asks in step.requests(limits) {
                 asks.iter_mut().for_each(|(_, mode)| mode.waited = 0);
                 prop_assert_eq!(lua.decide_as(now, &asks), store.decide_as(now, &asks));
             }
         }
+        Ok(())
     });
 }
 
 #[test]
 fn requests_in_one_call_are_decided_as_one_by_one() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(300), |(
-        limits in limits(), start in start(), steps in steps(),
-    )| {
-        let (mut lua, mut rust, mut now) = (redis.fresh(), MapStore::new(), start);
-        for step in steps {
-            now = step.ahead_or_back(&limits, now);
-            if now > LATEST {
-                break;
-            }
-            let requests = step.requests(&limits);
+    on_random_limits(300, steps(), |limits, start, steps| {
+        let (mut lua, mut rust) = (redis.fresh(), MapStore::new());
+        for (now, step) in timed(steps, start, |it, now| it.ahead_or_back(limits, now)) {
+            let requests = step.requests(limits);
             let together = lua.decide_all(now, &requests);
             for (asks, outcome) in requests.iter().zip(together) {
                 prop_assert_eq!(outcome, rust.decide_as(now, asks));
             }
         }
+        Ok(())
     });
 }
 
@@ -164,24 +161,19 @@ fn correct_alike(
     one: &mut impl Decider,
     other: &mut impl Decider,
     limits: &[Limit],
-    steps: &[(TwinStep, Correction)],
-    mut next: impl FnMut(&TwinStep) -> Micros,
+    steps: impl Iterator<Item = (Micros, (TwinStep, Correction))>,
 ) -> Result<(), TestCaseError> {
     // Instants of charges, to refund them by.
     let mut charges = Vec::new();
-    for (step, Correction { pick, charge_after, ago, at_random }) in steps {
-        let now = next(step);
+    for (now, (step, Correction { pick, charge_after, ago, at_random })) in steps {
         charges.push(now);
-        if now > LATEST {
-            break;
-        }
-        let ask = step.ask(limits, pick);
-        let charged_at = if *at_random {
-            Micros(now.0 - share(*ago, span(ask.policy)).min(now.0))
+        let ask = step.ask(limits, &pick);
+        let charged_at = if at_random {
+            Micros(now.0 - share(ago, span(ask.policy)).min(now.0))
         } else {
-            charges[*ago as usize % charges.len()]
+            charges[ago as usize % charges.len()]
         };
-        if *charge_after {
+        if charge_after {
             one.charge_after(now, &ask);
             other.charge_after(now, &ask);
         } else {
@@ -201,29 +193,17 @@ fn correct_alike(
 #[test]
 fn lua_refunds_and_charges_after_as_rust_does() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(400), |(
-        limits in limits(), start in start(), steps in corrected_steps(),
-    )| {
-        let mut now = start;
-        let (mut lua, mut rust) = (redis.fresh(), MapStore::new());
-        correct_alike(&mut lua, &mut rust, &limits, &steps, |step| {
-            now = step.ahead_or_back(&limits, now);
-            now
-        })?;
+    on_random_limits(400, corrected_steps(), |limits, start, steps| {
+        let steps = timed(steps, start, |(it, _), now| it.ahead_or_back(limits, now));
+        correct_alike(&mut redis.fresh(), &mut MapStore::new(), limits, steps)
     });
 }
 
 #[test]
 fn lua_refunds_and_charges_after_as_the_embedded_store_does_while_time_goes_on() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(300), |(
-        limits in limits(), start in start(), steps in corrected_steps(),
-    )| {
-        let mut now = start;
-        let (mut lua, mut store) = (redis.fresh(), Embedded::new(100));
-        correct_alike(&mut lua, &mut store, &limits, &steps, |step| {
-            now = step.ahead(&limits, now);
-            now
-        })?;
+    on_random_limits(300, corrected_steps(), |limits, start, steps| {
+        let steps = timed(steps, start, |(it, _), now| it.ahead(limits, now));
+        correct_alike(&mut redis.fresh(), &mut Embedded::new(100), limits, steps)
     });
 }

@@ -88,41 +88,49 @@ impl Config {
         self
     }
 
+    /// Adds a limit of that name.
+    pub(crate) fn add_limit(self, name: &str, lines: &str) -> Config {
+        self.also(&format!("[limits.{name}]\n{lines}"))
+    }
+
+    /// Adds a token bucket of that name, which refills nothing while a test runs.
+    pub(crate) fn bucket(self, name: &str, key: &str, burst: u32) -> Config {
+        self.add_limit(name, &format!("key = \"{key}\"\nrate = \"1/day\"\nburst = {burst}"))
+    }
+
     /// Takes the place of all routes.
     pub(crate) fn routes(mut self, tables: &str) -> Config {
         self.routes = Some(format!("{tables}\n"));
         self
     }
 
+    /// Adds a route to the upstream. The first takes the place of the one that is there unasked.
+    pub(crate) fn route(mut self, name: &str, path: &str, limits: &[&str]) -> Config {
+        let target = self.target();
+        let routes = self.routes.get_or_insert_default();
+        *routes += &format!("[[routes]]\nname = \"{name}\"\npath = \"{path}\"\n");
+        *routes += &format!("upstream = \"{target}\"\nlimits = {limits:?}\n");
+        self
+    }
+
+    /// Adds lines to the route that was added last.
+    pub(crate) fn route_lines(mut self, lines: &str) -> Config {
+        let routes = self.routes.as_mut().expect("a route");
+        *routes += lines;
+        *routes += "\n";
+        self
+    }
+
     /// In place of the limit and the routes: three limits at once, for all, for each user, and a
     /// window for all. None refills while a test runs.
     pub(crate) fn mix(self, all: u32, user: u32, window: u32) -> Config {
-        let target = if self.upstream.is_some() { "api" } else { "echo" };
-        let tables = format!(
-            r#"
-                [limits.all]
-                key = "global"
-                rate = "1/day"
-                burst = {all}
-
-                [limits.user]
-                key = "header:x-user"
-                rate = "1/day"
-                burst = {user}
-
-                [limits.window]
-                algorithm = "fixed_window"
-                key = "global"
-                rate = "{window}/day"
-
-                [[routes]]
-                name = "all"
-                path = "/*"
-                upstream = "{target}"
-                limits = ["all", "user", "window"]
-            "#
-        );
-        self.open().routes(&tables)
+        let window =
+            format!("key = \"global\"\nalgorithm = \"fixed_window\"\nrate = \"{window}/day\"");
+        Config { routes: None, ..self.open() }
+            .bucket("all", "global", all)
+            .bucket("user", "header:x-user", user)
+            .add_limit("window", &window)
+            .route("all", "/*", &["all", "user", "window"])
     }
 
     /// Adds whole tables.
@@ -130,6 +138,11 @@ impl Config {
         self.rest += tables;
         self.rest += "\n";
         self
+    }
+
+    /// What routes forward to.
+    fn target(&self) -> &'static str {
+        if self.upstream.is_some() { "api" } else { "echo" }
     }
 
     pub(crate) fn text(&self) -> String {
@@ -149,15 +162,9 @@ impl Config {
         if let Some(limit) = &self.limit {
             text += &format!("[limits.per-ip]\n{limit}\n");
         }
-        let target = if self.upstream.is_some() { "api" } else { "echo" };
-        let limits = if self.limit.is_some() { "\"per-ip\"" } else { "" };
-        match &self.routes {
-            Some(routes) => text += routes,
-            None => {
-                text += "[[routes]]\nname = \"all\"\npath = \"/*\"\n";
-                text += &format!("upstream = \"{target}\"\nlimits = [{limits}]\n");
-            }
-        }
+        let limits: &[&str] = if self.limit.is_some() { &["per-ip"] } else { &[] };
+        let unasked = || self.clone().route("all", "/*", limits).routes;
+        text += &self.routes.clone().or_else(unasked).unwrap_or_default();
         text += "\n";
         text + &self.rest
     }

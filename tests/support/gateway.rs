@@ -67,6 +67,12 @@ impl Weir {
         Weir::start_from(scratch, file)
     }
 
+    /// Two that are configured alike.
+    #[track_caller]
+    pub(crate) fn start_two(config: &Config) -> [Weir; 2] {
+        [Weir::start(config), Weir::start(config)]
+    }
+
     /// Starts from a file that lies somewhere in `scratch`.
     #[track_caller]
     pub(crate) fn start_from(scratch: Scratch, file: PathBuf) -> Weir {

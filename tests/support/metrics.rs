@@ -33,4 +33,9 @@ impl Metrics {
             .collect();
         (!found.is_empty()).then(|| found.iter().sum())
     }
+
+    /// How many checks of a limit have come out so.
+    pub(crate) fn decisions(&self, limit: &str, outcome: &str) -> Option<f64> {
+        self.value("weir_decisions_total", &[("limit", limit), ("outcome", outcome)])
+    }
 }

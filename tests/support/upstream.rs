@@ -6,10 +6,11 @@
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use super::PATIENCE;
 use super::wire::{self, ReadError, Wire};
 
 /// Longer than any test takes.
@@ -133,6 +134,18 @@ impl Upstream {
             while exchange.wire.fill().is_ok() {}
             After::Close
         })
+    }
+
+    /// Answers each request with that body, once it is told to.
+    pub(crate) fn on_demand(body: &'static str) -> (Upstream, mpsc::Sender<()>) {
+        let (go, wait) = mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        let upstream = Upstream::scripted(move |exchange| {
+            let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+            exchange.reply(ok(body));
+            After::Keep
+        });
+        (upstream, go)
     }
 
     /// Reads each request whole, answers it with these bytes and keeps the connection.

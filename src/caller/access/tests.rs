@@ -1,11 +1,12 @@
 //! Verdicts, and files that change.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::config::settings::AccessEntries;
+use crate::test_folder::TestFolder;
 
 fn list(entries: &[&str]) -> AccessList {
     AccessList::new(entries.iter().map(|entry| entry.parse().unwrap()))
@@ -111,31 +112,9 @@ proptest! {
     }
 }
 
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-access-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn lists_are_what_is_written_and_what_files_say() {
-    let folder = Folder::new("lists");
+    let folder = TestFolder::new();
     let files = vec![
         folder.file("a.txt", "10.2.0.0/16\nuser:bob\n"),
         folder.file("b.txt", "# none\nclient:batch\n"),
@@ -165,7 +144,7 @@ fn lists_are_what_is_written_and_what_files_say() {
 
 #[test]
 fn a_faulty_file_is_refused_by_name_and_line() {
-    let folder = Folder::new("faulty");
+    let folder = TestFolder::new();
     let files = vec![folder.file("deny.txt", "10.0.0.0/8\n\n10.0.0.256\nuser:\n")];
     let written = settings::Access {
         deny: AccessEntries { files, ..AccessEntries::default() },
@@ -181,7 +160,7 @@ fn a_faulty_file_is_refused_by_name_and_line() {
 
 #[test]
 fn stamps_tell_that_a_file_has_changed() {
-    let folder = Folder::new("stamps");
+    let folder = TestFolder::new();
     let path = folder.file("list.txt", "10.0.0.0/8\n");
     let written = settings::Access {
         deny: AccessEntries { files: vec![path.clone()], ..AccessEntries::default() },

@@ -1,7 +1,6 @@
 //! Files that a configuration names: passwords, certificates, keys, clients, lists.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::test_folder::TestFolder;
 
 /// RFC 8037 appendix A.2 and RFC 7517 appendix A.1.
 const JWKS: &str = r#"{"keys": [
@@ -14,17 +13,12 @@ const JWKS: &str = r#"{"keys": [
 const CLIENTS: &str = "[[clients]]\nid = \"reports\"\nkey_hash = \
     \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n";
 
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-
 /// A folder of one test's own, with the files that the reference names.
-pub(super) struct Files(PathBuf);
+pub(super) struct Files(TestFolder);
 
 impl Files {
     pub(super) fn new() -> Self {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-config-{}-{number}", std::process::id());
-        let files = Files(std::env::temp_dir().join(name));
-        std::fs::create_dir_all(&files.0).unwrap();
+        let files = Files(TestFolder::new());
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         files.write("redis-password", b"from a file\n");
         files.write("redis-ca.pem", made.cert.pem().as_bytes());
@@ -42,20 +36,14 @@ impl Files {
     }
 
     pub(super) fn folder(&self) -> &str {
-        self.0.to_str().unwrap()
+        self.0.path().to_str().unwrap()
     }
 
     pub(super) fn write(&self, name: &str, bytes: &[u8]) {
-        std::fs::write(self.0.join(name), bytes).unwrap();
+        self.0.file(name, bytes);
     }
 
     pub(super) fn text(&self, name: &str) -> String {
         std::fs::read_to_string(self.0.join(name)).unwrap()
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -11,6 +11,7 @@ use crate::config::settings::{
     Balance, HostPattern, LogTarget, Origin, Rotation, Segment, Snapshot, Target,
 };
 use crate::limit::{Cost, Key, Missing, Policy, Source};
+use crate::test_folder::TestFolder;
 
 #[test]
 fn listeners_are_one_address_or_several() {
@@ -96,12 +97,10 @@ fn audit_targets_that_cannot_be_meant_are_refused() {
 
 #[test]
 fn one_file_is_the_target_of_one_log() {
-    let folder = std::env::temp_dir().join(format!("weir-logs-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("s.log");
-    std::fs::write(&file, "").unwrap();
+    let folder = TestFolder::new();
+    let file = folder.file("s.log", "");
     std::os::unix::fs::symlink(&file, folder.join("link.log")).unwrap();
-    let at = |path: &str| format!("{}/{path}", folder.display());
+    let at = |path: &str| format!("{}/{path}", folder.path().display());
     let telemetry = |access: &str, audit: &[&str]| {
         let audit: Vec<String> = audit.iter().map(|it| at(it)).collect();
         let keys = format!("access_log = {:?}\naudit_log = {audit:?}", at(access));
@@ -129,7 +128,6 @@ fn one_file_is_the_target_of_one_log() {
         let keys = format!("[telemetry]\naccess_log = {device:?}\naudit_log = {device:?}");
         assert!(good(&with_route(&keys)).warnings.is_empty(), "{device}");
     }
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

@@ -13,10 +13,7 @@ fn bucket(amount: u64, burst: u64) -> RefillBucket {
 }
 
 fn spend(bucket: &RefillBucket, state: State, now: Micros, cost: u64) -> State {
-    match bucket.evaluate(state, now, cost) {
-        Verdict::Admit(state) => state,
-        Verdict::Refuse(retry) => panic!("refused until {retry:?}"),
-    }
+    bucket.evaluate(state, now, cost).admitted()
 }
 
 #[test]

@@ -17,10 +17,7 @@ fn at(seconds: u64) -> Micros {
 }
 
 fn spend(window: &SlidingWindow, state: State, now: Micros, cost: u64) -> State {
-    match window.evaluate(state, now, cost) {
-        Verdict::Admit(state) => state,
-        Verdict::Refuse(retry) => panic!("refused until {retry:?}"),
-    }
+    window.evaluate(state, now, cost).admitted()
 }
 
 #[test]

@@ -17,31 +17,15 @@ const GROUP: usize = 50;
 
 /// `/held` takes a slot of four limits, `/other` asks a limit that has nothing to do with them.
 fn config() -> Config {
-    let mut tables = String::new();
-    for limit in 0..LIMITS {
-        tables += &format!(
-            "[limits.slots-{limit}]\nkey = \"header:x-caller\"\nalgorithm = \"concurrency\"\n\
-             limit = 1\n\n"
-        );
-    }
-    tables += r#"
-        [limits.other]
-        key = "global"
-        rate = "1000000/second"
-
-        [[routes]]
-        name = "held"
-        path = "/held"
-        upstream = "echo"
-        limits = ["slots-0", "slots-1", "slots-2", "slots-3"]
-
-        [[routes]]
-        name = "other"
-        path = "/other"
-        upstream = "echo"
-        limits = ["other"]
-    "#;
-    Config::echo().open().routes(&tables).server("workers = 2\nrequest_timeout = \"10m\"")
+    let slots = "key = \"header:x-caller\"\nalgorithm = \"concurrency\"\nlimit = 1";
+    let names: Vec<String> = (0..LIMITS).map(|limit| format!("slots-{limit}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let config = Config::echo().open().server("workers = 2\nrequest_timeout = \"10m\"");
+    let config = names.iter().fold(config, |config, name| config.add_limit(name, slots));
+    config
+        .add_limit("other", "key = \"global\"\nrate = \"1000000/second\"")
+        .route("held", "/held", &names)
+        .route("other", "/other", &["other"])
 }
 
 /// A request that is in flight until its body comes.
@@ -54,8 +38,7 @@ fn hold(weir: &Weir, caller: usize) -> Client {
 }
 
 fn admitted(weir: &Weir) -> f64 {
-    let labels = [("limit", "slots-3"), ("outcome", "allowed")];
-    weir.metrics().value("weir_decisions_total", &labels).unwrap_or(0.0)
+    weir.metrics().decisions("slots-3", "allowed").unwrap_or(0.0)
 }
 
 /// The statuses of some of the callers whose slots are held. A decision that a busy machine makes

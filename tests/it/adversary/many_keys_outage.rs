@@ -71,25 +71,13 @@ fn fail(weir: &Weir, fail: impl FnOnce()) {
 fn memory_in_an_outage_is_bounded_for_any_keys() {
     const KEYS: usize = 100_000;
     let mut redis = Redis::start();
-    let config = Config::echo().open().store(&redis.store()).routes(
-        r#"
-        [limits.slots]
-        key = "header:x-key"
-        algorithm = "concurrency"
-        limit = 5
-
-        [limits.spent]
-        key = "header:x-key"
-        rate = "1000/hour"
-        burst = 1000
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "echo"
-        limits = ["slots", "spent"]
-        "#,
-    );
+    let slots = "key = \"header:x-key\"\nalgorithm = \"concurrency\"\nlimit = 5";
+    let config = Config::echo()
+        .open()
+        .store(&redis.store())
+        .add_limit("slots", slots)
+        .add_limit("spent", "key = \"header:x-key\"\nrate = \"1000/hour\"\nburst = 1000")
+        .route("all", "/*", &["slots", "spent"]);
     let config = config.store("timeout = \"1s\"\nmax_keys = 1000\non_error = \"local\"");
     let weir = Weir::start(&config);
     assert_eq!(ask_each(&weir, 0..2_000), 0);

@@ -1,14 +1,9 @@
 //! Chunked request bodies: exactly the grammar, nothing near it.
 
-use crate::support::{Client, Config, Upstream, Weir, wait_until};
+use super::gateway;
+use crate::support::{Client, Upstream, Weir, wait_until};
 
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: weir.test\r\n\r\n";
-
-fn gateway() -> (Upstream, Weir) {
-    let upstream = Upstream::ok();
-    let weir = Weir::start(&Config::to(&upstream).open());
-    (upstream, weir)
-}
 
 fn begin(weir: &Weir) -> Client {
     let mut client = weir.connect();

@@ -226,16 +226,13 @@ fn a_route_edits_headers_and_path() {
     let upstream = Upstream::replying(|_| {
         b"HTTP/1.1 200 OK\r\nX-Powered-By: x\r\nContent-Length: 0\r\n\r\n".to_vec()
     });
-    let routes = r#"
-        [[routes]]
-        name = "api"
-        path = "/api/*"
-        upstream = "api"
+    let edits = r#"
         strip_prefix = "/api"
         request_headers = { set = { x-gateway = "weir" }, remove = ["x-secret"] }
         response_headers = { set = { x-frame-options = "DENY" }, remove = ["x-powered-by"] }
     "#;
-    let weir = Weir::start(&Config::to(&upstream).open().routes(routes));
+    let config = Config::to(&upstream).open().route("api", "/api/*", &[]).route_lines(edits);
+    let weir = Weir::start(&config);
     let lines = "X-Gateway: fake\r\nX-Secret: s\r\n";
     let rows = [("/api/a/b?c=d", "/a/b?c=d"), ("/api", "/"), ("/api/", "/"), ("/api?x", "/?x")];
     for (sent, received) in rows {
@@ -340,16 +337,12 @@ fn disguised_header_does_not_reach_upstream() {
 #[test]
 fn a_route_edits_its_refusals_too() {
     let upstream = Upstream::ok();
-    let routes = r#"
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "api"
-        limits = ["per-ip"]
-        response_headers = { set = { access-control-allow-origin = "*" } }
-    "#;
     let limit = "key = \"ip\"\nrate = \"1/hour\"\nburst = 1";
-    let weir = Weir::start(&Config::to(&upstream).limit(limit).routes(routes));
+    let config = Config::to(&upstream)
+        .limit(limit)
+        .route("all", "/*", &["per-ip"])
+        .route_lines("response_headers = { set = { access-control-allow-origin = \"*\" } }");
+    let weir = Weir::start(&config);
     for status in [200, 429] {
         let response = weir.get("/");
         assert_eq!(response.status, status);

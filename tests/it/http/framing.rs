@@ -3,6 +3,7 @@
 //! Each row is sent with a second request hidden behind it. Whatever the answer, upstream must
 //! not see the hidden one, and the connection must end.
 
+use super::gateway;
 use crate::support::{Config, Response, Upstream, Weir};
 
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: weir.test\r\n\r\n";
@@ -31,12 +32,6 @@ fn refused(
         upstream.requests().last()
     );
     response
-}
-
-fn gateway() -> (Upstream, Weir) {
-    let upstream = Upstream::ok();
-    let weir = Weir::start(&Config::to(&upstream).open());
-    (upstream, weir)
 }
 
 #[track_caller]

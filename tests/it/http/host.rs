@@ -1,12 +1,7 @@
 //! The Host of a request: exactly one, well-formed, and the target's before the header's.
 
+use super::gateway;
 use crate::support::{Config, Upstream, Weir};
-
-fn gateway() -> (Upstream, Weir) {
-    let upstream = Upstream::ok();
-    let weir = Weir::start(&Config::to(&upstream).open());
-    (upstream, weir)
-}
 
 #[test]
 fn missing_duplicate_or_malformed_host_is_refused() {
@@ -142,21 +137,13 @@ fn an_absolute_target_with_a_bad_authority_is_refused() {
 #[test]
 fn absolute_target_chooses_the_route() {
     let upstream = Upstream::ok();
-    let routes = r#"
-        [[routes]]
-        name = "closed"
-        host = "closed.test"
-        path = "/*"
-        upstream = "api"
-        limits = ["none-left"]
-
-        [[routes]]
-        name = "open"
-        path = "/*"
-        upstream = "api"
-    "#;
-    let limit = "[limits.none-left]\nkey = \"global\"\nrate = \"1/hour\"\nburst = 1";
-    let weir = Weir::start(&Config::to(&upstream).open().routes(routes).also(limit));
+    let config = Config::to(&upstream)
+        .open()
+        .bucket("none-left", "global", 1)
+        .route("closed", "/*", &["none-left"])
+        .route_lines("host = \"closed.test\"")
+        .route("open", "/*", &[]);
+    let weir = Weir::start(&config);
     let closed = "GET http://closed.test/ HTTP/1.1\r\nHost: open.test\r\n\r\n";
     assert_eq!(weir.ask(closed).status, 200);
     assert_eq!(weir.ask(closed).status, 429);

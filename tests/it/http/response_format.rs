@@ -118,30 +118,16 @@ fn a_refused_head_has_the_headers_and_no_body() {
 #[test]
 fn every_enforced_limit_is_a_member() {
     let upstream = Upstream::ok();
-    let tables = r#"
-        [limits.user]
-        key = "header:x-user"
-        rate = "1/hour"
-        burst = 2
-
-        [limits.window]
-        key = "global"
-        algorithm = "sliding_window"
-        rate = "600/minute"
-
-        [limits.hidden]
-        key = "global"
-        rate = "1/hour"
-        burst = 4
-        response_headers = false
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "api"
-        limits = ["user", "window", "hidden"]
-    "#;
-    let weir = Weir::start(&Config::to(&upstream).open().routes(tables));
+    let hourly =
+        |key: &str, burst: u32| format!("key = \"{key}\"\nrate = \"1/hour\"\nburst = {burst}\n");
+    let window = "key = \"global\"\nalgorithm = \"sliding_window\"\nrate = \"600/minute\"";
+    let config = Config::to(&upstream)
+        .open()
+        .add_limit("user", &hourly("header:x-user", 2))
+        .add_limit("window", window)
+        .add_limit("hidden", &(hourly("global", 4) + "response_headers = false"))
+        .route("all", "/*", &["user", "window", "hidden"]);
+    let weir = Weir::start(&config);
     let ask = |user: &str| weir.ask(get_with("/", &format!("X-User: {user}\r\n")));
     let response = ask("a");
     let policies = fields::list(&response.all("ratelimit-policy"));
@@ -287,24 +273,12 @@ fn upstream_x_headers_do_not_duplicate_ours() {
 #[test]
 fn two_refusing_limits_are_both_named_and_the_longer_wait_is_stated() {
     let upstream = Upstream::ok();
-    let tables = r#"
-        [limits.short]
-        key = "ip"
-        rate = "1/minute"
-        burst = 1
-
-        [limits.long]
-        key = "ip"
-        rate = "1/hour"
-        burst = 1
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "api"
-        limits = ["short", "long"]
-    "#;
-    let weir = Weir::start(&Config::to(&upstream).open().routes(tables));
+    let config = Config::to(&upstream)
+        .open()
+        .add_limit("short", "key = \"ip\"\nrate = \"1/minute\"\nburst = 1")
+        .add_limit("long", "key = \"ip\"\nrate = \"1/hour\"\nburst = 1")
+        .route("all", "/*", &["short", "long"]);
+    let weir = Weir::start(&config);
     assert_eq!(weir.get("/").status, 200);
     let response = weir.get("/");
     assert_eq!(response.status, 429);
@@ -349,26 +323,14 @@ fn the_echo_upstream_answers_with_the_request() {
 #[test]
 fn hidden_refusal_does_not_show_in_another_limits_numbers() {
     let upstream = Upstream::ok();
-    let tables = r#"
-        [limits.hidden]
-        key = "ip"
-        rate = "1/hour"
-        burst = 1
-        response_headers = false
-
-        [limits.shown]
-        key = "ip"
-        rate = "1/hour"
-        burst = 100
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "api"
-        limits = ["shown", "hidden"]
-    "#;
+    let hidden = "key = \"ip\"\nrate = \"1/hour\"\nburst = 1\nresponse_headers = false";
+    let config = Config::to(&upstream)
+        .open()
+        .add_limit("hidden", hidden)
+        .bucket("shown", "ip", 100)
+        .route("all", "/*", &["shown", "hidden"]);
     let headers = "[respond]\nheaders = [\"draft\", \"x\", \"legacy\"]";
-    let weir = Weir::start(&Config::to(&upstream).open().routes(tables).also(headers));
+    let weir = Weir::start(&config.also(headers));
     assert_eq!(weir.get("/").one("x-ratelimit-limit"), "100");
     let refused = weir.get("/");
     assert_eq!(refused.status, 429);

@@ -3,23 +3,14 @@
 use crate::support::{Config, Upstream, Weir, get, get_with};
 
 /// `/login` has three requests an hour; everything else is open.
-const LOGIN: &str = r#"
-    [limits.login]
-    key = "ip"
-    rate = "1/hour"
-    burst = 3
-
-    [[routes]]
-    name = "login"
-    path = "/login"
-    upstream = "api"
-    limits = ["login"]
-
-    [[routes]]
-    name = "open"
-    path = "/*"
-    upstream = "api"
-"#;
+/// Three logins for each key, and everything else as often as one likes.
+fn limited_login(upstream: &Upstream, key: &str) -> Config {
+    Config::to(upstream).open().bucket("login", key, 3).route("login", "/login", &["login"]).route(
+        "open",
+        "/*",
+        &[],
+    )
+}
 
 /// What some upstream or other serves as `/login`.
 const SPELLINGS: [&str; 48] = [
@@ -75,7 +66,7 @@ const SPELLINGS: [&str; 48] = [
 
 fn gateway() -> (Upstream, Weir) {
     let upstream = Upstream::ok();
-    let config = Config::to(&upstream).open().routes(LOGIN);
+    let config = limited_login(&upstream, "ip");
     let weir = Weir::start(&config);
     (upstream, weir)
 }
@@ -99,8 +90,7 @@ fn no_spelling_of_a_path_finds_a_fresh_bucket() {
 fn a_spelling_spends_what_the_plain_one_has() {
     // One gateway for all rows, each row a user of its own.
     let upstream = Upstream::ok();
-    let text = LOGIN.replace("key = \"ip\"", "key = \"header:x-user\"");
-    let weir = Weir::start(&Config::to(&upstream).open().routes(&text));
+    let weir = Weir::start(&limited_login(&upstream, "header:x-user"));
     for spelling in SPELLINGS {
         // Enough for three plain ones; each that passes must have cost one of them.
         let user = format!("X-User: {}\r\n", spelling.escape_debug());
@@ -123,14 +113,8 @@ fn a_spelling_spends_what_the_plain_one_has() {
 #[test]
 fn path_that_climbs_out_is_refused_or_kept_inside() {
     let upstream = Upstream::ok();
-    let routes = r#"
-        [[routes]]
-        name = "api"
-        path = "/api/*"
-        upstream = "api"
-        strip_prefix = "/api"
-    "#;
-    let weir = Weir::start(&Config::to(&upstream).open().routes(routes));
+    let config = Config::to(&upstream).open().route("api", "/api/*", &[]);
+    let weir = Weir::start(&config.route_lines("strip_prefix = \"/api\""));
     for target in [
         "/api/../secret",
         "/api/%2e%2e/secret",
@@ -167,32 +151,15 @@ fn query_does_not_affect_routing() {
 #[test]
 fn the_spelling_of_a_host_does_not_matter() {
     let upstream = Upstream::ok();
-    let routes = r#"
-        [limits.once]
-        key = "global"
-        rate = "1/hour"
-        burst = 1
-
-        [[routes]]
-        name = "api"
-        host = "Api.test"
-        path = "/*"
-        upstream = "api"
-        limits = ["once"]
-
-        [[routes]]
-        name = "below"
-        host = "*.sub.test"
-        path = "/*"
-        upstream = "api"
-        limits = ["once"]
-
-        [[routes]]
-        name = "rest"
-        path = "/*"
-        upstream = "api"
-    "#;
-    let weir = Weir::start(&Config::to(&upstream).open().routes(routes));
+    let config = Config::to(&upstream)
+        .open()
+        .bucket("once", "global", 1)
+        .route("api", "/*", &["once"])
+        .route_lines("host = \"Api.test\"")
+        .route("below", "/*", &["once"])
+        .route_lines("host = \"*.sub.test\"")
+        .route("rest", "/*", &[]);
+    let weir = Weir::start(&config);
     let ask = |host: &str| weir.ask(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).status;
     assert_eq!(ask("api.test"), 200);
     let port = weir.address().port();

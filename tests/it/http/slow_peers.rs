@@ -192,13 +192,7 @@ fn a_client_that_resets_frees_the_upstream_connection() {
 
 #[test]
 fn half_closed_client_still_gets_its_response() {
-    let (go, wait) = mpsc::channel::<()>();
-    let wait = Mutex::new(wait);
-    let upstream = Upstream::scripted(move |exchange| {
-        let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
-        exchange.reply(ok("ok"));
-        After::Keep
-    });
+    let (upstream, go) = Upstream::on_demand("ok");
     let weir = Weir::start(&Config::to(&upstream).open());
     let mut client = weir.connect();
     client.send(get("/"));

@@ -30,59 +30,23 @@ pub(crate) fn client(id: &str, hash: &str, more: &str) -> String {
     format!("[[clients]]\nid = \"{id}\"\nkey_hash = \"{hash}\"\n{more}\n")
 }
 
-/// Limits by client and by tenant, and one whose numbers follow the plan.
-const TABLES: &str = r#"
-    [limits.client]
-    key = "client"
-    rate = "1/day"
-    burst = 1
-
-    [limits.known]
-    key = "client"
-    rate = "1000000/second"
-    missing = "deny"
-
-    [limits.tenant]
-    key = "tenant"
-    rate = "1/day"
-    burst = 2
-    missing = "deny"
-
-    [limits.plan]
-    key = "client"
-    rate = "1/day"
-    burst = 1
-    plans.pro = { burst = 3 }
-
-    [[routes]]
-    name = "client"
-    path = "/client"
-    upstream = "api"
-    limits = ["client"]
-
-    [[routes]]
-    name = "known"
-    path = "/known"
-    upstream = "api"
-    limits = ["known"]
-
-    [[routes]]
-    name = "tenant"
-    path = "/tenant"
-    upstream = "api"
-    limits = ["tenant"]
-
-    [[routes]]
-    name = "plan"
-    path = "/plan"
-    upstream = "api"
-    limits = ["plan"]
-"#;
+/// Limits by client and by tenant, and one whose numbers follow the plan, each on the route of its
+/// name.
+fn limited(upstream: &Upstream) -> Config {
+    let known = "key = \"client\"\nrate = \"1000000/second\"\nmissing = \"deny\"";
+    let tenant = "key = \"tenant\"\nrate = \"1/day\"\nburst = 2\nmissing = \"deny\"";
+    let plan = "key = \"client\"\nrate = \"1/day\"\nburst = 1\nplans.pro = { burst = 3 }";
+    let config = Config::to(upstream).open().bucket("client", "client", 1);
+    let config = config.add_limit("known", known).add_limit("tenant", tenant);
+    let config = config.add_limit("plan", plan);
+    let names = ["client", "known", "tenant", "plan"];
+    names.iter().fold(config, |config, name| config.route(name, &format!("/{name}"), &[*name]))
+}
 
 fn config(upstream: &Upstream, identity: &str, clients: &str) -> Config {
     let identity =
         format!("[identity]\nclient = [\"header:x-api-key\", \"query:key\"]\n{identity}");
-    Config::to(upstream).open().routes(TABLES).also(&identity).also(clients)
+    limited(upstream).also(&identity).also(clients)
 }
 
 #[track_caller]

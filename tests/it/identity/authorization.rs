@@ -17,43 +17,22 @@ fn gateway(upstream: &Upstream, identity: &str) -> Weir {
 
 /// The same with the keys of tokens in a file, which `setting` names.
 fn gateway_with_keys(upstream: &Upstream, setting: &str, keys: &str, identity: &str) -> Weir {
-    let tables = r#"
-        [limits.user]
-        key = "user"
-        rate = "1/day"
-        burst = 1
-        missing = "skip"
-
-        [limits.client]
-        key = "client"
-        rate = "1/day"
-        burst = 1
-        missing = "skip"
-
-        [[routes]]
-        name = "user"
-        path = "/user"
-        upstream = "api"
-        limits = ["user"]
-
-        [[routes]]
-        name = "client"
-        path = "/client"
-        upstream = "api"
-        limits = ["client"]
-
-        [[routes]]
-        name = "open"
-        path = "/open"
-        upstream = "api"
-    "#;
+    let once =
+        |key: &str| format!("key = \"{key}\"\nrate = \"1/day\"\nburst = 1\nmissing = \"skip\"");
+    let config = Config::to(upstream)
+        .open()
+        .add_limit("user", &once("user"))
+        .add_limit("client", &once("client"))
+        .route("user", "/user", &["user"])
+        .route("client", "/client", &["client"])
+        .route("open", "/open", &[]);
     let scratch = Scratch::new();
     let keys = scratch.file("jwt-keys", keys);
     let identity = format!(
         "[identity]\nuser = \"jwt:sub\"\nclient = [\"header:x-api-key\", \"basic:user\"]\n\
          [identity.jwt]\n{setting} = {keys:?}\n{identity}"
     );
-    let text = Config::to(upstream).open().routes(tables).also(&identity).text();
+    let text = config.also(&identity).text();
     let file = scratch.file("weir.toml", &text);
     Weir::start_from(scratch, file)
 }

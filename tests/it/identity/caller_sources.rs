@@ -256,31 +256,13 @@ fn a_plan_that_is_not_named_has_the_numbers_of_the_limit(test_store: &TestStore)
 
 #[test]
 fn a_limit_applies_when_its_conditions_hold() {
-    let tables = |when: &str| {
-        format!(
-            r#"
-                [identity]
-                plan = "header:x-plan"
-                tenant = "query:tenant"
-
-                [limits.some]
-                key = "global"
-                {ONCE}
-                when = {when}
-
-                [[routes]]
-                name = "a"
-                path = "/a"
-                upstream = "echo"
-                limits = ["some"]
-
-                [[routes]]
-                name = "b"
-                path = "/b"
-                upstream = "echo"
-                limits = ["some"]
-            "#
-        )
+    let limited = |when: &str| {
+        Config::echo()
+            .open()
+            .also("[identity]\nplan = \"header:x-plan\"\ntenant = \"query:tenant\"")
+            .add_limit("some", &format!("key = \"global\"\n{ONCE}\nwhen = {when}"))
+            .route("a", "/a", &["some"])
+            .route("b", "/b", &["some"])
     };
     let ask = |line: &str, lines: &str| {
         format!("{line} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n{lines}\r\n")
@@ -315,7 +297,7 @@ fn a_limit_applies_when_its_conditions_hold() {
         ),
     ];
     for (when, (line, lines), others) in rows {
-        let weir = Weir::start(&Config::echo().open().routes(&tables(when)));
+        let weir = Weir::start(&limited(when));
         assert_eq!(weir.ask(ask(line, lines)).status, 200, "{when}");
         assert_eq!(weir.ask(ask(line, lines)).status, 429, "{when}");
         for (line, lines) in others {
@@ -324,7 +306,7 @@ fn a_limit_applies_when_its_conditions_hold() {
             assert!(!response.has("ratelimit"), "{when}: {line} {lines:?}");
         }
     }
-    let weir = Weir::start(&Config::echo().open().routes(&tables("{ plan = \"pro\" }")));
+    let weir = Weir::start(&limited("{ plan = \"pro\" }"));
     let doubled = "X-Plan: free\r\nX-Plan: pro\r\n";
     assert_eq!(weir.ask(get_with("/a", doubled)).status, 400, "nobody is of two plans");
 }
@@ -332,13 +314,14 @@ fn a_limit_applies_when_its_conditions_hold() {
 #[test]
 fn a_user_is_not_a_client_of_the_same_name() {
     let upstream = Upstream::ok();
-    let tables = format!(
-        "[identity]\nuser = \"header:x-name\"\nclient = \"header:x-name\"\n\
-         [limits.users]\nkey = \"user\"\n{ONCE}[limits.clients]\nkey = \"client\"\n{ONCE}\
-         [[routes]]\nname = \"u\"\npath = \"/u\"\nupstream = \"api\"\nlimits = [\"users\"]\n\
-         [[routes]]\nname = \"c\"\npath = \"/c\"\nupstream = \"api\"\nlimits = [\"clients\"]\n"
-    );
-    let weir = Weir::start(&Config::to(&upstream).open().routes(&tables));
+    let config = Config::to(&upstream)
+        .open()
+        .also("[identity]\nuser = \"header:x-name\"\nclient = \"header:x-name\"")
+        .add_limit("users", &format!("key = \"user\"\n{ONCE}"))
+        .add_limit("clients", &format!("key = \"client\"\n{ONCE}"))
+        .route("u", "/u", &["users"])
+        .route("c", "/c", &["clients"]);
+    let weir = Weir::start(&config);
     let ask = |target: &str| weir.ask(get_with(target, "X-Name: a\r\n")).status;
     assert_eq!([ask("/u"), ask("/c"), ask("/u"), ask("/c")], [200, 200, 429, 429]);
     assert_eq!([weir.get("/u").status, weir.ask(get("/u")).status], [200, 429], "by address");

@@ -8,26 +8,13 @@ const TRUSTED: &str = "trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\", \"fd0
 #[test]
 fn one_route_limits_short_and_long_prefixes_together() {
     let upstream = Upstream::ok();
-    let tables = format!(
-        r#"
-            [identity]
-            {TRUSTED}
-            [limits.near]
-            key = "ip"
-            rate = "1/day"
-            burst = 1
-            [limits.far]
-            key = "ip/48"
-            rate = "1/day"
-            burst = 2
-            [[routes]]
-            name = "all"
-            path = "/*"
-            upstream = "api"
-            limits = ["near", "far"]
-        "#
-    );
-    let weir = Weir::start(&Config::to(&upstream).open().routes(&tables));
+    let config = Config::to(&upstream)
+        .open()
+        .also(&format!("[identity]\n{TRUSTED}"))
+        .bucket("near", "ip", 1)
+        .bucket("far", "ip/48", 2)
+        .route("all", "/*", &["near", "far"]);
+    let weir = Weir::start(&config);
     let ask = |ip: &str| {
         let response = weir.ask(get_with("/", &format!("X-Forwarded-For: {ip}\r\n")));
         let refusing = if response.status == 429 {

@@ -13,43 +13,16 @@ const SECRET: &str = "0123456789abcdef0123456789abcdef";
 /// Three routes by user: `/known` takes every user and nobody else, `/once` each user once a day
 /// and others by address, `/skip` the same but others as often as they like.
 pub(crate) fn with(jwt: &str) -> Config {
-    let tables = r#"
-        [limits.known]
-        key = "user"
-        rate = "1000000/second"
-        missing = "deny"
-
-        [limits.once]
-        key = "user"
-        rate = "1/day"
-        burst = 1
-
-        [limits.skip]
-        key = "user"
-        rate = "1/day"
-        burst = 1
-        missing = "skip"
-
-        [[routes]]
-        name = "known"
-        path = "/known"
-        upstream = "echo"
-        limits = ["known"]
-
-        [[routes]]
-        name = "once"
-        path = "/once"
-        upstream = "echo"
-        limits = ["once"]
-
-        [[routes]]
-        name = "skip"
-        path = "/skip"
-        upstream = "echo"
-        limits = ["skip"]
-    "#;
+    let config = Config::echo()
+        .open()
+        .add_limit("known", "key = \"user\"\nrate = \"1000000/second\"\nmissing = \"deny\"")
+        .bucket("once", "user", 1)
+        .add_limit("skip", "key = \"user\"\nrate = \"1/day\"\nburst = 1\nmissing = \"skip\"")
+        .route("known", "/known", &["known"])
+        .route("once", "/once", &["once"])
+        .route("skip", "/skip", &["skip"]);
     let identity = format!("[identity]\nuser = \"jwt:sub\"\n[identity.jwt]\n{jwt}\n");
-    Config::echo().open().routes(tables).also(&identity)
+    config.also(&identity)
 }
 
 /// The same from the keys behind a URL, which are looked at every second.

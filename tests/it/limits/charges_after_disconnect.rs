@@ -16,26 +16,13 @@ on_each_store!(
 /// A limit by what the response says, one that charges nothing but failures, and one that has to do
 /// with neither.
 fn config(upstream: &Upstream) -> Config {
-    let tables = r#"
-        [limits.costs]
-        key = "global"
-        rate = "1/day"
-        burst = 1000
-        cost = { from = "response:x-cost", default = 40, max = 100 }
-
-        [limits.failures]
-        key = "global"
-        rate = "1/day"
-        burst = 1000
-        count = "401"
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "api"
-        limits = ["costs", "failures"]
-    "#;
-    Config::to(upstream).open().routes(tables)
+    let thousand = "key = \"global\"\nrate = \"1/day\"\nburst = 1000\n".to_owned();
+    let cost = "cost = { from = \"response:x-cost\", default = 40, max = 100 }";
+    Config::to(upstream)
+        .open()
+        .add_limit("costs", &(thousand.clone() + cost))
+        .add_limit("failures", &(thousand + "count = \"401\""))
+        .route("all", "/*", &["costs", "failures"])
 }
 
 /// An upstream that answers `/slow…` on demand, as the request asks for it; `/` costs nothing.

@@ -125,30 +125,12 @@ fn no_more_requests_are_in_flight_than_there_are_slots(test_store: &TestStore) {
 
 fn refusal_by_another_limit_takes_no_slot(test_store: &TestStore) {
     let held = HeldUpstream::start();
-    let tables = r#"
-        [limits.slots]
-        key = "global"
-        algorithm = "concurrency"
-        limit = 2
-
-        [limits.few]
-        key = "header:x-user"
-        rate = "1/day"
-        burst = 1
-
-        [[routes]]
-        name = "both"
-        path = "/both"
-        upstream = "api"
-        limits = ["slots", "few"]
-
-        [[routes]]
-        name = "rest"
-        path = "/*"
-        upstream = "api"
-        limits = ["slots"]
-    "#;
-    let weir = Weir::start(&test_store.configure(held.config().open().routes(tables)));
+    let config = held.config().open().add_limit("slots", &concurrency_limit(2));
+    let config = config
+        .bucket("few", "header:x-user", 1)
+        .route("both", "/both", &["slots", "few"])
+        .route("rest", "/*", &["slots"]);
+    let weir = Weir::start(&test_store.configure(config));
     assert_eq!(weir.get("/both").status, 200);
     for _ in 0..10 {
         let refused = weir.get("/both");

@@ -24,7 +24,13 @@ on_each_store!(
 );
 
 /// A thousand for each user, and none comes back while a test runs.
-pub(crate) const THOUSAND: &str = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 1000\n";
+const THOUSAND: &str = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 1000\n";
+
+/// A gateway where each user has that much to spend at these costs.
+pub(crate) fn with_thousand(test_store: &TestStore, config: Config, cost: &str) -> Weir {
+    let limit = format!("{THOUSAND}cost = {cost}");
+    Weir::start(&test_store.configure(config.limit(&limit)))
+}
 
 fn left(response: &Response) -> i64 {
     fields::list(&response.all("ratelimit"))[0].integer("r")
@@ -39,9 +45,8 @@ pub(crate) fn charged(weir: &Weir, user: &str, target: &str, lines: &str) -> i64
 }
 
 fn cost_in_plain_digits_is_charged_up_to_the_maximum(test_store: &TestStore) {
-    let cost = "cost = { from = \"header:x-weight\", default = 2, max = 100 }";
-    let weir =
-        Weir::start(&test_store.configure(Config::echo().limit(&(THOUSAND.to_owned() + cost))));
+    let cost = "{ from = \"header:x-weight\", default = 2, max = 100 }";
+    let weir = with_thousand(test_store, Config::echo(), cost);
     let rows = [
         ("0", 2),
         ("000", 2),
@@ -67,9 +72,8 @@ fn cost_in_plain_digits_is_charged_up_to_the_maximum(test_store: &TestStore) {
 
 /// What one reader takes for the default is a number to another: `+50`, `5_0`, `1e3`.
 fn cost_in_another_spelling_is_refused_and_charges_nothing(test_store: &TestStore) {
-    let cost = "cost = { from = \"header:x-weight\", default = 2, max = 100 }";
-    let weir =
-        Weir::start(&test_store.configure(Config::echo().limit(&(THOUSAND.to_owned() + cost))));
+    let cost = "{ from = \"header:x-weight\", default = 2, max = 100 }";
+    let weir = with_thousand(test_store, Config::echo(), cost);
     let plain = [
         "-5",
         "-0",
@@ -106,25 +110,11 @@ fn cost_in_another_spelling_is_refused_and_charges_nothing(test_store: &TestStor
 }
 
 fn a_cost_above_the_burst_never_passes_and_charges_nothing(test_store: &TestStore) {
-    let tables = r#"
-        [limits.small]
-        key = "ip"
-        rate = "1/day"
-        burst = 50
-        cost = { from = "header:x-weight", default = 1, max = 100 }
-
-        [limits.beside]
-        key = "ip"
-        rate = "1/day"
-        burst = 10
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "echo"
-        limits = ["beside", "small"]
-    "#;
-    let weir = Weir::start(&test_store.configure(Config::echo().open().routes(tables)));
+    let small = "key = \"ip\"\nrate = \"1/day\"\nburst = 50\n\
+        cost = { from = \"header:x-weight\", default = 1, max = 100 }";
+    let config = Config::echo().open().add_limit("small", small).bucket("beside", "ip", 10);
+    let config = config.route("all", "/*", &["beside", "small"]);
+    let weir = Weir::start(&test_store.configure(config));
     let ask = |weight: &str| weir.ask(get_with("/", &format!("X-Weight: {weight}\r\n")));
     let told = |response: &Response| {
         let told = fields::list(&response.all("ratelimit"));
@@ -145,34 +135,15 @@ fn a_cost_above_the_burst_never_passes_and_charges_nothing(test_store: &TestStor
 }
 
 fn a_route_has_a_cost_of_its_own(test_store: &TestStore) {
-    let tables = format!(
-        r#"
-        [limits.user]
-        {THOUSAND}
-        cost = 2
-
-        [[routes]]
-        name = "dear"
-        path = "/dear"
-        upstream = "echo"
-        limits = ["user"]
-        cost = 30
-
-        [[routes]]
-        name = "told"
-        path = "/told"
-        upstream = "echo"
-        limits = ["user"]
-        cost = {{ from = "header:x-weight", default = 4, max = 40 }}
-
-        [[routes]]
-        name = "rest"
-        path = "/*"
-        upstream = "echo"
-        limits = ["user"]
-    "#
-    );
-    let weir = Weir::start(&test_store.configure(Config::echo().open().routes(&tables)));
+    let config = Config::echo()
+        .open()
+        .add_limit("user", &(THOUSAND.to_owned() + "cost = 2"))
+        .route("dear", "/dear", &["user"])
+        .route_lines("cost = 30")
+        .route("told", "/told", &["user"])
+        .route_lines("cost = { from = \"header:x-weight\", default = 4, max = 40 }")
+        .route("rest", "/*", &["user"]);
+    let weir = Weir::start(&test_store.configure(config));
     let mut spent = 0;
     let rows = [("/", "", 2), ("/dear", "", 30), ("/told", "", 4), ("/told", "9", 9)];
     for (target, weight, cost) in rows.into_iter().chain([("/dear", "9", 30), ("/told", "99", 40)])
@@ -186,9 +157,8 @@ fn a_route_has_a_cost_of_its_own(test_store: &TestStore) {
 
 fn client_cannot_strip_its_cost_header(test_store: &TestStore) {
     let upstream = Upstream::ok();
-    let cost = "cost = { from = \"header:x-weight\", default = 1, max = 100 }";
-    let config = Config::to(&upstream).limit(&(THOUSAND.to_owned() + cost));
-    let weir = Weir::start(&test_store.configure(config));
+    let cost = "{ from = \"header:x-weight\", default = 1, max = 100 }";
+    let weir = with_thousand(test_store, Config::to(&upstream), cost);
     for (number, name) in ["x-weight", "X-Weight", "close, X-WEIGHT"].into_iter().enumerate() {
         let lines = format!("Connection: {name}\r\nX-Weight: 50\r\n");
         assert_eq!(charged(&weir, &format!("user-{number}"), "/", &lines), 50, "{name}");
@@ -216,9 +186,8 @@ fn tell(user: &str, cost: &str) -> String {
 
 fn response_states_the_cost_of_its_request(test_store: &TestStore) {
     let upstream = telling();
-    let cost = "cost = { from = \"response:x-cost\", default = 3, max = 100 }";
-    let config = Config::to(&upstream).limit(&(THOUSAND.to_owned() + cost));
-    let weir = Weir::start(&test_store.configure(config));
+    let cost = "{ from = \"response:x-cost\", default = 3, max = 100 }";
+    let weir = with_thousand(test_store, Config::to(&upstream), cost);
     let rows = [
         ("X-Tell: 7\r\n", 7),
         ("X-Tell: 0\r\n", 0),
@@ -330,14 +299,14 @@ fn deferred_charge_of_one_gateway_counts_at_another() {
                  cost = { from = \"response:x-cost\", default = 1, max = 50 }";
     let logins = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 2\ncount = \"401\"";
     let config = test_store.configure(Config::to(&upstream).limit(costs));
-    let [one, two] = [Weir::start(&config), Weir::start(&config)];
+    let [one, two] = Weir::start_two(&config);
     assert_eq!(left(&one.ask(tell("a", "4"))), 6);
     assert_eq!(left(&two.ask(tell("a", "3"))), 3);
     assert_eq!(left(&one.ask(tell("a", "50"))), 0);
     assert_eq!([one.ask(tell("a", "0")).status, two.ask(tell("a", "0")).status], [429, 429]);
     let config =
         test_store.configure(Config::to(&upstream).limit(logins).store("prefix = \"logins\""));
-    let [one, two] = [Weir::start(&config), Weir::start(&config)];
+    let [one, two] = Weir::start_two(&config);
     let fail = |weir: &Weir| weir.ask(get_with("/", "X-User: b\r\nX-Status: 401\r\n")).status;
     assert_eq!([fail(&one), fail(&two)], [401, 401]);
     assert_eq!([fail(&one), fail(&two)], [429, 429]);
@@ -353,9 +322,8 @@ fn client_that_leaves_before_the_response_is_charged(test_store: &TestStore) {
         }
         b"HTTP/1.1 200 OK\r\nX-Cost: 0\r\nContent-Length: 0\r\n\r\n".to_vec()
     });
-    let cost = "cost = { from = \"response:x-cost\", default = 40, max = 100 }";
-    let config = Config::to(&upstream).limit(&(THOUSAND.to_owned() + cost));
-    let weir = Weir::start(&test_store.configure(config));
+    let cost = "{ from = \"response:x-cost\", default = 40, max = 100 }";
+    let weir = with_thousand(test_store, Config::to(&upstream), cost);
     let spent = || 1000 - left(&weir.ask(get_with("/", "X-User: a\r\n")));
     for (times, resets) in [(1, true), (2, false)] {
         let mut client = weir.connect();

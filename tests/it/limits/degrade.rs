@@ -53,8 +53,7 @@ const SOFT: &str = "[limits.soft]\nkey = \"header:x-user\"\nrate = \"1/day\"\nbu
                     strategy = \"degrade\"\n";
 
 fn outcomes(weir: &Weir, limit: &str, outcome: &str) -> f64 {
-    let labels = [("limit", limit), ("outcome", outcome)];
-    weir.metrics().value("weir_decisions_total", &labels).unwrap_or(0.0)
+    weir.metrics().decisions(limit, outcome).unwrap_or(0.0)
 }
 
 fn left(response: &Response, limit: &str) -> i64 {

@@ -71,7 +71,7 @@ fn gateway_that_exits_at_the_end_of_its_drain_releases_its_slots() {
     let held = HeldUpstream::start();
     let config =
         test_store.configure(held.config().limit(&concurrency_limit(2)).server("drain = \"1s\""));
-    let (mut leaving, other) = (Weir::start(&config), Weir::start(&config));
+    let [mut leaving, other] = Weir::start_two(&config);
     let _clients = [0; 2].map(|_| hold(&leaving, &held, "/held"));
     assert_eq!(other.get("/").status, 429);
     leaving.signal(Signal::TERM);

@@ -1,10 +1,11 @@
 //! How many requests pass: exactly as many as the limit allows.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Config, Response, Upstream, Weir, fields, get, get_with};
+use crate::support::{
+    Client, Config, Response, Upstream, Weir, fields, get, get_with, passed_at_once,
+};
 
 #[test]
 fn burst_passes_and_the_next_request_is_refused() {
@@ -32,22 +33,10 @@ fn burst_passes_and_the_next_request_is_refused() {
 fn sixty_four_clients_get_exactly_the_burst() {
     let upstream = Upstream::ok();
     let limit = "key = \"header:x-round\"\nrate = \"1/day\"\nburst = 100";
-    let weir = Weir::start(&Config::to(&upstream).limit(limit));
+    let weirs = [Weir::start(&Config::to(&upstream).limit(limit))];
     for round in 0..5 {
-        let (passed, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        thread::scope(|scope| {
-            for _ in 0..64 {
-                scope.spawn(|| {
-                    let mut client = weir.connect();
-                    for _ in 0..5 {
-                        let response = client.ask(get_with("/", &format!("X-Round: {round}\r\n")));
-                        let counter = if response.status == 200 { &passed } else { &refused };
-                        counter.fetch_add(1, Ordering::Relaxed);
-                    }
-                });
-            }
-        });
-        assert_eq!((passed.into_inner(), refused.into_inner()), (100, 220), "round {round}");
+        let request = get_with("/", &format!("X-Round: {round}\r\n"));
+        assert_eq!(passed_at_once(&weirs, 64, 5, &[request]), [100], "round {round}");
     }
     assert_eq!(upstream.heads(), 500);
 }
@@ -55,22 +44,10 @@ fn sixty_four_clients_get_exactly_the_burst() {
 #[test]
 fn several_limits_at_once_stay_exact_under_contention() {
     let upstream = Upstream::ok();
-    let weir = Weir::start(&Config::to(&upstream).mix(40, 10, 35));
-    let passed: Vec<AtomicUsize> = (0..8).map(|_| AtomicUsize::new(0)).collect();
-    thread::scope(|scope| {
-        for n in 0..32 {
-            let (weir, passed) = (&weir, &passed);
-            scope.spawn(move || {
-                let user = n % 8;
-                let mut client = weir.connect();
-                for _ in 0..6 {
-                    let response = client.ask(get_with("/", &format!("X-User: {user}\r\n")));
-                    passed[user].fetch_add(usize::from(response.status == 200), Ordering::Relaxed);
-                }
-            });
-        }
-    });
-    let passed: Vec<usize> = passed.into_iter().map(AtomicUsize::into_inner).collect();
+    let weirs = [Weir::start(&Config::to(&upstream).mix(40, 10, 35))];
+    let requests =
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|user| get_with("/", &format!("X-User: {user}\r\n")));
+    let passed = passed_at_once(&weirs, 32, 6, &requests);
     assert_eq!(passed.iter().sum::<usize>(), 35, "{passed:?}");
     assert!(passed.iter().all(|it| *it <= 10), "{passed:?}");
 }
@@ -78,36 +55,13 @@ fn several_limits_at_once_stay_exact_under_contention() {
 #[test]
 fn refused_request_charges_no_limit() {
     let upstream = Upstream::ok();
-    let tables = r#"
-        [limits.user]
-        key = "header:x-user"
-        rate = "1/hour"
-        burst = 3
-
-        [limits.all]
-        key = "global"
-        rate = "1/hour"
-        burst = 2
-
-        [[routes]]
-        name = "both"
-        path = "/both"
-        upstream = "api"
-        limits = ["user", "all"]
-
-        [[routes]]
-        name = "turned"
-        path = "/turned"
-        upstream = "api"
-        limits = ["all", "user"]
-
-        [[routes]]
-        name = "user"
-        path = "/user"
-        upstream = "api"
-        limits = ["user"]
-    "#;
-    let weir = Weir::start(&Config::to(&upstream).open().routes(tables));
+    let config = Config::to(&upstream).open().bucket("user", "header:x-user", 3);
+    let config = config
+        .bucket("all", "global", 2)
+        .route("both", "/both", &["user", "all"])
+        .route("turned", "/turned", &["all", "user"])
+        .route("user", "/user", &["user"]);
+    let weir = Weir::start(&config);
     let ask = |target: &str, user: &str| weir.ask(get_with(target, &format!("X-User: {user}\r\n")));
     assert_eq!(ask("/both", "spender").status, 200);
     assert_eq!(ask("/turned", "spender").status, 200);
@@ -126,6 +80,12 @@ fn refused_request_charges_no_limit() {
 #[test]
 fn waiting_exactly_retry_after_always_passes() {
     let upstream = Upstream::ok();
+    waits_as_told(|_| Config::to(&upstream));
+}
+
+/// For limits of several kinds, each on a gateway of its own: what waits as long as a refusal says,
+/// in seconds or in milliseconds, passes.
+pub(crate) fn waits_as_told(config: impl Fn(usize) -> Config) {
     let limits = [
         "algorithm = \"token_bucket\"\nrate = \"1/second\"\nburst = 1",
         "algorithm = \"token_bucket\"\nrate = \"3/second\"\nburst = 2",
@@ -135,40 +95,33 @@ fn waiting_exactly_retry_after_always_passes() {
         "algorithm = \"token_bucket\"\nrate = \"10/second\"\nburst = 10\ncost = 7",
     ];
     thread::scope(|scope| {
-        for limit in limits {
-            let upstream = &upstream;
+        for (number, limit) in limits.into_iter().enumerate() {
+            let config = config(number).limit(&format!("key = \"ip\"\n{limit}"));
             scope.spawn(move || {
-                let config = Config::to(upstream).limit(&format!("key = \"ip\"\n{limit}"));
                 let weir = Weir::start(&config);
-                for exact in [false, true] {
-                    let refusal = spend_all(&weir);
-                    let problem = refusal.json();
-                    let seconds: u64 = refusal.one("retry-after").parse().unwrap();
-                    let millis = problem["retry_after_ms"].as_u64().unwrap();
-                    assert_eq!(problem["retry_after"], seconds);
+                let mut client = weir.connect();
+                for exact in [false, true, true] {
+                    let problem = refusal(&mut client).json();
+                    let [seconds, millis] =
+                        ["retry_after", "retry_after_ms"].map(|it| problem[it].as_u64().unwrap());
                     assert!(seconds >= 1 && millis <= seconds * 1000, "{limit}: {problem}");
                     // The wait is what is tested, so it is a sleep.
-                    thread::sleep(Duration::from_millis(if exact {
-                        millis
-                    } else {
-                        seconds * 1000
-                    }));
-                    assert_eq!(weir.get("/").status, 200, "{limit} after {problem}");
+                    let wait = if exact { millis } else { seconds * 1000 };
+                    thread::sleep(Duration::from_millis(wait));
+                    assert_eq!(client.ask(get("/")).status, 200, "{limit} after {problem}");
                 }
             });
         }
     });
 }
 
-fn spend_all(weir: &Weir) -> Response {
-    let mut client = weir.connect();
-    for _ in 0..100 {
-        let response = client.ask(get("/"));
-        if response.status == 429 {
-            return response;
-        }
-    }
-    panic!("nothing was ever refused");
+/// The answer to the first request that is refused.
+fn refusal(client: &mut Client) -> Response {
+    let mut responses = (0..200).map(|_| client.ask(get("/")));
+    let refusal = responses.find(|it| it.status == 429).expect("something is refused");
+    let seconds: u64 = refusal.one("retry-after").parse().unwrap();
+    assert_eq!(refusal.json()["retry_after"], seconds);
+    refusal
 }
 
 #[test]
@@ -193,7 +146,7 @@ fn full_table_evicts_no_bucket_and_admits_no_one_for_free() {
     let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 1";
     let store = "[store]\nkind = \"memory\"\nmax_keys = 1000";
     let weir = Weir::start(&Config::to(&upstream).limit(limit).also(store));
-    let ask = |client: &mut crate::support::Client, user: &str| {
+    let ask = |client: &mut Client, user: &str| {
         client.ask(get_with("/", &format!("X-User: {user}\r\n"))).status
     };
     let mut client = weir.connect();
@@ -212,31 +165,10 @@ fn full_table_evicts_no_bucket_and_admits_no_one_for_free() {
 #[test]
 fn cost_above_the_limit_never_passes_and_charges_nothing() {
     let upstream = Upstream::ok();
-    let tables = r#"
-        [limits.cheap]
-        key = "ip"
-        rate = "1/hour"
-        burst = 2
-
-        [limits.dear]
-        key = "ip"
-        rate = "1/hour"
-        burst = 5
-        cost = 6
-
-        [[routes]]
-        name = "dear"
-        path = "/dear"
-        upstream = "api"
-        limits = ["cheap", "dear"]
-
-        [[routes]]
-        name = "cheap"
-        path = "/*"
-        upstream = "api"
-        limits = ["cheap"]
-    "#;
-    let weir = Weir::start(&Config::to(&upstream).open().routes(tables));
+    let dear = "key = \"ip\"\nrate = \"1/hour\"\nburst = 5\ncost = 6";
+    let config = Config::to(&upstream).open().bucket("cheap", "ip", 2).add_limit("dear", dear);
+    let config = config.route("dear", "/dear", &["cheap", "dear"]);
+    let weir = Weir::start(&config.route("cheap", "/*", &["cheap"]));
     for _ in 0..5 {
         let refused = weir.get("/dear");
         assert_eq!((refused.status, refused.error()), (429, "cost_exceeds_limit".into()));

@@ -12,26 +12,15 @@ on_each_store!(
 );
 
 fn disabled_limit_applies_to_nothing(test_store: &TestStore) {
-    let tables = r#"
-        [limits.off]
-        key = "header:x-user"
-        rate = "1/day"
-        burst = 1
-        missing = "deny"
-        enabled = false
-
-        [limits.on]
-        key = "ip"
-        rate = "1/day"
-        burst = 6
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "echo"
-        limits = ["off", "on"]
-    "#;
-    let config = test_store.configure(Config::echo().open().routes(tables));
+    let with = |enabled: bool| {
+        let off = format!(
+            "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 1\nmissing = \"deny\"\n\
+             enabled = {enabled}"
+        );
+        let config = Config::echo().open().add_limit("off", &off).bucket("on", "ip", 6);
+        test_store.configure(config.route("all", "/*", &["off", "on"]))
+    };
+    let config = with(false);
     let weir = Weir::start(&config);
     let ask = || weir.ask(get_with("/", "X-User: a\r\n"));
     for left in (2..6).rev() {
@@ -43,8 +32,7 @@ fn disabled_limit_applies_to_nothing(test_store: &TestStore) {
     }
     assert_eq!(weir.get("/").status, 200, "not even its key is missed");
     // One word and a reload switch it on.
-    let text = tables.replace("enabled = false", "enabled = true");
-    weir.reload(&test_store.configure(Config::echo().open().routes(&text)));
+    weir.reload(&with(true));
     assert_eq!(ask().status, 200, "nothing was counted while it was off");
     let refused = ask();
     assert_eq!(refused.status, 429);
@@ -55,29 +43,16 @@ fn disabled_limit_applies_to_nothing(test_store: &TestStore) {
 
 fn refusal_has_the_status_and_message_of_its_limit(test_store: &TestStore) {
     let awkward = r#"Say "please" \ and don't </wait> — é"#;
-    let tables = format!(
-        r#"
-        [limits.closed]
-        key = "header:x-user"
-        rate = "1/day"
-        burst = 1
-        status = 503
-        message = '''{awkward}'''
-
-        [limits.usual]
-        key = "global"
-        rate = "1/day"
-        burst = 2
-        message = "Come back tomorrow."
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "echo"
-        limits = ["closed", "usual"]
-    "#
-    );
-    let weir = Weir::start(&test_store.configure(Config::echo().open().routes(&tables)));
+    let daily = |burst: u32, key: &str, rest: &str| {
+        format!("key = \"{key}\"\nrate = \"1/day\"\nburst = {burst}\n{rest}")
+    };
+    let words = format!("status = 503\nmessage = '''{awkward}'''");
+    let config = Config::echo()
+        .open()
+        .add_limit("closed", &daily(1, "header:x-user", &words))
+        .add_limit("usual", &daily(2, "global", "message = \"Come back tomorrow.\""))
+        .route("all", "/*", &["closed", "usual"]);
+    let weir = Weir::start(&test_store.configure(config));
     let ask = |user: &str| weir.ask(get_with("/", &format!("X-User: {user}\r\n")));
     assert_eq!(ask("a").status, 200);
     let refused = ask("a");

@@ -8,8 +8,8 @@ use crate::support::queues::{
     RecordingUpstream, join_queue, numbered, queue_depth, wait_for_depth,
 };
 use crate::support::{
-    Client, Config, HeldUpstream, Response, TestStore, Weir, fields, get, get_with, on_each_store,
-    wait_until,
+    Client, Config, HeldUpstream, Response, TestStore, Upstream, Weir, fields, get, get_with,
+    on_each_store, wait_until,
 };
 
 on_each_store!(
@@ -49,35 +49,19 @@ fn queued_requests_pass_first_come_first_served(test_store: &TestStore) {
         assert!(arrived - begin + SKEW >= Duration::from_millis(200) * turn, "{turn}");
     }
     wait_for_depth(&weir, 0);
-    let counted = |outcome| {
-        let labels = [("limit", "per-ip"), ("outcome", outcome)];
-        weir.metrics().value("weir_decisions_total", &labels).unwrap_or(0.0)
-    };
+    let counted = |outcome| weir.metrics().decisions("per-ip", outcome).unwrap_or(0.0);
     wait_until("outcomes are counted", || counted("allowed") == 8.0);
     assert!((5.0..=7.0).contains(&counted("queued")), "{}", counted("queued"));
     assert_eq!(counted("refused"), 0.0);
 }
 
-/// A queue of one a second, and a count of what was charged.
-pub(super) const COUNTED: &str = r#"
-    [limits.per-ip]
-    key = "global"
-    rate = "1/second"
-    burst = 1
-    strategy = "queue"
-    max_wait = "30s"
-
-    [limits.count]
-    key = "global"
-    rate = "1/day"
-    burst = 100
-
-    [[routes]]
-    name = "all"
-    path = "/*"
-    upstream = "api"
-    limits = ["per-ip", "count"]
-"#;
+/// A queue for these numbers, and a count of what was charged.
+pub(super) fn counted_queue(upstream: &Upstream, numbers: &str, count: u32) -> Config {
+    Config::to(upstream)
+        .limit(&format!("key = \"global\"\nstrategy = \"queue\"\n{numbers}"))
+        .bucket("count", "global", count)
+        .route("all", "/*", &["per-ip", "count"])
+}
 
 /// How many had been charged with this one, of all there are.
 pub(super) fn charged(response: &Response, all: i64) -> i64 {
@@ -87,7 +71,8 @@ pub(super) fn charged(response: &Response, all: i64) -> i64 {
 
 fn client_that_leaves_the_queue_makes_room_and_is_not_charged(test_store: &TestStore) {
     let recording = RecordingUpstream::start();
-    let config = Config::to(&recording.upstream).open().routes(COUNTED);
+    let numbers = "rate = \"1/second\"\nburst = 1\nmax_wait = \"30s\"";
+    let config = counted_queue(&recording.upstream, numbers, 100);
     let weir = Weir::start(&test_store.configure(config));
     let mut first = weir.connect();
     assert_eq!(charged(&first.ask(numbered(0)), 100), 1);
@@ -224,10 +209,9 @@ fn requests_can_queue_for_slots(test_store: &TestStore) {
 
 fn refusal_by_another_limit_is_not_waited_for(test_store: &TestStore) {
     let recording = RecordingUpstream::start();
-    let tables = COUNTED.replace("burst = 100", "burst = 2").replace("1/second", "1/hour");
-    let tables = tables.replace("burst = 1\n", "burst = 3\n").replace("30s", "10h");
-    let weir =
-        Weir::start(&test_store.configure(Config::to(&recording.upstream).open().routes(&tables)));
+    let numbers = "rate = \"1/hour\"\nburst = 3\nmax_wait = \"10h\"";
+    let config = counted_queue(&recording.upstream, numbers, 2);
+    let weir = Weir::start(&test_store.configure(config));
     assert_eq!([0; 2].map(|_| weir.get("/").status), [200, 200]);
     for _ in 0..5 {
         let refused = weir.get("/");

@@ -18,27 +18,13 @@ on_each_store!(
 );
 
 fn request_queued_for_one_limit_pays_the_others_in_full(test_store: &TestStore) {
-    let tables = r#"
-        [limits.user]
-        key = "header:x-user"
-        rate = "1/second"
-        burst = 1
-        strategy = "queue"
-        max_wait = "30s"
-
-        [limits.all]
-        key = "global"
-        rate = "100/second"
-        burst = 1000
-        cost = { from = "header:x-weight", default = 1, max = 1000 }
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "echo"
-        limits = ["user", "all"]
-    "#;
-    let weir = Weir::start(&test_store.configure(Config::echo().open().routes(tables)));
+    let user = "key = \"header:x-user\"\nrate = \"1/second\"\nburst = 1\n\
+        strategy = \"queue\"\nmax_wait = \"30s\"";
+    let all = "key = \"global\"\nrate = \"100/second\"\nburst = 1000\n\
+        cost = { from = \"header:x-weight\", default = 1, max = 1000 }";
+    let config = Config::echo().open().add_limit("user", user).add_limit("all", all);
+    let config = config.route("all", "/*", &["user", "all"]);
+    let weir = Weir::start(&test_store.configure(config));
     let mut client = weir.connect();
     assert_eq!(client.ask(get_with("/", "X-User: a\r\n")).status, 200);
     let begin = Instant::now();
@@ -79,7 +65,7 @@ fn slot_released_by_another_gateway_is_found_soon() {
     let held = HeldUpstream::start();
     let limit = concurrency_limit(1) + "\nstrategy = \"queue\"\nmax_wait = \"30s\"";
     let config = test_store.configure(held.config().limit(&limit));
-    let [one, two] = [Weir::start(&config), Weir::start(&config)];
+    let [one, two] = Weir::start_two(&config);
     // A busy machine may be late, but not every time.
     let soon = (0..10).any(|_| {
         let mut first = hold(&one, &held, "/held");

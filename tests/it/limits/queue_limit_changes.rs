@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::queues::{join_queue, queue_depth};
-use crate::support::slots::hold;
+use crate::support::slots::{concurrency_limit, hold};
 use crate::support::upstream::ok;
 use crate::support::{
     Client, Config, HeldUpstream, TestStore, Upstream, Weir, get, on_each_store, wait_at_most,
@@ -53,40 +53,26 @@ fn shadow_limit_is_not_waited_for(test_store: &TestStore) {
     });
 }
 
-const BOTH: &str = r#"
-    [limits.queued]
-    key = "global"
-    rate = "4/second"
-    burst = 1
-    strategy = "queue"
-    max_wait = "30s"
-
-    [limits.slots]
-    key = "global"
-    algorithm = "concurrency"
-    limit = 8
-    cost = { from = "query:n", default = 1, max = 8 }
-    strategy = "queue"
-    max_wait = "30s"
-
-    [[routes]]
-    name = "queued"
-    path = "/queued"
-    upstream = "api"
-    limits = ["queued"]
-
-    [[routes]]
-    name = "slots"
-    path = "/held"
-    upstream = "api"
-    limits = ["slots"]
-
-    [[routes]]
-    name = "both"
-    path = "/*"
-    upstream = "noting"
-    limits = ["queued", "slots"]
-"#;
+/// A rate to queue for, slots to queue for, and on all other paths both, to another upstream.
+fn queued_for_both(held: &HeldUpstream, noting: &Upstream) -> Config {
+    let queued = "key = \"global\"\nrate = \"4/second\"\nburst = 1\nstrategy = \"queue\"\n\
+        max_wait = \"30s\"";
+    let slots = concurrency_limit(8)
+        + "\ncost = { from = \"query:n\", default = 1, max = 8 }\nstrategy = \"queue\"\n\
+           max_wait = \"30s\"";
+    let both = format!(
+        "[upstreams.noting]\nservers = [\"http://{}\"]\n[[routes]]\nname = \"both\"\n\
+         path = \"/*\"\nupstream = \"noting\"\nlimits = [\"queued\", \"slots\"]",
+        noting.address()
+    );
+    held.config()
+        .open()
+        .add_limit("queued", queued)
+        .add_limit("slots", &slots)
+        .route("queued", "/queued", &["queued"])
+        .route("slots", "/held", &["slots"])
+        .also(&both)
+}
 
 fn request_held_up_by_another_limit_gains_nothing(test_store: &TestStore) {
     let arrivals = Arc::new(Mutex::new(Vec::new()));
@@ -96,9 +82,7 @@ fn request_held_up_by_another_limit_gains_nothing(test_store: &TestStore) {
         ok("ok")
     });
     let held = HeldUpstream::start();
-    let upstream = format!("[upstreams.noting]\nservers = [\"http://{}\"]", noting.address());
-    let config = held.config().open().routes(BOTH).also(&upstream);
-    let weir = Weir::start(&test_store.configure(config));
+    let weir = Weir::start(&test_store.configure(queued_for_both(&held, &noting)));
     // The requests queue for the rate first, and then all slots are taken.
     assert_eq!(weir.get("/queued").status, 200);
     let mut clients: Vec<Client> = (0..6).map(|_| weir.connect()).collect();

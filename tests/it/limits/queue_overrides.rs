@@ -1,19 +1,17 @@
 //! Overrides that are made while requests are queued.
 
-use super::queue::{COUNTED, charged};
+use super::queue::{charged, counted_queue};
 use crate::support::queues::{numbered, queue_depth};
-use crate::support::{
-    Client, Config, Response, TestStore, Upstream, Weir, on_each_store, wait_until,
-};
+use crate::support::{Client, Response, TestStore, Upstream, Weir, on_each_store, wait_until};
 
 on_each_store!(override_reorders_no_queue_and_refuses_no_queued_request);
 
 fn override_reorders_no_queue_and_refuses_no_queued_request(test_store: &TestStore) {
     const WAITING: usize = 12;
     let upstream = Upstream::ok();
-    let tables = COUNTED.replace("1/second", "4/second");
-    let other = "[limits.other]\nkey = \"ip\"\nrate = \"5/second\"";
-    let config = Config::to(&upstream).open().routes(&tables).also(other).operated();
+    let numbers = "rate = \"4/second\"\nburst = 1\nmax_wait = \"30s\"";
+    let config = counted_queue(&upstream, numbers, 100).operated();
+    let config = config.add_limit("other", "key = \"ip\"\nrate = \"5/second\"");
     let weir = Weir::start(&test_store.configure(config));
     let mut clients: Vec<Client> = Vec::new();
     for number in 0..=WAITING {
@@ -34,7 +32,6 @@ fn override_reorders_no_queue_and_refuses_no_queued_request(test_store: &TestSto
     // The other limit shows in which order they passed, however long they then took to arrive.
     let order: Vec<i64> = responses.iter().map(|it| charged(it, 100)).collect();
     assert_eq!(order, (1..=WAITING as i64 + 1).collect::<Vec<_>>());
-    let labels = [("limit", "per-ip"), ("outcome", "queued")];
-    let queued = weir.metrics().value("weir_decisions_total", &labels);
+    let queued = weir.metrics().decisions("per-ip", "queued");
     assert!(queued <= Some(WAITING as f64), "each is counted once: {queued:?}");
 }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::queue::{COUNTED, SKEW, charged};
+use super::queue::{SKEW, charged, counted_queue};
 use crate::support::load::FREE;
 use crate::support::queues::{RecordingUpstream, numbered, queue_depth, wait_for_depth};
-use crate::support::{Client, Config, TestStore, Weir, get, on_each_store, wait_until};
+use crate::support::{Client, TestStore, Weir, get, on_each_store, wait_until};
 
 on_each_store!(
     thousand_queued_requests_pass_in_order_at_the_rate,
@@ -55,11 +55,10 @@ fn rate_of_many(test_store: &TestStore, run: usize, queue: &Queue) -> f64 {
     const GROUP: usize = 25;
     let &Queue { count, promised, burst } = queue;
     let recording = RecordingUpstream::start();
-    let tables = COUNTED.replace("1/second", &format!("{promised}/second"));
-    let tables = tables.replace("burst = 1\n", &format!("burst = {burst}\n"));
-    let tables = tables.replace("burst = 100", "burst = 9999");
-    let tables = tables.replace("max_wait", "max_queue = 1000\nmax_wait");
-    let config = Config::to(&recording.upstream).open().routes(&tables).also(FREE);
+    let numbers = format!(
+        "rate = \"{promised}/second\"\nburst = {burst}\nmax_queue = 1000\nmax_wait = \"30s\""
+    );
+    let config = counted_queue(&recording.upstream, &numbers, 9999).also(FREE);
     let weir = Weir::start(&test_store.configure_case(run, config));
     let mut clients: Vec<Client> = (0..count).map(|_| weir.connect()).collect();
     clients.iter_mut().for_each(|client| assert_eq!(client.ask(get("/free")).status, 200));

@@ -1,14 +1,13 @@
 //! Costs that a request states itself, in a header or in its query.
 
-use super::costs::{THOUSAND, charged};
-use crate::support::{Config, TestStore, Weir, get_with, on_each_store};
+use super::costs::{charged, with_thousand};
+use crate::support::{Config, TestStore, get_with, on_each_store};
 
 on_each_store!(query_parameter_sets_a_cost, duplicate_cost_is_refused_and_charges_nothing,);
 
 fn query_parameter_sets_a_cost(test_store: &TestStore) {
-    let cost = "cost = { from = \"query:n\", default = 3, max = 50 }";
-    let weir =
-        Weir::start(&test_store.configure(Config::echo().limit(&(THOUSAND.to_owned() + cost))));
+    let cost = "{ from = \"query:n\", default = 3, max = 50 }";
+    let weir = with_thousand(test_store, Config::echo(), cost);
     let rows = [
         ("/?n=7", 7),
         ("/?a=b&n=7&c", 7),
@@ -36,12 +35,10 @@ fn query_parameter_sets_a_cost(test_store: &TestStore) {
 
 /// Gateway and upstream might each believe another one.
 fn duplicate_cost_is_refused_and_charges_nothing(test_store: &TestStore) {
-    let cost = "cost = { from = \"header:x-weight\", default = 2, max = 100 }";
-    let by_header =
-        Weir::start(&test_store.configure(Config::echo().limit(&(THOUSAND.to_owned() + cost))));
-    let cost = "cost = { from = \"query:items\", default = 2, max = 100 }";
-    let by_query =
-        Weir::start(&test_store.configure(Config::echo().limit(&(THOUSAND.to_owned() + cost))));
+    let cost = "{ from = \"header:x-weight\", default = 2, max = 100 }";
+    let by_header = with_thousand(test_store, Config::echo(), cost);
+    let cost = "{ from = \"query:items\", default = 2, max = 100 }";
+    let by_query = with_thousand(test_store, Config::echo(), cost);
     let rows = [
         (&by_header, "/", "X-Weight: 5\r\nX-Weight: 5\r\n"),
         (&by_header, "/", "X-Weight: 0\r\nx-weight: 50\r\n"),

@@ -19,10 +19,7 @@ on_each_store!(
 fn counts(weir: &Weir, limit: &str, expected: &[(&str, f64)]) {
     let all = ["allowed", "refused", "shadow_allowed", "shadow_refused", "degraded", "queued"];
     let want = |outcome: &str| expected.iter().find(|it| it.0 == outcome).map_or(0.0, |it| it.1);
-    let have = |outcome: &str| {
-        let labels = [("limit", limit), ("outcome", outcome)];
-        weir.metrics().value("weir_decisions_total", &labels).unwrap_or(0.0)
-    };
+    let have = |outcome: &str| weir.metrics().decisions(limit, outcome).unwrap_or(0.0);
     let total: f64 = expected.iter().map(|it| it.1).sum();
     wait_until("everything is counted", || all.iter().map(|it| have(it)).sum::<f64>() >= total);
     let counted: Vec<_> = all.iter().map(|it| (*it, have(it))).collect();
@@ -52,25 +49,13 @@ fn shadow_limit_refuses_nobody_and_adds_no_headers(test_store: &TestStore) {
 }
 
 fn refused_request_charges_no_shadow_limit(test_store: &TestStore) {
-    let tables = r#"
-        [limits.enforced]
-        key = "header:x-user"
-        rate = "1/day"
-        burst = 2
-
-        [limits.watching]
-        key = "global"
-        rate = "1/day"
-        burst = 5
-        mode = "shadow"
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "echo"
-        limits = ["watching", "enforced"]
-    "#;
-    let weir = Weir::start(&test_store.configure(Config::echo().open().routes(tables)));
+    let watching = "key = \"global\"\nrate = \"1/day\"\nburst = 5\nmode = \"shadow\"";
+    let config = Config::echo()
+        .open()
+        .bucket("enforced", "header:x-user", 2)
+        .add_limit("watching", watching)
+        .route("all", "/*", &["watching", "enforced"]);
+    let weir = Weir::start(&test_store.configure(config));
     let ask = |user: &str| {
         let response = weir.ask(get_with("/", &format!("X-User: {user}\r\n")));
         assert_eq!(names(&response), ["enforced", "enforced"]);

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::queues::queue_depth;
-use crate::support::slots::{assert_exact_slots, hold_with};
+use crate::support::slots::{assert_exact_slots, concurrency_limit, hold_with};
 use crate::support::{
-    FaultProxy, HeldUpstream, Redis, Response, TestStore, Weir, fields, get_with, on_each_store,
-    wait_until,
+    Config, FaultProxy, HeldUpstream, Redis, Response, TestStore, Weir, fields, get_with,
+    on_each_store, wait_until,
 };
 
 on_each_store!(all_limits_combined_return_to_their_start);
@@ -19,18 +19,13 @@ const BURST: f64 = 40.0;
 const RATE: f64 = 150.0;
 
 /// `/mix/…` has all limits, everything else only the slots. `second` is what a reload changes.
-fn tables(second: bool) -> String {
+fn config(held: &HeldUpstream, second: bool) -> Config {
     let (strategy, candidate, algorithm) = match second {
         false => ("degrade", "candidate = { rate = \"5/second\" }", "sliding_log"),
         true => ("queue\"\nmax_wait = \"300ms", "", "sliding_window"),
     };
-    format!(
+    let limits = format!(
         r#"
-        [limits.slots]
-        key = "global"
-        algorithm = "concurrency"
-        limit = {SLOTS}
-
         [limits.waiting]
         key = "header:x-user"
         algorithm = "concurrency"
@@ -84,21 +79,20 @@ fn tables(second: bool) -> String {
         limit = 3
         mode = "shadow"
 
-        [[routes]]
-        name = "mix"
-        path = "/mix/*"
-        strip_prefix = "/mix"
-        upstream = "api"
-        limits = ["slots", "waiting", "all", "queued", "leaky", "changing", "portions", "failures",
-                  "watching"]
-
-        [[routes]]
-        name = "rest"
-        path = "/*"
-        upstream = "api"
-        limits = ["slots"]
     "#
-    )
+    );
+    let all = [
+        "slots", "waiting", "all", "queued", "leaky", "changing", "portions", "failures",
+        "watching",
+    ];
+    held.config()
+        .open()
+        .upstream("retries = 0")
+        .add_limit("slots", &concurrency_limit(SLOTS))
+        .also(&limits)
+        .route("mix", "/mix/*", &all)
+        .route_lines("strip_prefix = \"/mix\"")
+        .route("rest", "/*", &["slots"])
 }
 
 /// What the clients do is random, and the same in every run.
@@ -219,9 +213,7 @@ fn judge(weir: &Weir, held: &HeldUpstream) {
 
 fn all_limits_combined_return_to_their_start(test_store: &TestStore) {
     let held = HeldUpstream::start();
-    let [first, second] = [false, true].map(|it| {
-        test_store.configure(held.config().open().routes(&tables(it)).upstream("retries = 0"))
-    });
+    let [first, second] = [false, true].map(|it| test_store.configure(config(&held, it)));
     let weir = Weir::start(&first);
     let (passed, seconds) = with_crowd(&weir, &[200, 429, 502], |crowd| {
         for config in [&second, &first, &second, &first] {
@@ -240,10 +232,8 @@ fn all_limits_combined_return_to_their_start_while_redis_fails() {
     let mut redis = Redis::start();
     let proxy = FaultProxy::to(redis.address());
     let held = HeldUpstream::start();
-    let [first, second] = [false, true].map(|it| {
-        let config = held.config().open().routes(&tables(it)).upstream("retries = 0");
-        config.store(&proxy.store()).store("timeout = \"50ms\"")
-    });
+    let [first, second] =
+        [false, true].map(|it| config(&held, it).store(&proxy.store()).store("timeout = \"50ms\""));
     let weir = Weir::start(&first);
     let other = Weir::start(&first);
     let (passed, _) = with_crowd(&weir, &[200, 429, 502], |crowd| {

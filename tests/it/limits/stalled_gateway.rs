@@ -72,8 +72,7 @@ fn as_user(user: &str) -> String {
 }
 
 fn outcomes(weir: &Weir, outcome: &str) -> f64 {
-    let labels = [("limit", "per-ip"), ("outcome", outcome)];
-    weir.metrics().value("weir_decisions_total", &labels).unwrap_or(0.0)
+    weir.metrics().decisions("per-ip", outcome).unwrap_or(0.0)
 }
 
 /// Stops it between two requests: one that was on its way to the upstream would be stamped late,

@@ -6,8 +6,8 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Config, Redis, Response, TestStore, Upstream, Weir, fields, get, get_with,
-    on_every_store, wait_until,
+    Config, Redis, Response, TestStore, Upstream, Weir, fields, get, get_with, on_every_store,
+    passed_at_once, wait_until,
 };
 
 on_every_store!(
@@ -23,10 +23,8 @@ on_every_store!(
 
 /// A route for all, with the tenant in a header, and a tree.
 pub(crate) fn with_tenants(tree: &str) -> Config {
-    let routes = "[[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"echo\"\n\
-        limits = [\"tenants\"]";
     let identity = "[identity]\ntenant = \"header:x-tenant\"";
-    Config::echo().operated().open().routes(routes).also(identity).also(tree)
+    Config::echo().operated().open().route("all", "/*", &["tenants"]).also(identity).also(tree)
 }
 
 /// A tenant that holds so many, and refills nothing in the minutes that a test takes.
@@ -143,26 +141,13 @@ fn three_tenants_share_a_pool_of_5000(test_store: &TestStore) {
 }
 
 fn costs_count_against_budgets(test_store: &TestStore) {
-    let routes = r#"
-        [[routes]]
-        name = "dear"
-        path = "/dear"
-        upstream = "echo"
-        cost = 10
-        limits = ["tenants"]
-
-        [[routes]]
-        name = "cheap"
-        path = "/cheap"
-        upstream = "echo"
-        limits = ["tenants"]
-    "#;
     let mut tree = String::new();
     for root in ["dear", "cheap", "both"] {
         tree += &format!("[tenants.{root}]\nrate = \"1000/day\"\nalgorithm = \"fixed_window\"\n");
         tree += &format!("[tenants.{root}-child]\nparent = \"{root}\"\n");
     }
-    let config = with_tenants(&tree).routes(routes);
+    let config = with_tenants(&tree).routes("").route("dear", "/dear", &["tenants"]);
+    let config = config.route_lines("cost = 10").route("cheap", "/cheap", &["tenants"]);
     let weir = Weir::start(&test_store.configure(config));
     let mut client = weir.connect();
     let mut passed = |target: &str, tenant: &str, asked: usize| {
@@ -295,14 +280,11 @@ fn answers_name_the_level(test_store: &TestStore) {
     assert!(status.contains("details=\"tenants/partner-a token_bucket exceeded\""), "{status}");
     // The labels have levels, and no names.
     let metrics = weir.metrics();
-    let decisions = |limit: &str, outcome: &str| {
-        metrics.value("weir_decisions_total", &[("limit", limit), ("outcome", outcome)])
-    };
-    assert_eq!(decisions("tenants/1", "allowed"), Some(3.0));
-    assert_eq!(decisions("tenants/2", "allowed"), Some(3.0));
-    assert_eq!(decisions("tenants/2", "refused"), Some(1.0));
-    assert_eq!(decisions("tenants/3", "allowed"), Some(3.0));
-    assert_eq!(decisions("tenants/3", "refused"), Some(0.0));
+    assert_eq!(metrics.decisions("tenants/1", "allowed"), Some(3.0));
+    assert_eq!(metrics.decisions("tenants/2", "allowed"), Some(3.0));
+    assert_eq!(metrics.decisions("tenants/2", "refused"), Some(1.0));
+    assert_eq!(metrics.decisions("tenants/3", "allowed"), Some(3.0));
+    assert_eq!(metrics.decisions("tenants/3", "refused"), Some(0.0));
     assert!(metrics.series().iter().all(|it| !it.contains("partner-a")), "a name in a label");
     let log = |name: &str| -> Vec<Value> {
         let text = std::fs::read_to_string(weir.directory().join(name)).unwrap_or_default();
@@ -324,25 +306,6 @@ fn answers_name_the_level(test_store: &TestStore) {
     }
 }
 
-/// How many pass of what sixteen clients of each tenant ask together, on both gateways.
-fn asked_by_all(weirs: &[Weir], tenants: &[&str], asked: usize) -> Vec<usize> {
-    let counts: Vec<AtomicUsize> = tenants.iter().map(|_| AtomicUsize::new(0)).collect();
-    thread::scope(|scope| {
-        for n in 0..64 {
-            let (weir, at) = (&weirs[n % weirs.len()], (n / weirs.len()) % tenants.len());
-            let (count, tenant) = (&counts[at], tenants[at]);
-            scope.spawn(move || {
-                let mut client: Client = weir.connect();
-                for _ in 0..asked {
-                    let passed = passes(client.ask(request(tenant)).status);
-                    count.fetch_add(usize::from(passed), Ordering::Relaxed);
-                }
-            });
-        }
-    });
-    counts.into_iter().map(AtomicUsize::into_inner).collect()
-}
-
 fn children_of_two_gateways_never_exceed_their_parent(test_store: &TestStore) {
     let tree = tenant("root", "", 300, "")
         + &tenant("partner", "root", 120, "budget = { mode = \"shared\" }")
@@ -355,10 +318,10 @@ fn children_of_two_gateways_never_exceed_their_parent(test_store: &TestStore) {
     let config = test_store.configure(with_tenants(&tree));
     let weirs = match test_store {
         TestStore::Memory => vec![Weir::start(&config)],
-        _ => vec![Weir::start(&config), Weir::start(&config)],
+        _ => Weir::start_two(&config).into(),
     };
     let tenants = ["a", "b", "c", "d"];
-    let passed = asked_by_all(&weirs, &tenants, 12);
+    let passed = passed_at_once(&weirs, 64, 12, &tenants.map(request));
     let [a, b, c, d] = passed[..] else { panic!("four of {tenants:?}") };
     assert_eq!(a + b, 120, "{passed:?}");
     assert!(a <= 50 && b <= 90, "{passed:?}");
@@ -438,12 +401,9 @@ fn a_tree_that_only_watches_refuses_nobody() {
     assert_eq!(ask(&weir, "nobody").status, 200, "not for want of a tenant either");
     assert!(!ask(&weir, "c").has("ratelimit"));
     let metrics = weir.metrics();
-    let decisions = |limit: &str, outcome: &str| {
-        metrics.value("weir_decisions_total", &[("limit", limit), ("outcome", outcome)])
-    };
-    assert_eq!(decisions("tenants/1", "shadow_refused"), Some(4.0));
-    assert_eq!(decisions("tenants/2", "shadow_allowed"), Some(2.0));
-    assert_eq!(decisions("tenants", "shadow_refused"), Some(1.0));
+    assert_eq!(metrics.decisions("tenants/1", "shadow_refused"), Some(4.0));
+    assert_eq!(metrics.decisions("tenants/2", "shadow_allowed"), Some(2.0));
+    assert_eq!(metrics.decisions("tenants", "shadow_refused"), Some(1.0));
 }
 
 #[test]
@@ -455,10 +415,9 @@ fn what_a_response_costs_is_charged_to_all_levels() {
         .to_owned()
         + &tenant("p", "", 10, "")
         + &tenant("c", "p", 7, "");
-    let routes = "[[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"api\"\n\
-        limits = [\"tenants\"]";
     let servers = format!("servers = [\"http://{}\"]", upstream.address());
-    let weir = Weir::start(&with_tenants(&tree).routes(routes).upstream(&servers));
+    let config = with_tenants(&tree).upstream(&servers);
+    let weir = Weir::start(&config.routes("").route("all", "/*", &["tenants"]));
     let left = |response: &Response| {
         members(response, "ratelimit").into_iter().map(|(_, left)| left).collect::<Vec<_>>()
     };

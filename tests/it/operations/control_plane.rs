@@ -130,8 +130,7 @@ fn requests_are_counted_once_though_overrides_come_and_go() {
         assert_eq!(client.ask(get("/")).status, 200);
     }
     let metrics = weir.metrics();
-    let allowed = [("limit", "per-ip"), ("outcome", "allowed")];
-    assert_eq!(metrics.value("weir_decisions_total", &allowed), Some(20.0));
+    assert_eq!(metrics.decisions("per-ip", "allowed"), Some(20.0));
     assert_eq!(metrics.value("weir_requests_total", &[("status", "200")]), Some(20.0));
 }
 

@@ -4,26 +4,6 @@ use std::process::Command;
 
 use crate::support::{Config, Upstream, Weir, wait_until};
 
-const ROUTES: &str = r#"
-    [limits.waits]
-    key = "ip"
-    rate = "100/second"
-    burst = 1
-    strategy = "queue"
-
-    [limits.watches]
-    key = "ip"
-    rate = "1/day"
-    burst = 1
-    mode = "shadow"
-
-    [[routes]]
-    name = "all"
-    path = "/*"
-    upstream = "api"
-    limits = ["waits", "watches"]
-"#;
-
 /// What the checks take on trust of a page that has no upstream and no queue.
 const ON_TRUST: [&str; 5] = [
     "weir_upstream_errors_total",
@@ -36,7 +16,14 @@ const ON_TRUST: [&str; 5] = [
 #[test]
 fn dashboard_and_alerts_query_exported_metrics() {
     let upstream = Upstream::ok();
-    let weir = Weir::start(&Config::to(&upstream).open().routes(ROUTES));
+    let waits = "key = \"ip\"\nrate = \"100/second\"\nburst = 1\nstrategy = \"queue\"";
+    let watches = "key = \"ip\"\nrate = \"1/day\"\nburst = 1\nmode = \"shadow\"";
+    let config = Config::to(&upstream)
+        .open()
+        .add_limit("waits", waits)
+        .add_limit("watches", watches)
+        .route("all", "/*", &["waits", "watches"]);
+    let weir = Weir::start(&config);
     for _ in 0..3 {
         assert_eq!(weir.get("/").status, 200);
     }

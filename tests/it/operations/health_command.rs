@@ -3,7 +3,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
-use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use rustix::process::Signal;
 use crate::support::gateway::program;
 use crate::support::ports::free_port;
 use crate::support::upstream::ok;
-use crate::support::{After, Config, PATIENCE, Scratch, Upstream, Weir, get, wait_until};
+use crate::support::{Config, Scratch, Upstream, Weir, get, wait_until};
 
 /// The exit code, standard output and standard error.
 type Said = (Option<i32>, String, String);
@@ -82,13 +81,7 @@ fn gateway_without_its_store_is_healthy_and_reports_it() {
 
 #[test]
 fn draining_gateway_is_unhealthy() {
-    let (go, wait) = mpsc::channel::<()>();
-    let wait = Mutex::new(wait);
-    let upstream = Upstream::scripted(move |exchange| {
-        let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
-        exchange.reply(ok("at last"));
-        After::Keep
-    });
+    let (upstream, go) = Upstream::on_demand("at last");
     let weir = Weir::start(&Config::to(&upstream).open().server("drain = \"15s\""));
     let mut client = weir.connect();
     client.send(get("/"));

@@ -2,32 +2,18 @@
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use rustix::process::Signal;
 
 use crate::support::gateway::program;
-use crate::support::upstream::ok;
 use crate::support::wire::ReadError;
-use crate::support::{After, Config, PATIENCE, Scratch, Upstream, Weir, get, wait_until};
-
-/// An upstream that answers on demand.
-fn held() -> (Upstream, mpsc::Sender<()>) {
-    let (go, wait) = mpsc::channel::<()>();
-    let wait = Mutex::new(wait);
-    let upstream = Upstream::scripted(move |exchange| {
-        let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
-        exchange.reply(ok("at last"));
-        After::Keep
-    });
-    (upstream, go)
-}
+use crate::support::{Config, PATIENCE, Scratch, Upstream, Weir, get, wait_until};
 
 #[test]
 fn a_request_in_flight_outlives_the_signal() {
     for signal in [Signal::TERM, Signal::INT] {
-        let (upstream, go) = held();
+        let (upstream, go) = Upstream::on_demand("at last");
         let mut weir = Weir::start(&Config::to(&upstream).open().server("drain = \"15s\""));
         let mut idle = weir.connect();
         let mut client = weir.connect();
@@ -49,7 +35,7 @@ fn a_request_in_flight_outlives_the_signal() {
 
 #[test]
 fn drain_ends_when_its_time_is_up() {
-    let (upstream, _go) = held();
+    let (upstream, _go) = Upstream::on_demand("at last");
     let mut weir = Weir::start(&Config::to(&upstream).open().server("drain = \"300ms\""));
     let mut client = weir.connect();
     client.send(get("/"));

@@ -336,7 +336,7 @@ fn spent_tokens_stay_spent_when_numbers_change(test_store: &TestStore) {
 fn tenants_made_at_one_gateway_are_known_to_all_and_outlive_it() {
     let test_store = TestStore::redis();
     let config = test_store.configure(with_tenants(PARTNER));
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     put(&a, "a2", &json!({"parent": "partner-a", "rate": "1000/minute", "burst": 5}));
     wait_at_most(SOON, "it holds at the other", || ask(&b, "a2").status == 200);
     assert_eq!(show(&b, "a2")["origin"], "run_time");
@@ -358,7 +358,7 @@ fn tenants_made_at_one_gateway_are_known_to_all_and_outlive_it() {
 fn of_changes_at_two_gateways_that_do_not_fit_one_is_refused() {
     let config = TestStore::redis();
     let config = config_of(&config);
-    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let weirs = Weir::start_two(&config);
     for round in 0..8 {
         // There is room for one of them.
         let answers: Vec<(String, u16)> = thread::scope(|scope| {
@@ -398,7 +398,7 @@ fn of_changes_at_two_gateways_that_do_not_fit_one_is_refused() {
 fn a_change_goes_by_what_other_gateways_have_changed_just_before() {
     let test_store = TestStore::redis();
     let config = test_store.configure(with_tenants(PARTNER));
-    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let weirs = Weir::start_two(&config);
     for round in 0..6 {
         let (one, other) = (&weirs[round % 2], &weirs[(round + 1) % 2]);
         let all = json!({"parent": "partner-a", "rate": "3000/minute"});
@@ -418,7 +418,7 @@ fn a_change_goes_by_what_other_gateways_have_changed_just_before() {
 fn tenants_that_redis_has_lost_are_written_back() {
     let test_store = TestStore::redis();
     let config = test_store.configure(with_tenants(PARTNER));
-    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let weirs = Weir::start_two(&config);
     let child = |rate: &str| json!({"parent": "partner-a", "rate": rate});
     for name in ["a2", "a3"] {
         put(&weirs[0], name, &child("500/minute"));

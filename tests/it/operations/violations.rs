@@ -21,34 +21,19 @@ on_each_store!(
 
 /// Two limits on two routes, and callers by name.
 fn config() -> Config {
-    let tables = r#"
-        [limits.calls]
-        key = "user"
-        rate = "1/day"
-        [limits.window]
-        key = ["header:x-tag", "ip"]
-        algorithm = "sliding_window"
-        rate = "2/day"
-        [limits.trial]
-        key = "ip"
-        rate = "1/day"
-        mode = "shadow"
-        [[routes]]
-        name = "items"
-        path = "/items/*"
-        upstream = "echo"
-        limits = ["calls", "trial"]
-        [[routes]]
-        name = "reports"
-        path = "/reports"
-        upstream = "echo"
-        limits = ["window"]
-        [identity]
-        trusted_proxies = ["127.0.0.1"]
-        user = "header:x-user"
-        client = "header:x-client"
-    "#;
-    Config::echo().open().operated().routes(tables)
+    let window =
+        "key = [\"header:x-tag\", \"ip\"]\nalgorithm = \"sliding_window\"\nrate = \"2/day\"";
+    let identity = "[identity]\ntrusted_proxies = [\"127.0.0.1\"]\nuser = \"header:x-user\"\n\
+        client = \"header:x-client\"";
+    Config::echo()
+        .open()
+        .operated()
+        .also(identity)
+        .add_limit("calls", "key = \"user\"\nrate = \"1/day\"")
+        .add_limit("window", window)
+        .add_limit("trial", "key = \"ip\"\nrate = \"1/day\"\nmode = \"shadow\"")
+        .route("items", "/items/*", &["calls", "trial"])
+        .route("reports", "/reports", &["window"])
 }
 
 fn items(client: &mut Client, user: &str) -> Response {

@@ -1,11 +1,8 @@
 //! A cluster of three masters: what lies on several of them is still never given twice.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-
 use crate::support::load::{FREE, assert_prompt};
 use crate::support::{
-    Cluster, Config, Load, RECOVERY, Weir, get, get_with, wait_at_most, wait_until,
+    Cluster, Config, Load, RECOVERY, Weir, get, get_with, passed_at_once, wait_at_most, wait_until,
 };
 
 /// Redis is waited for, and a failure shows as a 503.
@@ -21,24 +18,10 @@ fn as_user(target: &str, user: &str) -> String {
 fn two_gateways_pass_exactly_the_burst() {
     let cluster = Cluster::start();
     let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 50";
-    let config = shared(&cluster).limit(limit);
-    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let weirs = Weir::start_two(&shared(&cluster).limit(limit));
     for round in 0..6 {
-        let passed = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            for n in 0..16 {
-                let (weir, passed) = (&weirs[n % 2], &passed);
-                scope.spawn(move || {
-                    let mut client = weir.connect();
-                    for _ in 0..8 {
-                        let status = client.ask(as_user("/", &round.to_string())).status;
-                        assert!(matches!(status, 200 | 429), "{status}");
-                        passed.fetch_add(usize::from(status == 200), Ordering::Relaxed);
-                    }
-                });
-            }
-        });
-        assert_eq!(passed.into_inner(), 50, "round {round}");
+        let request = as_user("/", &round.to_string());
+        assert_eq!(passed_at_once(&weirs, 16, 8, &[request]), [50], "round {round}");
     }
 }
 
@@ -68,71 +51,36 @@ fn no_caller_chooses_a_hash_slot() {
 fn limits_in_several_hash_slots_never_admit_too_much() {
     let cluster = Cluster::start();
     let config = shared(&cluster).mix(60, 10, 50);
-    let weirs = [Weir::start(&config), Weir::start(&config)];
-    let passed: Vec<AtomicUsize> = (0..8).map(|_| AtomicUsize::new(0)).collect();
-    thread::scope(|scope| {
-        for n in 0..16 {
-            let (weir, passed) = (&weirs[n / 8], &passed);
-            scope.spawn(move || {
-                let mut client = weir.connect();
-                for _ in 0..12 {
-                    let status = client.ask(as_user("/", &(n % 8).to_string())).status;
-                    assert!(matches!(status, 200 | 429), "{status}");
-                    passed[n % 8].fetch_add(usize::from(status == 200), Ordering::Relaxed);
-                }
-            });
-        }
-    });
-    let count = || passed.iter().map(|it| it.load(Ordering::Relaxed)).sum::<usize>();
-    assert!(count() <= 50, "{passed:?}");
-    assert!(passed.iter().all(|it| it.load(Ordering::Relaxed) <= 10), "{passed:?}");
+    let weirs = Weir::start_two(&config);
+    let requests = [0, 1, 2, 3, 4, 5, 6, 7].map(|user: usize| as_user("/", &user.to_string()));
+    let passed = passed_at_once(&weirs, 16, 12, &requests);
+    let count: usize = passed.iter().sum();
+    assert!(count <= 50, "{passed:?}");
+    assert!(passed.iter().all(|it| *it <= 10), "{passed:?}");
     // What refused requests took is there again: in the end all fifty pass, and not one more.
     let mut rest = 0;
     wait_until("all have passed", || {
         let user = format!("late-{}", rest / 9);
         rest += usize::from(weirs[rest % 2].ask(as_user("/", &user)).status == 200);
-        count() + rest >= 50
+        count + rest >= 50
     });
     for (n, weir) in weirs.iter().cycle().take(20).enumerate() {
         assert_eq!(weir.ask(as_user("/", &format!("last-{n}"))).status, 429);
     }
-    assert_eq!(count() + rest, 50);
+    assert_eq!(count + rest, 50);
 }
 
 #[test]
 fn refusal_in_one_hash_slot_refunds_the_others() {
     let cluster = Cluster::start();
-    let tables = r#"
-        [limits.large]
-        key = "header:x-user"
-        rate = "1/day"
-        burst = 5
-
-        [limits.small]
-        key = "header:x-small"
-        rate = "1/day"
-        burst = 1
-
-        [[routes]]
-        name = "both"
-        path = "/both"
-        upstream = "echo"
-        limits = ["large", "small"]
-
-        [[routes]]
-        name = "small"
-        path = "/small"
-        upstream = "echo"
-        limits = ["small"]
-
-        [[routes]]
-        name = "large"
-        path = "/large"
-        upstream = "echo"
-        limits = ["large"]
-    "#;
-    let config = shared(&cluster).open().routes(tables);
-    let (one, two) = (Weir::start(&config), Weir::start(&config));
+    let config = shared(&cluster)
+        .open()
+        .bucket("large", "header:x-user", 5)
+        .bucket("small", "header:x-small", 1)
+        .route("both", "/both", &["large", "small"])
+        .route("small", "/small", &["small"])
+        .route("large", "/large", &["large"]);
+    let [one, two] = Weir::start_two(&config);
     let ask = |weir: &Weir, target: &str, n: usize| {
         let lines = format!("X-User: user-{n}\r\nX-Small: small-{n}\r\n");
         weir.ask(get_with(target, &lines)).status
@@ -155,8 +103,7 @@ fn refusal_in_one_hash_slot_refunds_the_others() {
 fn hash_slot_may_move_under_load() {
     let cluster = Cluster::start();
     let limit = "key = \"global\"\nrate = \"1/day\"\nburst = 1000";
-    let config = shared(&cluster).limit(limit);
-    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let weirs = Weir::start_two(&shared(&cluster).limit(limit));
     let addresses = [weirs[0].address(), weirs[1].address()];
     assert_eq!(weirs[0].get("/").status, 200);
     let buckets = cluster.buckets();

@@ -14,7 +14,7 @@ fn config(store: &str) -> Config {
 #[track_caller]
 fn is_shared(store: &str) {
     let config = config(store).store("on_error = \"deny\"");
-    let (one, two) = (Weir::start(&config), Weir::start(&config));
+    let [one, two] = Weir::start_two(&config);
     let statuses = [&one, &two, &one, &two, &one].map(|it| it.get("/").status);
     assert_eq!(statuses, [200, 200, 200, 429, 429], "{store}");
     assert!(!one.degraded() && !two.degraded());

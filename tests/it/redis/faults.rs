@@ -17,33 +17,19 @@ const BURST: f64 = 40.0;
 const RATE: f64 = 20.0;
 
 /// `/tight` is refused most of the time; `/wide` never, so each of its requests needs Redis.
-const TABLES: &str = r#"
-    [limits.tight]
-    key = "ip"
-    rate = "20/second"
-    burst = 40
-
-    [limits.wide]
-    key = "ip"
-    rate = "100000/second"
-    burst = 100000
-
-    [[routes]]
-    name = "tight"
-    path = "/tight"
-    upstream = "echo"
-    limits = ["tight"]
-
-    [[routes]]
-    name = "wide"
-    path = "/wide"
-    upstream = "echo"
-    limits = ["wide"]
-"#;
+fn tight_and_wide() -> Config {
+    Config::echo()
+        .open()
+        .add_limit("tight", "key = \"ip\"\nrate = \"20/second\"\nburst = 40")
+        .add_limit("wide", "key = \"ip\"\nrate = \"100000/second\"\nburst = 100000")
+        .route("tight", "/tight", &["tight"])
+        .route("wide", "/wide", &["wide"])
+        .also(FREE)
+}
 
 fn config(store: &str) -> Config {
     let waits = format!("timeout = \"{}ms\"", TIMEOUT.as_millis());
-    Config::echo().open().routes(TABLES).also(FREE).store(store).store(&waits)
+    tight_and_wide().store(store).store(&waits)
 }
 
 fn load(weir: &Weir) -> Load {
@@ -274,8 +260,7 @@ fn forgotten_scripts_are_sent_again() {
     let redis = Redis::start();
     // Denied where Redis is not asked: not one may be.
     let store = format!("{}on_error = \"deny\"", redis.store());
-    let config =
-        Config::echo().open().routes(TABLES).also(FREE).store(&store).store("timeout = \"5s\"");
+    let config = tight_and_wide().store(&store).store("timeout = \"5s\"");
     let weir = Weir::start(&config);
     let load = load(&weir);
     for _ in 0..20 {

@@ -30,7 +30,7 @@ fn config(upstream: &Upstream, guard: &str) -> Config {
 fn counts_of_two_gateways_add_up_to_one_offence() {
     let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
     let config = test_store.configure(config(&upstream, &slow_guard()));
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     let (mut at_a, mut at_b) = (a.connect(), b.connect());
     let penalty = |weir: &Weir, name: &str| {
         let listed = weir.penalties();
@@ -75,7 +75,7 @@ fn block_is_known(a: &Weir, b: &Weir) {
 fn block_is_known_to_other_gateways_and_survives_the_one_that_made_it() {
     let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
     let config = test_store.configure(config(&upstream, &slow_guard()));
-    let (mut a, b) = (Weir::start(&config), Weir::start(&config));
+    let [mut a, b] = Weir::start_two(&config);
     block_is_known(&a, &b);
     a.signal(Signal::KILL);
     a.exit();
@@ -94,7 +94,7 @@ fn block_is_known_to_other_gateways_and_survives_the_one_that_made_it() {
 fn gateways_of_a_cluster_share_their_guards() {
     let (cluster, upstream) = (Cluster::start(), Upstream::ok());
     let config = config(&upstream, &slow_guard()).store(&cluster.store());
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     block_is_known(&a, &b);
 }
 
@@ -102,7 +102,7 @@ fn gateways_of_a_cluster_share_their_guards() {
 fn without_redis_each_gateway_counts_for_itself_and_blocks_stay() {
     let (mut redis, upstream) = (Redis::start(), Upstream::ok());
     let config = config(&upstream, &slow_guard()).store(&redis.store());
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     block_is_known(&a, &b);
     redis.kill();
     for weir in [&a, &b] {
@@ -194,7 +194,7 @@ fn penalty_that_could_not_be_announced_is_announced_later_and_counted_once() {
 fn penalty_tells_how_many_requests_it_was_noticed_with_on_every_gateway() {
     let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
     let config = test_store.configure(config(&upstream, &slow_guard()));
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     block_is_known(&a, &b);
     // Past the end of the window that was counted.
     std::thread::sleep(Duration::from_secs(2));
@@ -225,7 +225,7 @@ fn guards_do_what_on_error_says_if_redis_lets_them_share_nothing() {
 fn offence_that_two_gateways_notice_is_counted_and_recorded_once() {
     let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
     let config = test_store.configure(config(&upstream, &slow_guard()));
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     let (mut at_a, mut at_b) = (a.connect(), b.connect());
     wait_at_most(Duration::from_secs(10), "both know of the block", || {
         // Each has more than the threshold before it can have heard of the other.
@@ -257,7 +257,7 @@ fn every_key_of_guards_expires() {
 fn lifted_penalty_stays_lifted_while_other_gateways_count() {
     let (test_store, upstream) = (TestStore::redis(), Upstream::ok());
     let config = test_store.configure(config(&upstream, &slow_guard()));
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     let mut at_b = b.connect();
     for attempt in 0..3 {
         let eve = format!("eve-{attempt}");
@@ -331,7 +331,7 @@ fn many_penalties_are_announced_at_once() {
 fn penalties_are_told_again_to_a_redis_that_was_emptied() {
     let (redis, upstream) = (Redis::start(), Upstream::ok());
     let config = config(&upstream, &slow_guard()).store(&redis.store());
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     block_is_known(&a, &b);
     redis.command(&["FLUSHALL"]);
     wait_at_most(SOON + SOON, "it is announced again", || {

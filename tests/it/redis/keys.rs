@@ -129,30 +129,15 @@ fn parts_of_a_composite_key_never_collide() {
 #[test]
 fn limits_and_prefixes_never_share_a_bucket() {
     let redis = Redis::start();
-    let tables = r#"
-        [limits.a]
-        key = "header:x-user"
-        rate = "1/hour"
-        burst = 1
-
-        [limits.b]
-        key = "header:x-user"
-        rate = "1/hour"
-        burst = 1
-
-        [[routes]]
-        name = "a"
-        path = "/a"
-        upstream = "echo"
-        limits = ["a"]
-
-        [[routes]]
-        name = "b"
-        path = "/b"
-        upstream = "echo"
-        limits = ["b"]
-    "#;
-    let config = || Config::echo().open().routes(tables).store(&redis.store());
+    let config = || {
+        Config::echo()
+            .open()
+            .bucket("a", "header:x-user", 1)
+            .bucket("b", "header:x-user", 1)
+            .route("a", "/a", &["a"])
+            .route("b", "/b", &["b"])
+            .store(&redis.store())
+    };
     let user = |target: &str| get_with(target, "X-User: a\r\n");
     for prefix in ["weir", "team-1", "team-2", "{team}", "team:1"] {
         let weir = Weir::start(&config().store(&format!("prefix = \"{prefix}\"\n{PATIENT}")));
@@ -170,31 +155,17 @@ fn limits_and_prefixes_never_share_a_bucket() {
 #[test]
 fn every_key_has_the_prefix_and_expires_when_its_bucket_is_full() {
     let redis = Redis::start();
-    let tables = r#"
-        [limits.bucket]
-        key = "ip"
-        rate = "1/hour"
-        burst = 5
-
-        [limits.sliding]
-        key = "ip"
-        algorithm = "sliding_window"
-        rate = "5/hour"
-
-        [limits.fixed]
-        key = "ip"
-        algorithm = "fixed_window"
-        rate = "5/hour"
-
-        [[routes]]
-        name = "all"
-        path = "/*"
-        upstream = "echo"
-        limits = ["bucket", "sliding", "fixed"]
-    "#;
+    let window =
+        |algorithm: &str| format!("key = \"ip\"\nalgorithm = \"{algorithm}\"\nrate = \"5/hour\"");
+    let config = Config::echo()
+        .open()
+        .add_limit("bucket", "key = \"ip\"\nrate = \"1/hour\"\nburst = 5")
+        .add_limit("sliding", &window("sliding_window"))
+        .add_limit("fixed", &window("fixed_window"))
+        .route("all", "/*", &["bucket", "sliding", "fixed"]);
     let store = format!("{PATIENT}\nprefix = \"edge\"");
-    let config = Config::echo().open().routes(tables).store(&redis.store()).store(&store);
-    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let config = config.store(&redis.store()).store(&store);
+    let weirs = Weir::start_two(&config);
     crate::support::wait_until("they know each other", || weirs.iter().all(|it| it.nodes() == 2.0));
     for n in 0..4 {
         assert_eq!(weirs[n % 2].get("/").status, 200);

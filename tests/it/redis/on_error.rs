@@ -58,7 +58,7 @@ fn local_holds_a_flood_to_each_nodes_share() {
     let mut redis = Redis::start();
     let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 20";
     let config = config(&redis.store(), "local", limit);
-    let (one, two) = (Weir::start(&config), Weir::start(&config));
+    let [one, two] = Weir::start_two(&config);
     wait_until("they know each other", || one.nodes() == 2.0 && two.nodes() == 2.0);
     // Both see what is left of this one: about four.
     let spent: usize = (0..8).map(|_| flood(&[&one, &two], "known", 1).iter().sum::<usize>()).sum();
@@ -104,7 +104,7 @@ fn local_holds_charges_after_the_answer_to_each_nodes_share() {
     }
     let store = format!("{}timeout = \"1s\"", redis.store());
     let config = Config::echo().store(&store).routes(&tables);
-    let (one, two) = (Weir::start(&config), Weir::start(&config));
+    let [one, two] = Weir::start_two(&config);
     wait_until("they know each other", || one.nodes() == 2.0 && two.nodes() == 2.0);
     kill(&mut redis, &[&one, &two]);
     let passed = |weir: &Weir, target: &str| {

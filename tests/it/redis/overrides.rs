@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(5);
 fn override_made_at_one_gateway_applies_at_all_and_outlives_it() {
     let test_store = TestStore::redis();
     let config = test_store.configure(limited());
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     let made = put(&a, ANN, &json!({"burst": 50, "reason": "a launch"}));
     put(&a, EVE, &json!({}));
     wait_at_most(SOON, "it holds at the other", || numbers(&b, "ann").starts_with("q=50;"));
@@ -54,7 +54,7 @@ fn lifetime(redis: &Redis) -> i64 {
 fn overrides_in_redis_expire_with_the_last_of_them_and_not_before() {
     let redis = Redis::start();
     let config = limited().store(&redis.store());
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     put(&a, ANN, &json!({"burst": 50, "ttl": "10s"}));
     assert!((1..=120).contains(&lifetime(&redis)), "{}", lifetime(&redis));
     for round in 0..5 {

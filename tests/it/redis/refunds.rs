@@ -183,30 +183,19 @@ fn counted(cluster: &Cluster, limit: &str) -> u64 {
     count.expect("an end and a count")
 }
 
-const OWN_AND_SHARED: &str = r#"
-    [limits.own]
-    key = "header:x-user"
-    algorithm = "sliding_log"
-    rate = "1/day"
-
-    [limits.shared]
-    key = "global"
-    algorithm = "fixed_window"
-    rate = "1000/day"
-
-    [[routes]]
-    name = "both"
-    path = "/*"
-    upstream = "echo"
-    limits = ["own", "shared"]
-"#;
-
 #[test]
 fn refused_clients_that_reset_drain_no_quota_of_a_cluster() {
     let cluster = Cluster::start();
     let store = format!("{}timeout = \"2s\"", cluster.store());
-    let config = Config::echo().open().routes(OWN_AND_SHARED).store(&store);
-    let (one, two) = (Weir::start(&config), Weir::start(&config));
+    let own = "key = \"header:x-user\"\nalgorithm = \"sliding_log\"\nrate = \"1/day\"";
+    let shared = "key = \"global\"\nalgorithm = \"fixed_window\"\nrate = \"1000/day\"";
+    let config = Config::echo()
+        .open()
+        .add_limit("own", own)
+        .add_limit("shared", shared)
+        .route("both", "/*", &["own", "shared"])
+        .store(&store);
+    let [one, two] = Weir::start_two(&config);
     assert_eq!(one.ask(as_user("a")).status, 200);
     assert_eq!(counted(&cluster, ":shared:"), 1);
     for _ in 0..400 {
@@ -225,16 +214,15 @@ fn refused_clients_that_reset_drain_no_quota_of_a_cluster() {
 /// others who spend what all share.
 fn refusals_cost_the_others_nothing(shared: &str) {
     let cluster = Cluster::start();
-    let tables = format!(
-        "[limits.own]\nkey = \"header:x-user\"\nrate = \"1/day\"\nburst = 50\n\
-         [limits.shared]\nkey = \"global\"\n{shared}\n\
-         [limits.small]\nkey = \"header:x-small\"\nrate = \"1/day\"\nburst = 1\n\
-         [[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"echo\"\n\
-         limits = [\"own\", \"shared\", \"small\"]"
-    );
+    let config = Config::echo()
+        .open()
+        .bucket("own", "header:x-user", 50)
+        .add_limit("shared", &format!("key = \"global\"\n{shared}"))
+        .bucket("small", "header:x-small", 1)
+        .route("all", "/*", &["own", "shared", "small"]);
     let store = format!("{}timeout = \"5s\"\non_error = \"deny\"", cluster.store());
-    let config = Config::echo().open().routes(&tables).store(&store);
-    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let config = config.store(&store);
+    let weirs = Weir::start_two(&config);
     let ask = |weir: &Weir, user: usize, small: &str| {
         weir.ask(get_with("/", &format!("X-User: {user}\r\nX-Small: {small}\r\n"))).status
     };

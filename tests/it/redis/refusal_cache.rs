@@ -80,7 +80,7 @@ fn a_refusal_ends_at_its_promised_instant() {
     let redis = Redis::start();
     let limit = "key = \"ip\"\nrate = \"2/second\"\nburst = 1";
     let config = Config::echo().store(&redis.store()).store(PATIENT).limit(limit);
-    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let weirs = Weir::start_two(&config);
     for _ in 0..3 {
         let refusal = (0..100).flat_map(|_| &weirs).map(|it| it.get("/"));
         let refusal = refusal.into_iter().find(|it| it.status == 429).expect("one is refused");

@@ -23,12 +23,8 @@ fn passed(address: SocketAddr, request: &str, count: usize) -> usize {
 
 /// How many of so many requests pass, all at once.
 fn passed_at_once(weir: &Weir, request: &str, count: usize) -> usize {
-    let address = weir.address();
-    thread::scope(|scope| {
-        let asked: Vec<_> =
-            (0..count).map(|_| scope.spawn(move || passed(address, request, 1))).collect();
-        asked.into_iter().map(|it| it.join().unwrap()).sum()
-    })
+    let requests = [request.to_owned()];
+    crate::support::passed_at_once(std::slice::from_ref(weir), count, 1, &requests)[0]
 }
 
 /// The audit lines of that event.

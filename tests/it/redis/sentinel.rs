@@ -11,7 +11,7 @@ fn a_master_is_found_by_its_sentinel() {
     let limit = "key = \"ip\"\nrate = \"1/day\"\nburst = 5";
     let store = "timeout = \"5s\"\non_error = \"deny\"";
     let config = Config::echo().store(&sentinel.store()).store(store).limit(limit);
-    let (one, two) = (Weir::start(&config), Weir::start(&config));
+    let [one, two] = Weir::start_two(&config);
     let statuses = [0; 4].map(|_| (one.get("/").status, two.get("/").status));
     assert_eq!(statuses, [(200, 200), (200, 200), (200, 429), (429, 429)]);
     assert_eq!(sentinel.master.buckets().len(), 1);

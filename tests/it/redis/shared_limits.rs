@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Config, Redis, Response, Weir, fields, get, get_with};
+use crate::limits::exactness::waits_as_told;
+use crate::support::{Config, Redis, Response, Weir, fields, get, get_with, passed_at_once};
 
 /// The built-in upstream and a store that is waited for, so that a busy machine never makes a
 /// gateway decide without it where counts must be exact; that would show as a 503.
@@ -14,34 +15,25 @@ fn shared(redis: &Redis) -> Config {
     Config::echo().store(&redis.store()).store(PATIENT)
 }
 
-/// A route `all` with four limits of all kinds, each by something else.
-const FOUR: &str = r#"
-    [limits.ip]
-    key = "ip"
-    rate = "1/hour"
-    burst = 1000
+/// A route `all` with four limits of all kinds, each by something else, which allow so many.
+fn with_four_limits(redis: &Redis, [ip, user, way, all]: [u32; 4]) -> Config {
+    let bucket = |key: &str, burst| format!("key = \"{key}\"\nrate = \"1/hour\"\nburst = {burst}");
+    let window = |key: &str, algorithm: &str, rate: &str| {
+        format!("key = \"{key}\"\nalgorithm = \"{algorithm}\"\nrate = \"{rate}\"")
+    };
+    let user = window("header:x-user", "sliding_window", &format!("{user}/hour"));
+    let way = window("route", "fixed_window", &format!("{way}/day"));
+    shared(redis)
+        .open()
+        .add_limit("ip", &bucket("ip", ip))
+        .add_limit("user", &user)
+        .add_limit("way", &way)
+        .add_limit("all", &bucket("global", all))
+        .route("all", "/*", &["ip", "user", "way", "all"])
+}
 
-    [limits.user]
-    key = "header:x-user"
-    algorithm = "sliding_window"
-    rate = "500/hour"
-
-    [limits.way]
-    key = "route"
-    algorithm = "fixed_window"
-    rate = "400/day"
-
-    [limits.all]
-    key = "global"
-    rate = "1/hour"
-    burst = 2
-
-    [[routes]]
-    name = "all"
-    path = "/*"
-    upstream = "echo"
-    limits = ["ip", "user", "way", "all"]
-"#;
+/// Of the last one two pass.
+const FEW: [u32; 4] = [1000, 500, 400, 2];
 
 fn as_user(user: &str) -> String {
     get_with("/", &format!("X-User: {user}\r\n"))
@@ -53,25 +45,9 @@ fn exactly_the_burst(gateways: usize, clients: usize, rounds: usize) {
     let weirs: Vec<Weir> = (0..gateways).map(|_| Weir::start(&config)).collect();
     let each = 300 / (gateways * clients) + 1;
     for round in 0..rounds {
-        let (passed, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        thread::scope(|scope| {
-            for weir in &weirs {
-                for _ in 0..clients {
-                    scope.spawn(|| {
-                        let mut client = weir.connect();
-                        for _ in 0..each {
-                            match client.ask(as_user(&format!("round-{round}"))).status {
-                                200 => passed.fetch_add(1, Ordering::Relaxed),
-                                429 => refused.fetch_add(1, Ordering::Relaxed),
-                                status => panic!("answered {status}"),
-                            };
-                        }
-                    });
-                }
-            }
-        });
-        let rest = gateways * clients * each - 100;
-        assert_eq!((passed.into_inner(), refused.into_inner()), (100, rest), "round {round}");
+        let request = as_user(&format!("round-{round}"));
+        let passed = passed_at_once(&weirs, gateways * clients, each, &[request]);
+        assert_eq!(passed, [100], "round {round}");
     }
     assert!(weirs.iter().all(|weir| !weir.degraded()));
 }
@@ -90,22 +66,9 @@ fn eight_gateways_pass_exactly_the_burst() {
 fn several_limits_at_once_stay_exact_over_two_gateways() {
     let redis = Redis::start();
     let config = shared(&redis).mix(40, 10, 35);
-    let weirs = [Weir::start(&config), Weir::start(&config)];
-    let passed: Vec<AtomicUsize> = (0..8).map(|_| AtomicUsize::new(0)).collect();
-    thread::scope(|scope| {
-        for n in 0..32 {
-            let (weir, passed) = (&weirs[n / 8 % 2], &passed);
-            scope.spawn(move || {
-                let user = n % 8;
-                let mut client = weir.connect();
-                for _ in 0..6 {
-                    let status = client.ask(as_user(&user.to_string())).status;
-                    passed[user].fetch_add(usize::from(status == 200), Ordering::Relaxed);
-                }
-            });
-        }
-    });
-    let passed: Vec<usize> = passed.into_iter().map(AtomicUsize::into_inner).collect();
+    let weirs = Weir::start_two(&config);
+    let requests = [0, 1, 2, 3, 4, 5, 6, 7].map(|user| as_user(&user.to_string()));
+    let passed = passed_at_once(&weirs, 32, 6, &requests);
     assert_eq!(passed.iter().sum::<usize>(), 35, "{passed:?}");
     assert!(passed.iter().all(|it| *it <= 10), "{passed:?}");
 }
@@ -113,7 +76,7 @@ fn several_limits_at_once_stay_exact_over_two_gateways() {
 #[test]
 fn a_request_with_four_limits_is_one_script_call() {
     let redis = Redis::start();
-    let weir = Weir::start(&shared(&redis).open().routes(FOUR));
+    let weir = Weir::start(&with_four_limits(&redis, FEW));
     let mut client = weir.connect();
     // The first may have to bring the script.
     assert_eq!(client.ask(as_user("a")).status, 200);
@@ -131,7 +94,7 @@ fn a_request_with_four_limits_is_one_script_call() {
 #[test]
 fn a_refusal_charges_nothing_and_writes_nothing() {
     let redis = Redis::start();
-    let config = shared(&redis).open().routes(FOUR);
+    let config = with_four_limits(&redis, FEW);
     let weir = Weir::start(&config);
     assert_eq!([0; 2].map(|_| weir.ask(as_user("spender")).status), [200, 200]);
     let before = redis.buckets();
@@ -158,9 +121,7 @@ fn a_refusal_charges_nothing_and_writes_nothing() {
 fn sixty_four_requests_in_flight_share_script_calls() {
     const EACH: usize = 60;
     let redis = Redis::start();
-    let tables = FOUR.replace("burst = 2\n", "burst = 100000\n").replace("1000\n", "100000\n");
-    let tables = tables.replace("500/hour", "100000/hour").replace("400/day", "100000/day");
-    let weir = Weir::start(&shared(&redis).open().routes(&tables));
+    let weir = Weir::start(&with_four_limits(&redis, [100_000; 4]));
     assert_eq!(weir.ask(as_user("0")).status, 200);
     let calls = redis.script_calls();
     // Each connection has its next request waiting, so that all of them are always in flight.
@@ -242,41 +203,14 @@ fn same_answer(ours: &Response, theirs: &Response, limit: &str) {
 #[test]
 fn waiting_exactly_retry_after_always_passes() {
     let redis = Redis::start();
-    let limits = [
-        "algorithm = \"token_bucket\"\nrate = \"1/second\"\nburst = 1",
-        "algorithm = \"token_bucket\"\nrate = \"3/second\"\nburst = 2",
-        "algorithm = \"sliding_window\"\nrate = \"2/second\"",
-        "algorithm = \"fixed_window\"\nrate = \"2/second\"",
-        "algorithm = \"token_bucket\"\nrate = \"10/second\"\nburst = 10\ncost = 7",
-    ];
-    thread::scope(|scope| {
-        for (n, limit) in limits.into_iter().enumerate() {
-            let config = shared(&redis).store(&format!("prefix = \"case-{n}\""));
-            scope.spawn(move || {
-                let weir = Weir::start(&config.limit(&format!("key = \"ip\"\n{limit}")));
-                let mut client = weir.connect();
-                for exact in [false, true, true] {
-                    let refusal =
-                        (0..200).map(|_| client.ask(get("/"))).find(|it| it.status == 429);
-                    let refusal = refusal.expect("something is refused");
-                    let seconds: u64 = refusal.one("retry-after").parse().unwrap();
-                    let millis = refusal.json()["retry_after_ms"].as_u64().unwrap();
-                    assert!(seconds >= 1 && millis <= seconds * 1000, "{limit}");
-                    // The wait is what is tested, so it is a sleep.
-                    let wait = if exact { millis } else { seconds * 1000 };
-                    thread::sleep(Duration::from_millis(wait));
-                    assert_eq!(client.ask(get("/")).status, 200, "{limit} after {wait} ms");
-                }
-            });
-        }
-    });
+    waits_as_told(|number| shared(&redis).store(&format!("prefix = \"case-{number}\"")));
 }
 
 #[test]
 fn over_any_time_no_more_than_burst_and_rate_pass_two_gateways() {
     let redis = Redis::start();
     let config = shared(&redis).limit("key = \"ip\"\nrate = \"50/second\"\nburst = 10");
-    let weirs = [Weir::start(&config), Weir::start(&config)];
+    let weirs = Weir::start_two(&config);
     let begin = std::time::Instant::now();
     let passed = AtomicUsize::new(0);
     thread::scope(|scope| {

@@ -11,7 +11,8 @@ use crate::support::slots::{
     start,
 };
 use crate::support::{
-    FaultProxy, HeldUpstream, Redis, TestStore, Weir, check_for, get, wait_at_most, wait_until,
+    Config, FaultProxy, HeldUpstream, Redis, TestStore, Weir, check_for, get, wait_at_most,
+    wait_until,
 };
 
 /// How long a gateway that does not renew its slots keeps them.
@@ -93,11 +94,9 @@ fn request_that_outlasts_the_lease_keeps_its_slot() {
 
 #[test]
 fn slots_are_restored_to_a_redis_that_lost_them() {
-    let mut redis = Redis::start();
-    let held = HeldUpstream::start();
-    let config = held.config().limit(&concurrency_limit(3)).store(&redis.store());
-    let config = config.store("timeout = \"5s\"\non_error = \"deny\"");
-    let (holder, other) = (Weir::start(&config), Weir::start(&config));
+    let (mut redis, held) = (Redis::start(), HeldUpstream::start());
+    let config = three_in(&redis, &held, "timeout = \"5s\"\non_error = \"deny\"");
+    let [holder, other] = Weir::start_two(&config);
     let mut clients = [0; 3].map(|_| hold(&holder, &held, "/held"));
     assert_eq!(other.get("/").status, 429);
     redis.restart();
@@ -113,12 +112,15 @@ fn slots_are_restored_to_a_redis_that_lost_them() {
     assert_exact_slots(&[&holder, &other], &held, 3);
 }
 
+/// Three slots in Redis.
+fn three_in(redis: &Redis, held: &HeldUpstream, store: &str) -> Config {
+    held.config().limit(&concurrency_limit(3)).store(&redis.store()).store(store)
+}
+
 #[test]
 fn gateway_with_unreported_slots_does_not_spin() {
-    let mut redis = Redis::start();
-    let held = HeldUpstream::start();
-    let config = held.config().limit(&concurrency_limit(3)).store(&redis.store());
-    let weir = Weir::start(&config.store("timeout = \"1s\"\non_error = \"deny\""));
+    let (mut redis, held) = (Redis::start(), HeldUpstream::start());
+    let weir = Weir::start(&three_in(&redis, &held, "timeout = \"1s\"\non_error = \"deny\""));
     let mut clients = [0; 2].map(|_| hold(&weir, &held, "/held"));
     redis.kill();
     // They end, which cannot be reported to Redis.
@@ -134,10 +136,8 @@ fn gateway_with_unreported_slots_does_not_spin() {
 
 #[test]
 fn gateway_that_holds_slots_while_redis_is_away_does_not_spin() {
-    let mut redis = Redis::start();
-    let held = HeldUpstream::start();
-    let config = held.config().limit(&concurrency_limit(3)).store(&redis.store());
-    let weir = Weir::start(&config.store("timeout = \"1s\"\non_error = \"local\""));
+    let (mut redis, held) = (Redis::start(), HeldUpstream::start());
+    let weir = Weir::start(&three_in(&redis, &held, "timeout = \"1s\"\non_error = \"local\""));
     let mut clients = [0; 2].map(|_| hold(&weir, &held, "/held"));
     redis.kill();
     wait_until("it decides without Redis", || {
@@ -156,10 +156,9 @@ fn gateway_that_holds_slots_while_redis_is_away_does_not_spin() {
 
 #[test]
 fn no_request_waits_for_a_slot_to_be_released() {
-    let redis = Redis::start();
-    let held = HeldUpstream::start();
-    let config = held.config().limit(&concurrency_limit(3)).also(FREE).server("workers = 1");
-    let weir = Weir::start(&config.store(&redis.store()).store("timeout = \"20ms\""));
+    let (redis, held) = (Redis::start(), HeldUpstream::start());
+    let config = three_in(&redis, &held, "timeout = \"20ms\"").also(FREE).server("workers = 1");
+    let weir = Weir::start(&config);
     let mut client = hold(&weir, &held, "/held");
     let mut other = weir.connect();
     assert_eq!(other.ask(get("/free")).status, 200);
@@ -213,45 +212,25 @@ fn client_that_leaves_before_its_call_is_sent_leaks_no_slot() {
 }
 
 /// A slot for each request to `/held`, which waits for another limit first.
-const AFTER_A_WAIT: &str = r#"
-    [limits.queued]
-    key = "global"
-    rate = "1/5s"
-    burst = 1
-    strategy = "queue"
-    max_wait = "30s"
-
-    [limits.slots]
-    key = "global"
-    algorithm = "concurrency"
-    limit = 1
-    on_error = "allow"
-
-    [[routes]]
-    name = "held"
-    path = "/held"
-    upstream = "api"
-    limits = ["queued", "slots"]
-
-    [[routes]]
-    name = "queued"
-    path = "/queued"
-    upstream = "api"
-    limits = ["queued"]
-
-    [[routes]]
-    name = "rest"
-    path = "/*"
-    upstream = "api"
-    limits = ["slots"]
-"#;
+fn after_a_wait(held: &HeldUpstream) -> Config {
+    let queued = "key = \"global\"\nrate = \"1/5s\"\nburst = 1\nstrategy = \"queue\"\n\
+        max_wait = \"30s\"";
+    let slots = concurrency_limit(1) + "\non_error = \"allow\"";
+    held.config()
+        .open()
+        .add_limit("queued", queued)
+        .add_limit("slots", &slots)
+        .route("held", "/held", &["queued", "slots"])
+        .route("queued", "/queued", &["queued"])
+        .route("rest", "/*", &["slots"])
+}
 
 #[test]
 fn slot_is_counted_for_a_request_queued_during_an_outage() {
     let redis = Redis::start();
     let proxy = FaultProxy::to(redis.address());
     let held = HeldUpstream::start();
-    let config = held.config().open().routes(AFTER_A_WAIT).store(&proxy.store());
+    let config = after_a_wait(&held).store(&proxy.store());
     let weir = Weir::start(&config.store("timeout = \"1s\""));
     assert_eq!(weir.get("/queued").status, 200);
     proxy.set(Link::Refusing);

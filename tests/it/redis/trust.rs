@@ -86,7 +86,7 @@ fn gateways_of_a_cluster_know_the_same() {
     let (cluster, trusting) =
         (Cluster::start(), Trusting::new("rate = \"1/day\"\nburst = 1000", ""));
     let config = trusting.config.clone().store(&cluster.store());
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     gateways_know_the_same(&trusting, &a, &b);
 }
 
@@ -95,7 +95,7 @@ fn without_redis_each_gateway_goes_by_what_it_knows_and_tells_it_later() {
     let (mut redis, trusting) =
         (Redis::start(), Trusting::new("rate = \"1/day\"\nburst = 1000", ""));
     let config = trusting.config.clone().store(&redis.store());
-    let (a, b) = (Weir::start(&config), Weir::start(&config));
+    let [a, b] = Weir::start_two(&config);
     let user = trusting.user("ann", &json!({}));
     redis.kill();
     wait_at_most(SOON, "it is missed", || {

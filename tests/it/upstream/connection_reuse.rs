@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use crate::support::upstream::ok;
+use crate::support::upstream::{Received, ok};
 use crate::support::{After, Config, Exchange, PATIENCE, Upstream, Weir, get, post, wait_until};
 
 /// One worker, so that every request finds the connections of those before it.
@@ -66,27 +66,49 @@ fn stray_response_that_came_in_time_answers_no_pipelined_request() {
     }
 }
 
+/// An upstream that sends a stray response when a test wants it to.
+struct StrayUpstream {
+    upstream: Upstream,
+    go: mpsc::Sender<()>,
+    written: mpsc::Receiver<()>,
+}
+
+impl StrayUpstream {
+    /// Requests that `first` has an answer to are followed by the stray one, all others are fine.
+    fn start(
+        first: impl Fn(&Received) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> StrayUpstream {
+        let (go, wait) = mpsc::channel();
+        let (done, written) = mpsc::channel();
+        let wait = Mutex::new(wait);
+        let upstream = Upstream::scripted(move |exchange| {
+            let Some(first) = first(&exchange.request) else {
+                exchange.reply(ok("fine"));
+                return After::Keep;
+            };
+            exchange.reply(first);
+            let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+            exchange.wire.write(&ok("poison"));
+            let _ = done.send(());
+            After::Keep
+        });
+        StrayUpstream { upstream, go, written }
+    }
+
+    /// Has the stray response sent, and waits until it is.
+    fn poison(&self) {
+        self.go.send(()).unwrap();
+        self.written.recv_timeout(PATIENCE).unwrap();
+    }
+}
+
 #[test]
 fn a_stray_answer_does_not_reach_another_client() {
-    let (go, read) = mpsc::channel();
-    let (written, done) = mpsc::channel();
-    let read = Mutex::new(read);
-    let upstream = Upstream::scripted(move |exchange| {
-        if exchange.request.target == "/extra" {
-            exchange.reply(ok("first"));
-            let _ = read.lock().unwrap().recv_timeout(PATIENCE);
-            exchange.wire.write(&ok("poison"));
-            let _ = written.send(());
-        } else {
-            exchange.reply(ok("fine"));
-        }
-        After::Keep
-    });
-    let weir = gateway(&upstream, "");
+    let stray = StrayUpstream::start(|request| (request.target == "/extra").then(|| ok("first")));
+    let weir = gateway(&stray.upstream, "");
     for _ in 0..20 {
         assert_eq!(weir.get("/extra").text(), "first");
-        go.send(()).unwrap();
-        done.recv_timeout(PATIENCE).unwrap();
+        stray.poison();
         let mut client = weir.connect();
         client.send(get("/").repeat(6));
         (0..6).for_each(|_| assert_eq!(client.response().text(), "fine"));
@@ -216,29 +238,19 @@ fn late_body_to_head_answers_no_other_request() {
 
 #[test]
 fn server_that_sends_a_body_to_head_is_detected() {
-    let (go, read) = mpsc::channel();
-    let (written, done) = mpsc::channel();
-    let read = Mutex::new(read);
-    let upstream = Upstream::scripted(move |exchange| {
-        if exchange.request.method == "HEAD" {
-            exchange.reply("HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n");
-            let _ = read.lock().unwrap().recv_timeout(PATIENCE);
-            exchange.wire.write(&ok("poison"));
-            let _ = written.send(());
-        } else {
-            exchange.reply(ok("fine"));
-        }
-        After::Keep
+    let stray = StrayUpstream::start(|request| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n";
+        (request.method == "HEAD").then(|| head.into())
     });
-    let weir = gateway(&upstream, "");
+    let upstream = &stray.upstream;
+    let weir = gateway(upstream, "");
     let head = |client: &mut crate::support::Client| {
         client.send(get("/").replace("GET", "HEAD"));
         assert_eq!(client.head_response().status, 200);
     };
     let mut client = weir.connect();
     head(&mut client);
-    go.send(()).unwrap();
-    done.recv_timeout(PATIENCE).unwrap();
+    stray.poison();
     assert_eq!(client.ask(get("/")).text(), "fine");
     assert_eq!(upstream.connections(), 2);
     // From now on its connections are not used again after HEAD, however late the body is.
@@ -247,7 +259,7 @@ fn server_that_sends_a_body_to_head_is_detected() {
     let last = upstream.last().connection;
     let to_head = upstream.requests().iter().rfind(|it| it.method == "HEAD").unwrap().connection;
     assert_ne!(last, to_head);
-    go.send(()).unwrap();
+    stray.go.send(()).unwrap();
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::clock::Micros;
 use crate::config::settings::{Snapshot, Store, StoreKind};
 use crate::limit::OnError;
 use crate::telemetry::Metrics;
+use crate::test_folder::TestFolder;
 use crate::violations::{Violation, ViolationEvent};
 
 const NOW: Micros = Micros(1_700_000_000_000_000);
@@ -27,16 +28,14 @@ fn opened_with(path: &Path, audit: &AuditLog) -> Opened {
     open_at(&settings, audit, Clock::manual(NOW)).expect("randomness")
 }
 
-fn in_a_folder(name: &str, test: impl FnOnce(&Path)) {
-    let folder = std::env::temp_dir().join(format!("weir-snapshots-{name}-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
+fn in_a_folder(test: impl FnOnce(&Path)) {
+    let folder = TestFolder::new();
     test(&folder.join("weir.snapshot"));
-    fs::remove_dir_all(&folder).expect("the folder goes");
 }
 
 #[test]
 fn a_second_start_names_buckets_as_the_first_did() {
-    in_a_folder("names", |path| {
+    in_a_folder(|path| {
         let first = opened(path);
         first.control.snapshots.expect("a place to write").writer.write_now();
         let second = opened(path);
@@ -48,7 +47,7 @@ fn a_second_start_names_buckets_as_the_first_did() {
 
 #[test]
 fn violations_are_kept_with_their_ids() {
-    in_a_folder("violations", |path| {
+    in_a_folder(|path| {
         let audits = [(); 2].map(|()| AuditLog::nowhere(&Metrics::new()));
         let event = ViolationEvent::RateLimitExceeded;
         let violation = |key: &str| Violation::new(event, key.to_owned(), "token_bucket");
@@ -68,7 +67,7 @@ fn violations_are_kept_with_their_ids() {
 
 #[test]
 fn a_damaged_file_is_set_aside_and_snapshots_go_on() {
-    in_a_folder("damaged", |path| {
+    in_a_folder(|path| {
         fs::write(path, "no snapshot").expect("a file");
         let opened = opened(path);
         assert_eq!(fs::read(path.with_extension("snapshot.damaged")).expect("it"), b"no snapshot");
@@ -79,7 +78,7 @@ fn a_damaged_file_is_set_aside_and_snapshots_go_on() {
 
 #[test]
 fn what_cannot_be_read_is_left_alone_and_nothing_is_written() {
-    in_a_folder("unreadable", |path| {
+    in_a_folder(|path| {
         fs::create_dir(path).expect("a folder in its place");
         let opened = opened(path);
         assert!(opened.control.snapshots.is_none());
@@ -89,7 +88,7 @@ fn what_cannot_be_read_is_left_alone_and_nothing_is_written() {
 
 #[test]
 fn a_failure_is_logged_once_and_so_is_its_end() {
-    in_a_folder("failure", |path| {
+    in_a_folder(|path| {
         let opened = opened(&path.join("missing"));
         let writer = opened.control.snapshots.expect("a place to write").writer;
         writer.write_now();

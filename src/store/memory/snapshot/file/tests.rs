@@ -1,7 +1,6 @@
 //! The old file or the new one, and nobody's file lost.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -10,21 +9,17 @@ use crate::limit::token_bucket::TokenBucket;
 use crate::limit::{Policy, Rate};
 use crate::store::memory::snapshot::Damage;
 use crate::store::{BucketHasher, Check, CheckOutcome};
+use crate::test_folder::TestFolder;
 
 const SECRET: [u8; 16] = [7; 16];
 const EXTRAS: SnapshotExtras<'static> = SnapshotExtras { secret: &SECRET, overrides: b"[]" };
 
-/// A folder of one test's own, gone when the test is.
-struct Folder(PathBuf);
+/// Where snapshots of one test lie.
+struct Folder(TestFolder);
 
 impl Folder {
     fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-snapshot-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
+        Folder(TestFolder::new())
     }
 
     fn snapshot(&self) -> PathBuf {
@@ -32,17 +27,11 @@ impl Folder {
     }
 
     fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.0).expect("the folder");
+        let entries = fs::read_dir(self.0.path()).expect("the folder");
         let name = |entry: io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
         let mut names: Vec<_> = entries.map(|it| name(it).to_string_lossy().into_owned()).collect();
         names.sort();
         names
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -145,7 +134,7 @@ fn a_folder_that_is_not_there_is_an_error_that_names_the_file() {
 #[test]
 fn what_is_no_plain_file_is_neither_read_nor_taken_for_damage() {
     let folder = Folder::new();
-    let error = load(&folder.0, 100, clock()).expect_err("a folder");
+    let error = load(folder.0.path(), 100, clock()).expect_err("a folder");
     assert!(matches!(error, LoadError::Unreadable(_)), "{error}");
     assert!(error.to_string().contains("not a plain file"), "{error}");
 }
