@@ -11,6 +11,7 @@ mod json_body;
 mod override_request;
 mod page_size;
 mod penalties;
+mod scrape;
 mod stored_keys;
 mod tenant_request;
 mod tenant_view;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -45,7 +47,8 @@ use crate::listen::worker::Worker;
 use crate::store::StoreControl;
 use crate::telemetry::Metrics;
 
-type AdminResponse = Response<Full<Bytes>>;
+type AdminBody = UnsyncBoxBody<Bytes, Infallible>;
+type AdminResponse = Response<AdminBody>;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests under way at a time, for `/v1` and for the rest each: a change whose body does not come
@@ -154,13 +157,7 @@ impl AdminService {
         self.metrics.buckets.set(gauge(buckets.own + buckets.overflow));
         self.metrics.buckets_overflow.set(gauge(buckets.overflow));
         self.metrics.connections.set(gauge(self.workers.iter().map(Worker::load).sum()));
-        // Thousands of limits make megabytes of text, and this thread accepts connections.
-        let metrics = self.metrics.clone();
-        match tokio::task::spawn_blocking(move || metrics.render()).await {
-            Ok(Ok(text)) => answer(StatusCode::OK, "text/plain; version=0.0.4", text.into()),
-            Ok(Err(error)) => render_failed(&error),
-            Err(panicked) => render_failed(&panicked),
-        }
+        scrape::answer(self.metrics.clone()).await
     }
 }
 
@@ -172,11 +169,6 @@ async fn read_body(method: &Method, body: Incoming) -> Result<Bytes, BoxError> {
     Ok(Limited::new(body, MAX_BODY_BYTES).collect().await?.to_bytes())
 }
 
-fn render_failed(error: &(dyn std::error::Error + 'static)) -> AdminResponse {
-    tracing::error!(error, "metrics cannot be rendered");
-    json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)
-}
-
 fn gauge(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -186,11 +178,16 @@ fn json(status: StatusCode, text: &'static str) -> AdminResponse {
 }
 
 fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> AdminResponse {
-    let mut answer = Response::new(Full::new(body));
+    let mut answer = Response::new(Full::new(body).boxed_unsync());
     *answer.status_mut() = status;
+    own_headers(&mut answer, kind);
+    answer
+}
+
+/// What each answer has.
+fn own_headers(answer: &mut AdminResponse, kind: &'static str) {
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
 }
 
 /// The running listener.
@@ -290,7 +287,7 @@ async fn serve<S>(
     connection: http1::Connection<TokioIo<TcpStream>, S>,
     mut stopping: watch::Receiver<bool>,
 ) where
-    S: HttpService<Incoming, ResBody = Full<Bytes>>,
+    S: HttpService<Incoming, ResBody = AdminBody>,
     S::Error: Into<BoxError>,
 {
     let mut connection = pin!(connection);
