@@ -12,6 +12,7 @@ mod override_request;
 mod overshoot;
 mod page_size;
 mod penalties;
+mod scrape;
 mod stored_keys;
 mod tenant_request;
 mod tenant_view;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -46,7 +48,8 @@ use crate::listen::worker::Worker;
 use crate::store::StoreControl;
 use crate::telemetry::Metrics;
 
-type AdminResponse = Response<Full<Bytes>>;
+type AdminBody = UnsyncBoxBody<Bytes, Infallible>;
+type AdminResponse = Response<AdminBody>;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests under way at a time, for `/v1` and for the rest each: a change whose body does not come
@@ -155,18 +158,10 @@ impl AdminService {
         self.metrics.buckets.set(gauge(buckets.own + buckets.overflow));
         self.metrics.buckets_overflow.set(gauge(buckets.overflow));
         self.metrics.connections.set(gauge(self.workers.iter().map(Worker::load).sum()));
-        // Thousands of limits make megabytes of text, and this thread accepts connections.
-        let (metrics, store) = (self.metrics.clone(), self.store.clone());
-        let settings = self.api.settings();
-        let render = move || {
-            overshoot::update(&metrics, &*store, &settings);
-            metrics.render()
-        };
-        match tokio::task::spawn_blocking(render).await {
-            Ok(Ok(text)) => answer(StatusCode::OK, "text/plain; version=0.0.4", text.into()),
-            Ok(Err(error)) => render_failed(&error),
-            Err(panicked) => render_failed(&panicked),
-        }
+        let (store, settings) = (self.store.clone(), self.api.settings());
+        let metrics = self.metrics.clone();
+        let update = move |metrics: &Metrics| overshoot::update(metrics, &*store, &settings);
+        scrape::answer(metrics, update).await
     }
 }
 
@@ -178,11 +173,6 @@ async fn read_body(method: &Method, body: Incoming) -> Result<Bytes, BoxError> {
     Ok(Limited::new(body, MAX_BODY_BYTES).collect().await?.to_bytes())
 }
 
-fn render_failed(error: &(dyn std::error::Error + 'static)) -> AdminResponse {
-    tracing::error!(error, "metrics cannot be rendered");
-    json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)
-}
-
 fn gauge(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -192,11 +182,16 @@ fn json(status: StatusCode, text: &'static str) -> AdminResponse {
 }
 
 fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> AdminResponse {
-    let mut answer = Response::new(Full::new(body));
+    let mut answer = Response::new(Full::new(body).boxed_unsync());
     *answer.status_mut() = status;
+    own_headers(&mut answer, kind);
+    answer
+}
+
+/// What each answer has.
+fn own_headers(answer: &mut AdminResponse, kind: &'static str) {
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
 }
 
 /// The running listener.
@@ -296,7 +291,7 @@ async fn serve<S>(
     connection: http1::Connection<TokioIo<TcpStream>, S>,
     mut stopping: watch::Receiver<bool>,
 ) where
-    S: HttpService<Incoming, ResBody = Full<Bytes>>,
+    S: HttpService<Incoming, ResBody = AdminBody>,
     S::Error: Into<BoxError>,
 {
     let mut connection = pin!(connection);

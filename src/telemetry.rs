@@ -4,17 +4,20 @@
 mod access_log;
 mod audit;
 mod caller_names;
+mod family;
 mod line_writer;
 pub mod log;
 mod log_file;
 pub mod meter;
 pub mod metrics;
+mod page;
 mod series;
 mod user_scores;
 
 pub use access_log::{AccessLogEntry, request_id};
 pub use audit::{AuditEvent, AuditLog, OpenedTargets};
 pub use caller_names::CallerNames;
+pub use family::Family;
 pub use line_writer::LineWriter;
 pub use meter::{
     AccessMeter, AccessOutcome, CLIENT_GONE, Failure, FailureMeter, GuardAction, GuardCounters,

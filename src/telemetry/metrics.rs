@@ -1,38 +1,41 @@
 //! The metrics, and where they are registered. No label ever carries a caller's key.
 //!
-//! Looking up a child by its labels hashes and locks, and counting in one place from several
+//! Looking up a series by its labels allocates and locks, and counting in one place from several
 //! threads passes its cache line around. Workers therefore count in [meters](super::meter) of
 //! their own, resolved when the configuration is compiled, and add up here before each scrape.
 
-use prometheus::{
-    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
-};
+use std::sync::Arc;
 
+use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Registry, TextEncoder};
+
+use super::family::{Family, WriteFamily};
+use super::page::{MetricsPage, Series};
 use super::user_scores::UserScores;
 
 #[derive(Debug, Clone)]
 pub struct Metrics {
+    /// Those without labels.
     registry: Registry,
-    pub requests: IntCounterVec,
-    pub decisions: IntCounterVec,
-    pub access: IntCounterVec,
-    pub guard_detections: IntCounterVec,
+    families: Arc<[Box<dyn WriteFamily>]>,
+    pub requests: Family<IntCounter>,
+    pub decisions: Family<IntCounter>,
+    pub access: Family<IntCounter>,
+    pub guard_detections: Family<IntCounter>,
     pub audit_dropped: IntCounter,
     pub user_scores: UserScores,
-    pub decision_seconds: HistogramVec,
-    pub request_seconds: HistogramVec,
-    pub upstream_seconds: HistogramVec,
-    pub upstream_errors: IntCounterVec,
+    pub decision_seconds: Family<Histogram>,
+    pub request_seconds: Family<Histogram>,
+    pub upstream_seconds: Family<Histogram>,
+    pub upstream_errors: Family<IntCounter>,
     /// By [`STORE_ERRORS`].
-    pub store_errors: IntCounterVec,
+    pub store_errors: Family<IntCounter>,
     pub store_calls: IntCounter,
     pub store_nodes: IntGauge,
-    pub leases: IntGaugeVec,
+    pub leases: Family<IntGauge>,
     pub lease_tokens: IntGauge,
-    pub overshoot_bound: GaugeVec,
+    pub overshoot_bound: Family<Gauge>,
     pub store_degraded: IntGauge,
-    pub queue_depth: IntGaugeVec,
+    pub queue_depth: Family<IntGauge>,
     /// Where nobody waits: not shown.
     pub no_queue: IntGauge,
     pub buckets: IntGauge,
@@ -40,10 +43,10 @@ pub struct Metrics {
     pub connections: IntGauge,
     pub turned_away: IntCounter,
     pub proxy_header_errors: IntCounter,
-    pub reloads: IntCounterVec,
+    pub reloads: Family<IntCounter>,
     /// Whether the files say what is served.
     pub last_reload: IntGauge,
-    build: IntGaugeVec,
+    build: Family<IntGauge>,
 }
 
 /// Why a call to the store failed; `denied` is a login or a permission.
@@ -72,27 +75,24 @@ impl Metrics {
     /// Never: the names are valid and each is registered once.
     pub fn new() -> Self {
         let registry = Registry::new();
+        let mut families = Families::default();
         let metrics = Metrics {
-            requests: counters(
-                &registry,
+            requests: families.counters(
                 "weir_requests_total",
                 "Requests answered.",
                 &["route", "status"],
             ),
-            decisions: counters(
-                &registry,
+            decisions: families.counters(
                 "weir_decisions_total",
                 "What each limit said of the requests it applied to.",
                 &["limit", "outcome"],
             ),
-            access: counters(
-                &registry,
+            access: families.counters(
                 "weir_access_total",
                 "Requests of callers that are never limited, or never get in.",
                 &["action"],
             ),
-            guard_detections: counters(
-                &registry,
+            guard_detections: families.counters(
                 "weir_guard_detections_total",
                 "Floods that a guard has noticed, and requests of callers that it has blocked.",
                 &["guard", "action"],
@@ -104,29 +104,25 @@ impl Metrics {
                  many at once or a target did not keep up.",
             ),
             user_scores: user_scores(&registry),
-            decision_seconds: histograms(
-                &registry,
+            decision_seconds: families.histograms(
                 "weir_decision_seconds",
                 "Time from a request's header to the decision on all its limits.",
-                "store",
+                &["store"],
                 DECISION_BUCKETS,
             ),
-            request_seconds: histograms(
-                &registry,
+            request_seconds: families.histograms(
                 "weir_request_seconds",
                 "Time from a request's header to the end of its answer.",
-                "route",
+                &["route"],
                 REQUEST_BUCKETS,
             ),
-            upstream_seconds: histograms(
-                &registry,
+            upstream_seconds: families.histograms(
                 "weir_upstream_seconds",
                 "Time from forwarding a request to the header of its response.",
-                "upstream",
+                &["upstream"],
                 REQUEST_BUCKETS,
             ),
-            upstream_errors: counters(
-                &registry,
+            upstream_errors: families.counters(
                 "weir_upstream_errors_total",
                 "Requests that an upstream failed, once each, after all retries: no connection, \
                  no header in time, no HTTP, a body cut off, or a status of 500 or more; only the \
@@ -134,8 +130,7 @@ impl Metrics {
                  them.",
                 &["upstream", "error"],
             ),
-            store_errors: counters(
-                &registry,
+            store_errors: families.counters(
                 "weir_store_errors_total",
                 "Calls to the store that failed.",
                 &["reason"],
@@ -155,8 +150,7 @@ impl Metrics {
                 "weir_store_degraded",
                 "1 while the store is failing.",
             ),
-            leases: gauges(
-                &registry,
+            leases: families.gauges(
                 "weir_leases",
                 "Keys of which units were taken in advance: active, with some left to spend, or dry, \
                  near their limit and not asked for again yet.",
@@ -167,15 +161,13 @@ impl Metrics {
                 "weir_lease_tokens",
                 "Units that were taken in advance and are not spent.",
             ),
-            overshoot_bound: float_gauges(
-                &registry,
+            overshoot_bound: families.float_gauges(
                 "weir_overshoot_bound",
                 "What this gateway may admit beyond a limit's promise because it decides alone: 0 \
                  while the shared store decides.",
                 &["limit"],
             ),
-            queue_depth: gauges(
-                &registry,
+            queue_depth: families.gauges(
                 "weir_queue_depth",
                 "Requests that wait for a limit to let them pass.",
                 &["limit"],
@@ -198,8 +190,7 @@ impl Metrics {
                 "Connections closed because they did not begin with a good PROXY header.",
             ),
             connections: gauge(&registry, "weir_connections", "Client connections open."),
-            reloads: counters(
-                &registry,
+            reloads: families.counters(
                 "weir_config_reloads_total",
                 "Attempts to load a changed configuration.",
                 &["result"],
@@ -209,12 +200,12 @@ impl Metrics {
                 "weir_config_last_reload_successful",
                 "0 from a failed reload until one succeeds or the file is again as it was.",
             ),
-            build: gauges(
-                &registry,
+            build: families.gauges(
                 "weir_build_info",
                 "1, by the version of Weir and the name that this gateway has in Via.",
                 &["version", "node"],
             ),
+            families: families.0.into(),
             registry,
         };
         metrics.last_reload.set(1);
@@ -233,14 +224,27 @@ impl Metrics {
         self.build.with_label_values(&[env!("CARGO_PKG_VERSION"), node]).set(1);
     }
 
-    /// All metrics in Prometheus's text format.
+    /// All metrics in Prometheus's text format. `take` is called with some 64 KiB after others, while
+    /// nothing is locked.
     ///
     /// # Errors
     /// If a metric cannot be encoded.
-    pub fn render(&self) -> Result<Vec<u8>, prometheus::Error> {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(text)
+    pub fn render(&self, mut take: impl FnMut(String)) -> Result<(), prometheus::Error> {
+        let mut page = MetricsPage::new(&mut take);
+        page.write_encoded(&TextEncoder::new().encode_to_string(&self.registry.gather())?);
+        self.families.iter().for_each(|family| family.write(&mut page));
+        page.hand_on();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Metrics {
+    /// The whole text.
+    pub(crate) fn page(&self) -> String {
+        let mut page = String::new();
+        self.render(|piece| page.push_str(&piece)).expect("all metrics can be encoded");
+        page
     }
 }
 
@@ -258,29 +262,10 @@ fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
     counter
 }
 
-fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-    let vec = IntCounterVec::new(Opts::new(name, help), labels).expect(REGISTERED);
-    registry.register(Box::new(vec.clone())).expect(REGISTERED);
-    vec
-}
-
 fn user_scores(registry: &Registry) -> UserScores {
     let scores = UserScores::new();
     registry.register(Box::new(scores.clone())).expect(REGISTERED);
     scores
-}
-
-fn histograms(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    label: &str,
-    buckets: &[f64],
-) -> HistogramVec {
-    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-    let vec = HistogramVec::new(options, &[label]).expect(REGISTERED);
-    registry.register(Box::new(vec.clone())).expect(REGISTERED);
-    vec
 }
 
 fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
@@ -289,16 +274,59 @@ fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
     gauge
 }
 
-fn float_gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
-    let vec = GaugeVec::new(Opts::new(name, help), labels).expect(REGISTERED);
-    registry.register(Box::new(vec.clone())).expect(REGISTERED);
-    vec
-}
+/// The metrics with labels. A series' own name and help are never shown: those of its family are.
+#[derive(Default)]
+struct Families(Vec<Box<dyn WriteFamily>>);
 
-fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
-    let vec = IntGaugeVec::new(Opts::new(name, help), labels).expect(REGISTERED);
-    registry.register(Box::new(vec.clone())).expect(REGISTERED);
-    vec
+impl Families {
+    fn counters(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Family<IntCounter> {
+        let new_series = move || IntCounter::new(name, name).expect(REGISTERED);
+        self.add(Family::new(name, help, labels, new_series))
+    }
+
+    fn gauges(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Family<IntGauge> {
+        let new_series = move || IntGauge::new(name, name).expect(REGISTERED);
+        self.add(Family::new(name, help, labels, new_series))
+    }
+
+    fn float_gauges(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Family<Gauge> {
+        let new_series = move || Gauge::new(name, name).expect(REGISTERED);
+        self.add(Family::new(name, help, labels, new_series))
+    }
+
+    fn histograms(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+        bounds: &'static [f64],
+    ) -> Family<Histogram> {
+        let new_series = move || {
+            let options = HistogramOpts::new(name, name).buckets(bounds.to_vec());
+            Histogram::with_opts(options).expect(REGISTERED)
+        };
+        self.add(Family::new(name, help, labels, new_series))
+    }
+
+    fn add<S: Series>(&mut self, family: Family<S>) -> Family<S> {
+        self.0.push(Box::new(family.clone()));
+        family
+    }
 }
 
 #[cfg(test)]
@@ -310,7 +338,7 @@ mod tests {
         let metrics = Metrics::new();
         let decisions = metrics.decision_seconds.with_label_values(&["redis"]);
         [0.015, 0.035, 0.07, 0.2].into_iter().for_each(|seconds| decisions.observe(seconds));
-        let page = String::from_utf8(metrics.render().unwrap()).unwrap();
+        let page = metrics.page();
         for (bound, count) in [("0.02", 1), ("0.05", 2), ("0.1", 3), ("+Inf", 4)] {
             let line = format!("_bucket{{store=\"redis\",le=\"{bound}\"}} {count}\n");
             assert!(page.contains(&line), "{line}{page}");

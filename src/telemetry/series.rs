@@ -2,9 +2,7 @@
 //!
 //! A label never expires by itself: what a reload has removed would be scraped for ever.
 
-use std::collections::{HashMap, HashSet};
-
-use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
+use std::collections::HashSet;
 
 use super::metrics::Metrics;
 
@@ -20,28 +18,14 @@ pub struct SeriesNames<'a> {
 impl Metrics {
     /// Removes the series of routes, limits, guards and upstreams that are not among these.
     pub fn prune(&self, series: &SeriesNames<'_>) {
-        prune(&self.requests, "route", &series.routes);
-        prune(&self.request_seconds, "route", &series.routes);
-        prune(&self.decisions, "limit", &series.limits);
-        prune(&self.queue_depth, "limit", &series.limits);
-        prune(&self.overshoot_bound, "limit", &series.limits);
-        prune(&self.guard_detections, "guard", &series.guards);
-        prune(&self.upstream_seconds, "upstream", &series.upstreams);
-        prune(&self.upstream_errors, "upstream", &series.upstreams);
-    }
-}
-
-fn prune<B: MetricVecBuilder>(vec: &MetricVec<B>, label: &str, names: &HashSet<&str>) {
-    for family in vec.collect() {
-        for metric in family.get_metric() {
-            let labels = metric.get_label();
-            if labels.iter().any(|it| it.name() == label && !names.contains(it.value())) {
-                let labels: HashMap<&str, &str> =
-                    labels.iter().map(|it| (it.name(), it.value())).collect();
-                // Only this thread removes series, so it is there.
-                let _ = vec.remove(&labels);
-            }
-        }
+        self.requests.prune(&series.routes);
+        self.request_seconds.prune(&series.routes);
+        self.decisions.prune(&series.limits);
+        self.queue_depth.prune(&series.limits);
+        self.overshoot_bound.prune(&series.limits);
+        self.guard_detections.prune(&series.guards);
+        self.upstream_seconds.prune(&series.upstreams);
+        self.upstream_errors.prune(&series.upstreams);
     }
 }
 
@@ -70,7 +54,7 @@ mod tests {
             upstreams: names.clone(),
         };
         metrics.prune(&series);
-        let page = String::from_utf8(metrics.render().unwrap()).unwrap();
+        let page = metrics.page();
         assert!(!page.contains("gone"), "{page}");
         assert!(page.contains("weir_requests_total{route=\"kept\",status=\"429\"} 1"), "{page}");
         assert!(page.contains("weir_queue_depth{limit=\"kept\"} 1"), "{page}");

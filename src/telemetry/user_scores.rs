@@ -103,7 +103,7 @@ mod tests {
         }
         scores.remove(score(55));
         scores.add(score(61));
-        let page = String::from_utf8(metrics.render().expect("a page")).expect("text");
+        let page = metrics.page();
         for line in [
             "# TYPE weir_trust_score histogram",
             "weir_trust_score_bucket{le=\"0\"} 1",

@@ -94,7 +94,7 @@ fn what_has_to_be_told_is_bounded_while_nobody_can_be_told() {
 fn every_user_is_in_the_histogram_once() {
     let metrics = crate::telemetry::Metrics::new();
     let counted = || -> usize {
-        let page = String::from_utf8(metrics.render().expect("a page")).expect("text");
+        let page = metrics.page();
         let mut lines = page.lines();
         let count = lines.find_map(|it| it.strip_prefix("weir_trust_score_count "));
         count.expect("a count").parse().expect("a number")

@@ -11,7 +11,7 @@ pub(crate) enum Violation {
     /// More is left and leased than the bucket holds.
     TooMuchAround { key: usize, at: u64, left: u64, unspent: u64, quota: u64 },
     /// An interval has admitted too much.
-    TooMuchAdmitted { key: usize, from: u64, to: u64, admitted: u64, policy: Policy },
+    TooMuchAdmitted { key: usize, from: u64, to: u64, admitted: u64, policy: Box<Policy> },
 }
 
 impl fmt::Display for Violation {
@@ -59,7 +59,7 @@ pub(crate) fn check(
     match found {
         None => Ok(()),
         Some(Excess { from, to, admitted }) => {
-            Err(Violation::TooMuchAdmitted { key, from, to, admitted, policy: *policy })
+            Err(Violation::TooMuchAdmitted { key, from, to, admitted, policy: Box::new(*policy) })
         }
     }
 }
