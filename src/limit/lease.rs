@@ -13,6 +13,7 @@
 
 use smallvec::SmallVec;
 
+use super::fixed_window::Windows;
 use super::wire::WireCost;
 use super::{Policy, State, Verdict};
 use crate::clock::Micros;
@@ -93,6 +94,23 @@ impl Policy {
                 | Policy::RefillBucket(_)
                 | Policy::FixedWindow(_)
         )
+    }
+
+    /// What comes back in a span of time at the limit's rate, in whole units.
+    pub fn sustained(&self, span_us: u64) -> u64 {
+        let at_rate = |count: u64, period_us: u64| {
+            (u128::from(count) * u128::from(span_us) / u128::from(period_us)) as u64
+        };
+        match self {
+            Policy::TokenBucket(it) => at_rate(it.rate().count(), it.rate().period_us()),
+            Policy::LeakyBucket(it) => at_rate(it.rate().count(), it.rate().period_us()),
+            Policy::RefillBucket(it) => at_rate(it.amount(), it.every_us()),
+            Policy::FixedWindow(it) => match it.windows() {
+                Windows::Every(rate) => at_rate(rate.count(), rate.period_us()),
+                Windows::Calendar(_) => 0,
+            },
+            _ => 0,
+        }
     }
 
     /// What a bucket withholds while so many units are outstanding: the time in which they refill, in

@@ -25,6 +25,9 @@ pub struct Check<'a> {
     pub enforced: bool,
     pub choice: Choice,
     pub on_error: OnError,
+    /// Whether units of its bucket may be taken in advance. Not where requests are queued: they wait for
+    /// instants that only the bucket itself tells.
+    pub may_lease: bool,
 }
 
 /// Whether a check stands alone, or is one of a pair of which the first that admits is charged.
@@ -78,6 +81,7 @@ impl<'a> Check<'a> {
             enforced: true,
             choice: Choice::Alone,
             on_error: OnError::default(),
+            may_lease: true,
         }
     }
 

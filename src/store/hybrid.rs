@@ -18,7 +18,7 @@ mod open;
 mod renewal;
 pub mod timing;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -47,6 +47,8 @@ struct Leases {
     table: RefCell<LeaseTable>,
     /// The clock of this process.
     clock: Clock,
+    /// Calls for leases that are on their way.
+    calls: Cell<usize>,
     /// Something is to be asked at once.
     wanted: Notify,
     /// Something was given, or refused.
@@ -89,6 +91,7 @@ impl HybridStore {
         let leases = Rc::new(Leases {
             table: RefCell::new(LeaseTable::new(timing, shared.keys_per_worker())),
             clock: Clock::system(),
+            calls: Cell::new(0),
             wanted: Notify::new(),
             renewed: Notify::new(),
         });
@@ -219,10 +222,10 @@ impl HybridStore {
     }
 }
 
-/// Whether a lease may serve a check: it spends, and stands alone.
+/// Whether a lease may serve a check: it spends, stands alone, and nobody waits for it.
 #[inline]
 fn is_leasable(check: &Check<'_>) -> bool {
-    check.spends && check.choice == Choice::Alone && check.policy.is_leasable()
+    check.spends && check.may_lease && check.choice == Choice::Alone && check.policy.is_leasable()
 }
 
 #[inline]

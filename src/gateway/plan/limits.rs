@@ -157,6 +157,7 @@ impl<'a> PlannedLimits<'a> {
             on_error: limit.limit.on_error,
             enforced: limit.enforced,
             spends: !deferred,
+            may_lease: !matches!(limit.limit.strategy, Strategy::Queue { .. }),
             ..Check::new(policy, effective.prefix, effective.bucket, cost)
         });
     }

@@ -13,6 +13,20 @@ const SHORTEST_WAIT: u64 = 2_000;
 /// What is leased in advance: so many intervals' worth, if so many times as much is there. The
 /// emptier the bucket, the less is taken from the other gateways.
 const COMFORTABLE: [(u64, u64); 3] = [(6, 16), (3, 6), (1, 2)];
+/// The same where what lies idle at one gateway comes back slowly for the others.
+const CAUTIOUS: [(u64, u64); 3] = [(6, 64), (3, 32), (1, 16)];
+/// A limit that brings so much in an interval, and holds so much, is worth a lease: of less than that,
+/// hardly anything is admitted anyway, and that is decided by Redis, to the unit.
+const SUSTAINED: u64 = 4;
+const HELD: u64 = 16;
+/// A quota of this size is worth one however slowly it comes back.
+const LARGE: u64 = 4_096;
+
+/// Whether keys of a limit get leases.
+pub(super) fn is_worth_leasing(policy: &Policy, timing: LeaseTiming) -> bool {
+    let quota = policy.quota();
+    quota >= LARGE || quota >= HELD && policy.sustained(timing.sync) >= SUSTAINED
+}
 
 /// Halving goes no further.
 const MOST_STEPS: usize = 14;
@@ -110,16 +124,22 @@ impl Demand {
         let mut steps = SmallVec::new();
         let (per_interval, least) = (self.per_interval(), self.cost.max(1));
         let near = self.wait_near_limit(policy, timing);
+        let sustained = policy.sustained(timing.sync);
         let need = per_interval.saturating_mul(near) / timing.sync;
-        let need = need.saturating_sub(kept).clamp(least, policy.quota().max(least));
+        let need = need.saturating_sub(kept).min(2 * sustained).max(least);
         // Requests of a leaky bucket leave in the order of its units: what lies idle here holds up others.
         let paces = matches!(policy, Policy::LeakyBucket(_));
-        for (intervals, multiple) in COMFORTABLE {
+        // What of a window is left somewhere when it ends is lost.
+        let is_cautious = sustained < SUSTAINED || !policy.refills();
+        for (intervals, multiple) in if is_cautious { CAUTIOUS } else { COMFORTABLE } {
             let units = per_interval.saturating_mul(intervals).saturating_sub(kept);
             let tested = units.saturating_mul(multiple);
             if units > need && tested <= policy.quota() && !(paces && intervals > 1) {
                 steps.push(LeaseStep { units, tested, is_enough: true });
             }
+        }
+        if is_cautious || need > policy.quota() {
+            return steps;
         }
         // All there is, down to one request, if that is less than what is needed.
         steps.push(LeaseStep { units: need, tested: need, is_enough: true });
@@ -163,11 +183,13 @@ mod tests {
     #[test]
     fn what_no_bucket_holds_is_not_asked_for() {
         let demand = Demand::of_new(1_000_000, 7);
-        let policy = policy(10, 20);
-        for LeaseStep { units, tested, .. } in demand.steps(&policy, 0, timing()) {
+        let slow = policy(10, 20);
+        assert!(demand.steps(&slow, 0, timing()).is_empty(), "near its limit Redis decides");
+        for LeaseStep { units, tested, .. } in demand.steps(&policy(1_000, 20), 0, timing()) {
             assert!(units <= 20 && tested <= 20, "{units} {tested}");
         }
-        assert_eq!(demand.steps(&policy, 0, timing()).last().map(|it| it.units), Some(7));
+        let tokens = policy(1_000, 20);
+        assert_eq!(demand.steps(&tokens, 0, timing()).last().map(|it| it.units), Some(7));
     }
 
     #[test]

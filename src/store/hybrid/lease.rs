@@ -37,6 +37,8 @@ pub(super) struct Lease {
     heard: Heard,
     /// The bucket was empty when it was last heard of: it is not asked again before this.
     dry_until: Micros,
+    /// There was something, but nothing to take in advance: Redis decides until then.
+    unleased_until: Micros,
 }
 
 /// When a call was sent and its reply was there, by the clock of this process.
@@ -101,6 +103,7 @@ impl Lease {
             low_water: 0,
             heard: Heard::default(),
             dry_until: Micros(0),
+            unleased_until: Micros(0),
         }
     }
 
@@ -111,8 +114,12 @@ impl Lease {
             self.unspent -= cost;
             return Spend::Spent(self.view(now));
         }
+        if now < self.unleased_until {
+            return Spend::Unleased;
+        }
         if now < self.dry_until && cost > 0 {
-            return Spend::Refused(self.retry(), self.view(now));
+            let view = self.view(now);
+            return Spend::Refused(self.retry(cost, view), view);
         }
         Spend::Awaited
     }
@@ -126,7 +133,7 @@ impl Lease {
     /// Whether more should be asked for, though there is some left.
     #[inline]
     pub(super) fn is_low(&self, now: Micros) -> bool {
-        self.unspent < self.low_water && now >= self.dry_until
+        self.unspent < self.low_water && now >= self.dry_until.max(self.unleased_until)
     }
 
     /// Whether there is nothing, and nothing was ever given: requests are better decided by Redis.
@@ -146,10 +153,13 @@ impl Lease {
         Micros(heard_at.0 + now.0.saturating_sub(received.0))
     }
 
-    /// When a request of this bucket may pass again, as far as is known.
-    fn retry(&self) -> Retry {
-        let Heard { now, received, .. } = self.heard;
-        Retry::At(Micros(now.0 + self.dry_until.0.saturating_sub(received.0)))
+    /// When a cost may pass again, as far as is known: not before the bucket is asked for again.
+    fn retry(&self, cost: u64, view: LeaseView) -> Retry {
+        let asked_again = Retry::At(self.redis_time(self.dry_until));
+        match self.policy.evaluate(view.state, view.now, cost) {
+            Verdict::Refuse(retry) => retry.max(asked_again),
+            Verdict::Admit(_) => asked_again,
+        }
     }
 
     /// What was just spent may come back.
@@ -257,14 +267,17 @@ impl Lease {
         self.ends = Micros(sent.0 + LeaseTiming::surely_within(span));
         self.low_water = self.unspent / 4;
         self.heard = Heard { state, now, received };
-        self.dry_until = Micros(0);
+        (self.dry_until, self.unleased_until) = (Micros(0), Micros(0));
+        if granted == 0 && !self.is_unwanted() {
+            self.unleased_until = Micros(received.0 + timing.sync);
+        }
         if let Verdict::Refuse(retry) = self.policy.evaluate(state, now, 1) {
             let wait = match retry {
                 Retry::At(at) => at.0.saturating_sub(now.0),
                 Retry::Never => 0,
             };
             let wait = wait.max(self.demand.wait_near_limit(&self.policy, timing));
-            self.dry_until = Micros(received.0 + wait);
+            (self.dry_until, self.unleased_until) = (Micros(received.0 + wait), Micros(0));
         }
     }
 

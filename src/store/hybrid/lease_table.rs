@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::demand::Demand;
+use super::demand::{Demand, is_worth_leasing};
 use super::hot_keys::HotKeys;
 use super::lease::{CallSpan, Lease, Phase, Spend};
 use super::timing::LeaseTiming;
@@ -107,6 +107,9 @@ pub struct LeaseStats {
     pub tokens: u64,
 }
 
+/// Hot keys of one worker. More than these are decided by Redis.
+const MOST_LEASES: usize = 16_384;
+
 impl LeaseTable {
     pub fn new(timing: LeaseTiming, most: usize) -> Self {
         LeaseTable {
@@ -115,7 +118,7 @@ impl LeaseTable {
             leases: BucketMap::default(),
             due: Vec::new(),
             urgent: false,
-            most,
+            most: most.min(MOST_LEASES),
             last_id: 0,
         }
     }
@@ -201,7 +204,9 @@ impl LeaseTable {
         now: Micros,
     ) {
         let Some(requests) = self.hot.count(check.bucket, now) else { return };
-        if self.leases.len() >= self.most || self.leases.contains_key(&check.bucket) {
+        let is_full = self.leases.len() >= self.most;
+        let has_one = self.leases.contains_key(&check.bucket);
+        if is_full || has_one || !is_worth_leasing(check.policy, self.timing) {
             return;
         }
         self.last_id += 1;

@@ -18,6 +18,9 @@ use crate::store::redis::{LeaseLink, RedisStore};
 /// Redis does nothing else while it runs a call, so none is to take it long.
 const MOST_PER_CALL: usize = 128;
 
+/// Calls on their way at a time. What is due beyond them waits for one of these to be back.
+const MOST_CALLS: usize = 4;
+
 /// How long the process waits at its end for leases to be returned.
 const RETURN_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -53,12 +56,14 @@ async fn run(leases: Rc<Leases>, mut link: LeaseLink, timing: LeaseTiming, metri
     }
 }
 
-/// Sends all that is due. Calls do not wait for each other.
+/// Sends what is due.
 fn ask_all(leases: &Rc<Leases>, link: &LeaseLink, timing: LeaseTiming) {
-    while leases.table.borrow().has_due() && link.is_usable() {
+    let may_ask = || leases.calls.get() < MOST_CALLS && link.is_usable();
+    while leases.table.borrow().has_due() && may_ask() {
         let asks = leases.table.borrow_mut().take_due(MOST_PER_CALL);
         let deadline = Instant::now() + Duration::from_micros(timing.sync).max(link.timeout());
         for group in link.group_by_slot(asks) {
+            leases.calls.update(|calls| calls + 1);
             let (leases, link) = (leases.clone(), link.clone());
             tokio::task::spawn_local(async move { ask(&leases, &link, group, deadline).await });
         }
@@ -68,6 +73,7 @@ fn ask_all(leases: &Rc<Leases>, link: &LeaseLink, timing: LeaseTiming) {
 async fn ask(leases: &Leases, link: &LeaseLink, asks: Vec<LeaseAsk>, deadline: Instant) {
     let sent = leases.clock.now();
     let replies = link.lease(&asks, deadline).await;
+    leases.calls.update(|calls| calls - 1);
     let times = CallSpan { sent, received: leases.clock.now() };
     let mut table = leases.table.borrow_mut();
     match replies {
@@ -78,6 +84,9 @@ async fn ask(leases: &Leases, link: &LeaseLink, asks: Vec<LeaseAsk>, deadline: I
             }
         }
         None => asks.iter().for_each(|ask| table.lose(ask)),
+    }
+    if table.has_due() {
+        leases.wanted.notify_one();
     }
     drop(table);
     leases.renewed.notify_waiters();

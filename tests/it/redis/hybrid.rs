@@ -197,7 +197,7 @@ fn refusal_by_redis_gives_back_what_a_lease_gave() {
         [limits.wide]
         key = "header:x-user"
         rate = "1/day"
-        burst = 1000
+        burst = 10000
 
         [limits.few]
         key = "header:x-user"
@@ -231,7 +231,7 @@ fn refusal_by_redis_gives_back_what_a_lease_gave() {
     assert_eq!(passed, 5, "{statuses:?}");
     let answer = client.ask(hot());
     let left: usize = answer.one("x-ratelimit-remaining").parse().expect("a number");
-    assert_eq!(left, 1_000 - spent - 5 - 1);
+    assert_eq!(left, 10_000 - spent - 5 - 1);
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn other_numbers_hold_at_once_for_a_key_that_was_leased() {
 #[test]
 fn leases_are_returned_when_a_gateway_ends() {
     let redis = Redis::start();
-    let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 1000";
+    let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 10000";
     let config = hybrid(&redis).store(PATIENT).limit(limit);
     let mut weir = Weir::start(&config);
     let mut client = weir.connect();
@@ -301,7 +301,7 @@ fn leases_are_returned_when_a_gateway_ends() {
     assert!(weir.exit().success());
     let other = Weir::start(&config);
     let left: usize = other.ask(hot()).one("x-ratelimit-remaining").parse().expect("a number");
-    assert_eq!(left, 1_000 - spent - 1);
+    assert_eq!(left, 10_000 - spent - 1);
 }
 
 #[test]
