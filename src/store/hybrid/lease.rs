@@ -28,6 +28,8 @@ pub(super) struct Lease {
     unspent: u64,
     /// What was spent for requests that are not decided yet, and may come back.
     held: u64,
+    /// How often all that was held was lost: what was held before does not come back.
+    pub(super) losses: u64,
     /// The first instant at which nothing may be spent any more, by the clock of this process.
     ends: Micros,
     /// What Redis knows to be outstanding. None if there is nothing, or it is not certain.
@@ -98,6 +100,7 @@ impl Lease {
             is_outdated: false,
             unspent: 0,
             held: 0,
+            losses: 0,
             ends: Micros(0),
             grant: None,
             low_water: 0,
@@ -169,8 +172,6 @@ impl Lease {
 
     /// A request for which a cost was held has been decided.
     pub(super) fn conclude(&mut self, cost: u64, admitted: bool) {
-        // Less if the grant was lost meanwhile, and all that was held with it.
-        let cost = cost.min(self.held);
         self.held -= cost;
         if !admitted {
             self.unspent += cost;
@@ -257,6 +258,7 @@ impl Lease {
         };
         if !is_kept {
             (self.unspent, self.held) = (0, 0);
+            self.losses += 1;
         }
         self.unspent += granted;
         self.grant = grant;

@@ -82,6 +82,7 @@ pub struct LeaseHold(SmallVec<[HeldCost; 4]>);
 struct HeldCost {
     bucket: BucketId,
     id: u64,
+    losses: u64,
     cost: u64,
     /// When it was spent, by the clock of Redis.
     at: Micros,
@@ -166,9 +167,9 @@ impl LeaseTable {
     pub fn hold(&mut self, check: LeaseCheck<'_>, hold: &mut LeaseHold, now: Micros) {
         if let Some(lease) = self.leases.get_mut(&check.bucket) {
             lease.hold(check.cost);
-            let (bucket, id, cost, at) =
-                (check.bucket, lease.id, check.cost, lease.redis_time(now));
-            hold.0.push(HeldCost { bucket, id, cost, at });
+            let (bucket, id, losses) = (check.bucket, lease.id, lease.losses);
+            let (cost, at) = (check.cost, lease.redis_time(now));
+            hold.0.push(HeldCost { bucket, id, losses, cost, at });
         }
     }
 
@@ -182,13 +183,16 @@ impl LeaseTable {
         now: Micros,
     ) -> SmallVec<[StrandedCost; 1]> {
         let mut stranded = SmallVec::new();
-        for HeldCost { bucket, id, cost, at } in hold.0.iter().cloned() {
+        for HeldCost { bucket, id, losses, cost, at } in hold.0.iter().cloned() {
             let Some(lease) = self.leases.get_mut(&bucket).filter(|it| it.id == id) else {
                 continue;
             };
-            let is_live = lease.is_live(now);
-            lease.conclude(cost, admitted || !is_live);
-            if !admitted && !is_live {
+            let is_held = lease.losses == losses;
+            let comes_back = is_held && lease.is_live(now);
+            if is_held {
+                lease.conclude(cost, admitted || !comes_back);
+            }
+            if !admitted && !comes_back {
                 let (key, policy) = (lease.key.clone(), lease.policy);
                 stranded.push(StrandedCost { key, policy, cost, charged_at: at });
             }

@@ -393,9 +393,6 @@ impl<'a> World<'a> {
                 table.unspend(check);
             });
         }
-        if is_urgent {
-            self.ask(gateway);
-        }
         if is_awaited {
             self.after(400, Event::Again { gateway, life, asks, tries: tries + 1 });
         } else if rest.is_empty() && !is_refused {
@@ -403,6 +400,10 @@ impl<'a> World<'a> {
             self.report.leased += spent.len() as u64;
         } else if !is_refused {
             self.send(gateway, rest, spent, now);
+        }
+        // What was spent is held by now, as in the store, where the task that asks runs later.
+        if is_urgent {
+            self.ask(gateway);
         }
     }
 
@@ -612,9 +613,9 @@ impl<'a> World<'a> {
     }
 }
 
-/// Whether a clock that is set back repeats what it counts in, so that more may pass.
+/// Whether a clock that is set back repeats a window or a refill, so that one more may pass.
 fn is_repeated(policy: &Policy) -> bool {
-    matches!(policy, Policy::FixedWindow(_))
+    matches!(policy, Policy::FixedWindow(_) | Policy::RefillBucket(_))
 }
 
 fn bucket_id(key: usize) -> BucketId {
