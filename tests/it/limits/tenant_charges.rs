@@ -1,0 +1,84 @@
+//! What the buckets of tenants are charged: by costs that are told.
+
+use serde_json::json;
+
+use super::tenants::{ask, members, named, tenant, with_tenants};
+use crate::support::{
+    Config, Response, TestStore, Upstream, Weir, get_with, on_each_store, wait_until,
+};
+
+on_each_store!(
+    client_that_leaves_owes_no_more_than_each_bucket_holds,
+    told_cost_above_what_a_bucket_holds_takes_all_of_it,
+);
+
+/// What is used of a tenant's own bucket.
+fn used(weir: &Weir, name: &str) -> u64 {
+    let tenant = weir.admin(&format!("/v1/tenants/{name}")).json();
+    tenant["effective"]["used"].as_u64().unwrap_or_else(|| panic!("{tenant}"))
+}
+
+/// A tree that forwards to an upstream.
+fn forwarded(tree: &str, upstream: &Upstream, routes: &str) -> Config {
+    let servers = format!("servers = [\"http://{}\"]", upstream.address());
+    with_tenants(tree).routes(routes).upstream(&servers)
+}
+
+fn client_that_leaves_owes_no_more_than_each_bucket_holds(test_store: &TestStore) {
+    // Who tells its cost, the limit or the route.
+    let cost = "cost = { from = \"response:x-units\" }\n";
+    for (case, (of_limit, of_route)) in [(cost, ""), ("", cost)].into_iter().enumerate() {
+        let upstream = Upstream::silent();
+        let tree = format!("[limits.tenants]\n{of_limit}")
+            + &tenant("p", "", 10, "")
+            + &tenant("c", "p", 4, "")
+            + &tenant("d", "p", 10, "");
+        let routes = format!(
+            "[[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"api\"\n\
+             limits = [\"tenants\"]\n{of_route}"
+        );
+        let config = forwarded(&tree, &upstream, &routes);
+        let weir = Weir::start(&test_store.configure_case(case, config));
+        let before = upstream.heads();
+        let mut client = weir.connect();
+        let part = get_with("/", "X-Tenant: c\r\nContent-Length: 10\r\n").replace("GET", "POST");
+        client.send(part + "hello");
+        wait_until("it is in flight", || upstream.heads() > before);
+        client.wire.reset();
+        wait_until("it is charged", || used(&weir, "p") > 0);
+        // Each is empty, and none owes.
+        assert_eq!(["p", "c", "d"].map(|name| used(&weir, name)), [10, 4, 0]);
+        let refused = ask(&weir, "d");
+        assert_eq!(refused.json()["violated-policies"], json!(["tenants/p"]));
+        let wait = refused.json()["retry_after_ms"].as_u64().unwrap();
+        let one_unit = 86_400_000 / 10;
+        assert!((1..=one_unit).contains(&wait), "{wait}");
+    }
+}
+
+fn told_cost_above_what_a_bucket_holds_takes_all_of_it(test_store: &TestStore) {
+    let tree = "[limits.tenants]\ncost = { from = \"header:x-cost\" }\nrate = \"3/day\"\n"
+        .to_owned()
+        + &tenant("p", "", 10, "")
+        + &tenant("c", "p", 4, "")
+        + &tenant("g", "", 10, "budget = { mode = \"guaranteed\", guaranteed = { n = 3 } }")
+        + &tenant("n", "g", 0, "");
+    let weir = Weir::start(&test_store.configure(with_tenants(&tree)));
+    let spend = |tenant: &str, cost: u64| -> Response {
+        weir.ask(get_with("/", &format!("X-Tenant: {tenant}\r\nX-Cost: {cost}\r\n")))
+    };
+    let left = |response: &Response| members(response, "ratelimit");
+    // Each level by what it holds itself.
+    let first = spend("c", 6);
+    assert_eq!((first.status, left(&first)), (200, named(&[("tenants/c", 0), ("tenants/p", 4)])));
+    let refused = spend("p", 2000);
+    assert_eq!((refused.status, refused.error()), (429, "rate_limit_exceeded".to_owned()));
+    assert_eq!(spend("p", 4).status, 200);
+    // A pair by the larger of the two, which is the pool here.
+    let all = spend("n", u64::MAX);
+    assert_eq!((all.status, left(&all)), (200, named(&[("tenants/n", 0), ("tenants/g", 0)])));
+    let [g, n] = ["g", "n"].map(|name| weir.admin(&format!("/v1/tenants/{name}")).json());
+    assert_eq!([&g["pool"]["used"], &n["guarantee"]["used"]], [&json!(7), &json!(0)]);
+    // Whoever is not in the tree.
+    assert_eq!([2000, 1].map(|cost| spend("stranger", cost).status), [200, 429]);
+}
