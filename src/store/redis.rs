@@ -91,8 +91,9 @@ impl RedisStore {
                 outcome.state = check.policy.clamp(known, now);
                 outcome.now = now;
                 outcome.skipped = check.choice.is_skipped(previous);
-                if !check.enforced
-                    && !outcome.skipped
+                // The bucket can only have become emptier since, except by time, and a request is told the
+                // latest instant of all that refuse it.
+                if !outcome.skipped
                     && let Verdict::Refuse(retry) =
                         check.policy.evaluate(outcome.state, now, check.cost)
                 {
