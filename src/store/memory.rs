@@ -174,6 +174,7 @@ impl MemoryStore {
             }
             outcome.state
         });
+        outcome.withheld = check.withholds(outcome);
         let admitted = outcome.refused.is_none() || !check.enforced;
         known.then_some(Decision { now, admitted, alone: false })
     }

@@ -69,7 +69,7 @@ impl RedisStore {
         let at = clock::cached_now();
         let (mut now, mut previous) = (None, None);
         for (check, outcome) in checks.iter().zip(&mut *outcomes) {
-            outcome.refused = None;
+            (outcome.refused, outcome.withheld) = (None, false);
             let known = if check.enforced { refusals.refused(check, at) } else { None };
             // A pair is refused if both of it are known to refuse.
             if let Some((retry, refusal)) = known.filter(|_| !check.choice.is_skipped(previous)) {
@@ -214,15 +214,26 @@ struct AbandonedCheck {
     cost: u64,
     spends: bool,
     enforced: bool,
+    together: bool,
     choice: Choice,
 }
 
 impl AbandonedCheck {
     fn of(check: &Check<'_>) -> Self {
-        let Check { policy, limit_prefix, bucket, key, cost, spends, enforced, choice, .. } =
+        let Check { limit_prefix, bucket, key, cost, spends, enforced, together, choice, .. } =
             *check;
-        let policy = *policy;
-        AbandonedCheck { policy, limit_prefix, bucket, key, cost, spends, enforced, choice }
+        let policy = *check.policy;
+        AbandonedCheck {
+            policy,
+            limit_prefix,
+            bucket,
+            key,
+            cost,
+            spends,
+            enforced,
+            together,
+            choice,
+        }
     }
 
     fn check(&self) -> Check<'_> {
@@ -234,9 +245,11 @@ impl AbandonedCheck {
             cost,
             spends,
             enforced,
+            together,
             choice,
         } = *self;
-        Check { key, spends, enforced, choice, ..Check::new(policy, limit_prefix, bucket, cost) }
+        let check = Check::new(policy, limit_prefix, bucket, cost);
+        Check { key, spends, enforced, together, choice, ..check }
     }
 }
 

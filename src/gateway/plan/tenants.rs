@@ -126,6 +126,7 @@ impl<'a> PlannedLimits<'a> {
             on_error: limit.limit.on_error,
             enforced: limit.enforced,
             spends: !route_limit.deferred,
+            together: true,
             choice,
             ..Check::new(policy, of_tenant.prefix, of_tenant.bucket, cost)
         });

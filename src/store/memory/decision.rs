@@ -10,7 +10,8 @@
 //!
 //! **Why it is all or nothing.** Every check is evaluated on copies. Only if all that are enforced
 //! admit are the copies written. Of a pair, the second is evaluated only if the first refuses, and
-//! only one of them changes its copy.
+//! only one of them changes its copy. What a limit that only watches would have charged by several
+//! checks is taken back if one of these refuses.
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -128,6 +129,7 @@ impl<'a> LockedShards<'a> {
             outcome.now = now;
             let change = &mut changes[part];
             outcome.shared = matches!(change.location, BucketLocation::Overflow(_));
+            outcome.withheld = false;
             outcome.skipped = check.choice.is_skipped(previous);
             if outcome.skipped {
                 outcome.refused = None;
@@ -158,6 +160,13 @@ impl<'a> LockedShards<'a> {
                 }
             };
             previous = outcome.refused;
+        }
+        if checks.iter().zip(&*outcomes).any(|(check, outcome)| check.withholds(outcome)) {
+            let entries = checks.iter().zip(&mut *outcomes).zip(&parts);
+            for ((_, outcome), part) in entries.filter(|((check, _), _)| check.is_bound()) {
+                outcome.withheld = true;
+                changes[*part].after = changes[*part].before;
+            }
         }
         for (outcome, part) in outcomes.iter_mut().zip(&parts) {
             let change = &changes[*part];

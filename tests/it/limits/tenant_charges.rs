@@ -1,8 +1,8 @@
-//! What the buckets of tenants are charged: by costs that are told.
+//! What the buckets of tenants are charged: by costs that are told, and by trees that only watch.
 
 use serde_json::json;
 
-use super::tenants::{ask, members, named, tenant, with_tenants};
+use super::tenants::{ask, members, named, passed, tenant, with_tenants};
 use crate::support::{
     Config, Response, TestStore, Upstream, Weir, get_with, on_each_store, wait_until,
 };
@@ -10,6 +10,7 @@ use crate::support::{
 on_each_store!(
     client_that_leaves_owes_no_more_than_each_bucket_holds,
     told_cost_above_what_a_bucket_holds_takes_all_of_it,
+    tree_that_only_watches_charges_all_levels_or_none,
 );
 
 /// What is used of a tenant's own bucket.
@@ -81,4 +82,23 @@ fn told_cost_above_what_a_bucket_holds_takes_all_of_it(test_store: &TestStore) {
     assert_eq!([&g["pool"]["used"], &n["guarantee"]["used"]], [&json!(7), &json!(0)]);
     // Whoever is not in the tree.
     assert_eq!([2000, 1].map(|cost| spend("stranger", cost).status), [200, 429]);
+}
+
+fn tree_that_only_watches_charges_all_levels_or_none(test_store: &TestStore) {
+    let tree = "[limits.tenants]\nmode = \"shadow\"\n".to_owned()
+        + &tenant("p", "", 9, "budget = { mode = \"guaranteed\", guaranteed = { c = 3 } }")
+        + &tenant("c", "p", 4, "")
+        + &tenant("d", "p", 9, "");
+    let weir = Weir::start(&test_store.configure(with_tenants(&tree)));
+    let all = || {
+        let tenant = |name: &str| weir.admin(&format!("/v1/tenants/{name}")).json();
+        let (p, c) = (tenant("p"), tenant("c"));
+        [&c["effective"], &c["guarantee"], &p["pool"]].map(|it| it["used"].as_u64().unwrap())
+    };
+    // Beyond its own four, a child takes nothing from the pool of its siblings.
+    assert_eq!(passed(&weir, "c", 20), 20);
+    assert_eq!(all(), [4, 3, 1]);
+    // And what the pool refuses is not charged to the sibling.
+    assert_eq!(passed(&weir, "d", 20), 20);
+    assert_eq!((used(&weir, "d"), all()), (5, [4, 3, 6]));
 }
