@@ -21,7 +21,7 @@ use super::{MemoryStore, shard_of, tag_of};
 use crate::clock::Micros;
 use crate::limit::sliding_log::Log;
 use crate::limit::{Policy, Retry, State, Verdict};
-use crate::store::{Check, CheckOutcome, Choice, Decision};
+use crate::store::{BucketId, Check, CheckOutcome, Choice, Decision};
 
 /// A request with more checks than this allocates.
 const USUAL: usize = 8;
@@ -212,7 +212,7 @@ impl<'a> LockedShards<'a> {
                 let here = |change: &&BucketChange<'_>| matches!(change.location, BucketLocation::Own(it, _) if it == at);
                 let pending = changes.iter().filter(here).filter(|change| change.reserved).count();
                 let mut reserved = store.reserve(shard, pending, now, spare);
-                let overflow = overflow_tag(check);
+                let overflow = overflow_tag(check.limit_prefix, check.bucket);
                 // A key without a bucket may have spent from the shared one, so its new bucket
                 // starts with the state of that one and not with fresh tokens. The mark is new
                 // enough: a charge to the shared bucket for this key was made under the lock that
@@ -301,7 +301,7 @@ impl BucketChange<'_> {
 }
 
 /// One of the limit's shared buckets, by the keyed hash.
-pub(super) fn overflow_tag(check: &Check<'_>) -> u64 {
+pub(super) fn overflow_tag(limit_prefix: u64, bucket: BucketId) -> u64 {
     let mask = super::OVERFLOW_BUCKETS - 1;
-    (check.limit_prefix & !mask) | (tag_of(check.bucket) & mask)
+    (limit_prefix & !mask) | (tag_of(bucket) & mask)
 }

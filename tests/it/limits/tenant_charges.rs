@@ -1,4 +1,5 @@
-//! What the buckets of tenants are charged: by costs that are told, and by trees that only watch.
+//! What the buckets of tenants are charged: by costs that are told, by trees that only watch, and in
+//! a table that is full.
 
 use serde_json::json;
 
@@ -101,4 +102,23 @@ fn tree_that_only_watches_charges_all_levels_or_none(test_store: &TestStore) {
     // And what the pool refuses is not charged to the sibling.
     assert_eq!(passed(&weir, "d", 20), 20);
     assert_eq!((used(&weir, "d"), all()), (5, [4, 3, 6]));
+}
+
+#[test]
+fn what_is_used_in_a_full_table_is_told() {
+    let tree = "[limits.other]\nkey = \"header:x-user\"\nrate = \"1/day\"\nburst = 2\n".to_owned()
+        + &tenant("p", "", 10, "")
+        + &tenant("c", "p", 4, "");
+    let route = |path: &str, limit: &str| {
+        format!(
+            "[[routes]]\nname = {limit:?}\npath = {path:?}\nupstream = \"echo\"\nlimits = [{limit:?}]\n"
+        )
+    };
+    let routes = route("/*", "tenants") + &route("/other", "other");
+    let weir = Weir::start(&with_tenants(&tree).routes(&routes).store("max_keys = 8"));
+    for user in 0..20 {
+        assert_eq!(weir.ask(get_with("/other", &format!("X-User: {user}\r\n"))).status, 200);
+    }
+    assert_eq!(passed(&weir, "c", 3), 3);
+    assert_eq!(["p", "c"].map(|name| used(&weir, name)), [3, 3]);
 }
