@@ -107,6 +107,11 @@ pub trait StoreControl: Debug + Send + Sync {
         ready(Ok(())).boxed()
     }
 
+    /// How many gateways share the store, this one included, as last counted.
+    fn gateways(&self) -> u64 {
+        1
+    }
+
     /// Keeps these tenants equal to those of all gateways that share the store.
     fn share_tenants(&self, _tenants: &Arc<TenantTable>) {}
 
