@@ -102,6 +102,16 @@ fn tree_that_only_watches_charges_all_levels_or_none(test_store: &TestStore) {
     // And what the pool refuses is not charged to the sibling.
     assert_eq!(passed(&weir, "d", 20), 20);
     assert_eq!((used(&weir, "d"), all()), (5, [4, 3, 6]));
+    // A level counts as if it were enforced: nothing, where another one refuses.
+    let metrics = weir.metrics();
+    let decisions = |limit: &str| {
+        ["shadow_allowed", "shadow_refused"].map(|outcome| {
+            let labels = [("limit", limit), ("outcome", outcome)];
+            metrics.value("weir_decisions_total", &labels).unwrap_or(0.0)
+        })
+    };
+    assert_eq!(decisions("tenants/1"), [9.0, 15.0]);
+    assert_eq!(decisions("tenants/2"), [9.0, 16.0]);
 }
 
 #[test]
