@@ -20,7 +20,8 @@
 --
 -- A check's first number is that of its algorithm; 16 on top if it asks whether it would pass and
 -- spends nothing; 32 if it is not enforced: whether it passes decides nothing for its request; 64 if
--- it is the first of a pair, 128 if the second: the first of them that admits is charged.
+-- it is the first of a pair, 128 if the second: the first of them that admits is charged; 256 if it is
+-- bound: it is not enforced, and charged only if all bound checks of its request admit.
 --
 -- Redis runs a script from its first line at each call. So the file of an algorithm is the body of a
 -- function, make_NAME, and a call makes only the algorithms that it needs.
@@ -52,5 +53,9 @@ end
 
 local function enforced(numbers)
   return numbers[1] % 64 < 32
+end
+
+local function bound(numbers)
+  return numbers[1] >= 256
 end
 

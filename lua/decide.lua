@@ -31,6 +31,8 @@
 --
 -- Of a pair, the second is evaluated only if the first refuses, and a pair refuses if both do. So one
 -- of its buckets is charged at most, and which one is part of the same decision.
+--
+-- Bound checks belong to one limit that only watches: if one of them refuses, none is charged.
 
 -- On top of the first number of a check that is one of a pair: see algorithms.lua.
 local FIRST, SECOND = 64, 128
@@ -49,9 +51,10 @@ local choice_of_check
 for i = 1, #checks do
   local algorithm = algorithm_of(checks[i])
   algorithm_of_check[i], args_of_check[i] = algorithm, algorithm.wire_args(checks[i])
-  if checks[i][1] >= FIRST then
+  local choice = checks[i][1] % 256
+  if choice >= FIRST then
     choice_of_check = choice_of_check or {}
-    choice_of_check[i] = checks[i][1] >= SECOND and SECOND or FIRST
+    choice_of_check[i] = choice >= SECOND and SECOND or FIRST
   end
 end
 local texts = read(KEYS)
@@ -76,6 +79,7 @@ local reply, length = { now }, 1
 for r = 1, #requests do
   local request = requests[r]
   local admitted, would_refuse, bit = true, 0, 2
+  local bound_refused = false
   local came_of_pairs, pair_bit, letters = 0, 1, ''
   for i = 1, #request, 2 do
     local key, check = request[i], request[i + 1]
@@ -103,6 +107,7 @@ for r = 1, #requests do
     else
       charged[i], passes[i] = algorithm.evaluate(args, clamped)
       if charged[i] == nil and choice ~= FIRST then
+        bound_refused = bound_refused or bound(checks[check])
         if enforced(checks[check]) then
           admitted = false
         elseif not choice and i < 2 * VERDICT_BITS then
@@ -129,7 +134,8 @@ for r = 1, #requests do
   for i = 1, #request, 2 do
     local key, check = request[i], request[i + 1]
     local algorithm = algorithm_of_check[check]
-    if admitted and charged[i] and charged[i] ~= states[key] and spends(checks[check]) then
+    local spared = bound_refused and bound(checks[check])
+    if admitted and charged[i] and charged[i] ~= states[key] and spends(checks[check]) and not spared then
       if journals[key] or tentative[r] then
         local args = args_of_check[check]
         journals[key] = with_charge(journals[key], algorithm, args, states[key], tentative[r])

@@ -11,6 +11,7 @@
 //! the same file then comes to the same tree, because [`merge()`] goes by the order in which they were
 //! made: the file first, then the oldest; what does not fit is set aside, and comes back when it fits.
 
+mod announce;
 mod change;
 mod merge;
 mod spec;
@@ -18,6 +19,7 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
+pub use announce::{announcement, with_announced};
 pub use change::{ChangeError, CheckedChange, check_put, check_removal};
 pub use merge::{MergedTenants, SetAside, merge};
 pub use spec::{BudgetBody, TenantBody};
@@ -33,6 +35,9 @@ pub struct RunTimeTenant {
     /// When it was made, among all that were. A change keeps it.
     pub order: u64,
     pub tenant: TenantBody,
+    /// What it is about to become: see [`announcement`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announced: Option<TenantBody>,
 }
 
 /// A change of the table.

@@ -104,6 +104,7 @@ impl<'s> TenantViews<'s> {
         let buckets = found.flat_map(|of| self.parts(of).into_iter().flatten());
         let known = |it: &'s CompiledBucket| KnownBucket {
             bucket: it.bucket,
+            limit_prefix: it.prefix,
             key: &it.key,
             policy: &it.numbers.policy,
         };

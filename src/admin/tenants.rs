@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -15,7 +16,8 @@ use crate::limit::tenants::{TenantIndex, TenantTree};
 use crate::respond::fault::sentence;
 use crate::telemetry::{AuditEvent, CallerNames};
 use crate::tenants::{
-    self, ChangeError, CheckedChange, MergedTenants, RunTimeTenant, SetAside, TenantTable,
+    self, ChangeError, CheckedChange, MergedTenants, RunTimeTenant, SetAside, TenantChange,
+    TenantTable,
 };
 
 /// How many a page has that does not say so, and at most.
@@ -23,6 +25,8 @@ const DEFAULT_MAX: usize = 100;
 const MOST: usize = 1_000;
 /// How often a change is checked anew because another gateway was faster.
 const ATTEMPTS: usize = 5;
+/// In which all gateways have heard of what is announced: they look once a second.
+const ANNOUNCED: Duration = Duration::from_secs(3);
 
 /// What `/v1/tenants` works on.
 #[derive(Debug)]
@@ -166,6 +170,8 @@ impl AdminApi {
         let _alone = changing.lock().await;
         // Other gateways may have made what this one does not know of yet.
         let mut up_to_date = false;
+        // What all gateways have had the time to hear of.
+        let mut announced: Option<RunTimeTenant> = None;
         for _ in 0..ATTEMPTS {
             let state = table.state();
             let checked = match check(&self.settings().tenants.tree, &state.tenants) {
@@ -181,6 +187,19 @@ impl AdminApi {
                 }
             };
             let (mark, before) = (state.mark.as_deref(), self.tenants.served());
+            if let Some(entry) = self.announcement(&state.tenants, &checked.change)
+                && (announced.as_ref() != Some(&entry) || !state.tenants.contains(&entry))
+            {
+                let change = TenantChange::Set(Box::new(entry.clone()));
+                let stored = self.store.change_tenant(table, &change, mark).await;
+                self.wait_for(table.changes()).await;
+                if stored.map_err(unavailable)? {
+                    tokio::time::sleep(ANNOUNCED).await;
+                    announced = Some(entry);
+                }
+                up_to_date = true;
+                continue;
+            }
             let stored = self.store.change_tenant(table, &checked.change, mark).await;
             self.wait_for(table.changes()).await;
             if stored.map_err(unavailable)? {
@@ -190,6 +209,18 @@ impl AdminApi {
         }
         let why = "Others change tenants at the same time. Ask again.";
         Err(ApiError::new(StatusCode::CONFLICT, "conflict", why))
+    }
+
+    /// What other gateways have to know before they hear of a change, if there are any.
+    fn announcement(
+        &self,
+        tenants: &[RunTimeTenant],
+        change: &TenantChange,
+    ) -> Option<RunTimeTenant> {
+        let settings = self.settings();
+        let (file, limit) = (&settings.tenants.tree, &settings.tenants.limit);
+        let shared = self.store.gateways() > 1;
+        shared.then(|| tenants::announcement(file, limit, tenants, change)).flatten()
     }
 
     /// Tenants with what they use now, if the store tells it. Names that are unknown are left out.

@@ -88,6 +88,8 @@ struct MergedAt {
     version: u64,
     file: Arc<TenantTree>,
     merged: Arc<MergedTenants>,
+    /// What it becomes once all that is announced holds.
+    announced: Option<Arc<TenantTree>>,
 }
 
 #[derive(Debug)]
@@ -197,11 +199,11 @@ impl ExternalState {
     }
 
     /// The tenants that hold with this configuration, if some of them were made at run time.
-    fn tenants(&mut self, file: &Arc<TenantTree>) -> Option<Arc<MergedTenants>> {
+    fn tenants(&mut self, file: &Arc<TenantTree>) -> Option<&MergedAt> {
         let version = self.run_time.tenants.changes().version();
         let same = |it: &&MergedAt| it.version == version && Arc::ptr_eq(&it.file, file);
-        if let Some(last) = self.merged.as_ref().filter(same) {
-            return Some(last.merged.clone());
+        if self.merged.as_ref().is_some_and(|it| same(&it)) {
+            return self.merged.as_ref();
         }
         let entries = self.run_time.tenants.state().tenants;
         if entries.is_empty() {
@@ -217,19 +219,24 @@ impl ExternalState {
                 it.fault
             );
         }
-        self.merged = Some(MergedAt { version, file: file.clone(), merged: merged.clone() });
-        Some(merged)
+        let announced = tenants::with_announced(&entries);
+        let announced = announced.map(|entries| tenants::merge(file, &entries).tree);
+        self.merged = Some(MergedAt { version, file: file.clone(), merged, announced });
+        self.merged.as_ref()
     }
 
     /// What the gateway needs of it, to serve these settings.
     pub(crate) fn snapshot(&mut self, settings: &Settings) -> ExternalSnapshot {
-        let tenants = self.tenants(&settings.tenants.tree);
+        let merged = self.tenants(&settings.tenants.tree);
+        let announced_tenants = merged.and_then(|it| it.announced.clone());
+        let tenants = self.merged.as_ref().map(|it| it.merged.clone());
         let verifier = self.tokens.as_ref().map(|tokens| tokens.verifier.clone());
         ExternalSnapshot {
             verifier,
             access: self.access.clone(),
             overrides: self.run_time.overrides.overrides(),
             tenants,
+            announced_tenants,
         }
     }
 }

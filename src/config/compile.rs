@@ -80,7 +80,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) 
     let (routes, all) = routes::routes(&mut root, defined);
     when::check_routes(&asked, &routes, all);
     debt::reserve_debts(&mut limits, &routes);
-    tenant_limit.debt = debt::tenant_debt(&tenant_limit, &routes);
+    tenant_limit.costs_after = debt::tenant_costs_after(&tenant_limit, &routes);
     let tenants = Arc::new(Tenants { tree: Arc::new(tree), files, limit: tenant_limit });
     Settings {
         server,

@@ -71,7 +71,8 @@ fn route_row(route: &Route, settings: &Settings) -> Vec<String> {
     let cost = route.cost.as_ref().map(|cost| match cost {
         Cost::Fixed(cost) => format!("cost {cost}"),
         Cost::Dynamic { from, default, max } => {
-            format!("cost by {}, else {default}, up to {max}", limits::source(from))
+            let most = max.map_or("what each limit holds".to_owned(), |max| max.to_string());
+            format!("cost by {}, else {default}, up to {most}", limits::source(from))
         }
     });
     let degrade = route.degrade.map(|it| format!("degraded → {}", upstream(it)));

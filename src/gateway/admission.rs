@@ -111,11 +111,13 @@ fn observe(request: &RequestContext<'_>, admission: Admission) {
 }
 
 /// Counts what each limit said. Of a request that is refused, the limits that did not refuse count
-/// nothing: a store need not even have asked them.
+/// nothing: a store need not even have asked them. Nor do the levels of a tree that only watches, where
+/// another would have refused.
 fn count(request: &RequestContext<'_>, limits: &LimitOutcomes<'_, '_>, admitted: bool) {
     for LimitOutcome { limit, outcome, .. } in limits.told() {
         let outcome = match (outcome.refused, limit.limit.mode) {
             _ if !outcome.decided => Outcome::Unchecked,
+            (None, Mode::Shadow) if outcome.withheld => continue,
             (None, Mode::Shadow) => Outcome::ShadowAllowed,
             (Some(_), Mode::Shadow) => Outcome::ShadowRefused,
             (None, Mode::Enforce) if admitted => Outcome::Allowed,

@@ -115,6 +115,9 @@ pub struct ExternalSnapshot {
     pub overrides: ActiveOverrides,
     /// The tenants of the settings with those that were made at run time, if there are such.
     pub tenants: Option<Arc<MergedTenants>>,
+    /// The tree that was announced and does not hold yet, if there is one: other gateways may serve
+    /// it before this one does.
+    pub announced_tenants: Option<Arc<TenantTree>>,
 }
 
 impl Compiled {
@@ -215,7 +218,11 @@ impl Compiled {
         let plain_tenants = self.tenants_of(external.tenants.as_ref().map(|it| &it.tree), naming);
         let levels = 1..=plain_tenants.tree().levels();
         limits.extend(levels.map(|level| self.level(level, naming)));
-        let (tenants, verifier) = (plain_tenants.clone(), external.verifier);
+        let (mut tenants, verifier) = (plain_tenants.clone(), external.verifier);
+        if let Some(announced) = &external.announced_tenants {
+            let announced = self.tenants_of(Some(announced), naming);
+            Arc::make_mut(&mut tenants).coexist_with(&announced);
+        }
         Compiled { limits, needs, access, tenants, plain_tenants, verifier, ..self.clone() }
     }
 

@@ -18,9 +18,9 @@ use super::compiled::CompiledLimit;
 use super::outcomes::OpenCharges;
 use super::signals::{RequestSignals, WaitingMark};
 use super::worker_config::WorkerConfig;
-use crate::limit::Cost;
 use crate::limit::tenants::TenantBucket;
 use crate::limit::trust::Score;
+use crate::limit::{Cost, Policy};
 use crate::respond::{Content, Fault};
 use crate::store::{AnyStore, DeferredCheck, Store};
 use crate::telemetry::CLIENT_GONE;
@@ -155,7 +155,7 @@ impl PendingCharges {
             if let Some(bucket) = deferred.tenant {
                 let policy = served.compiled.tenants.policy_of(&config.compiled.tenants, bucket);
                 let policy = *policy.unwrap_or(deferred.charge.policy());
-                return Some(deferred.charge(config, response)?.under(policy));
+                return deferred.charge(config, policy, response);
             }
             let mut limit = &config.compiled.limits[deferred.limit];
             if !Rc::ptr_eq(config, &served) {
@@ -166,17 +166,19 @@ impl PendingCharges {
             let charge = &deferred.charge;
             let policy = limit.policy_of(charge.limit_prefix(), charge.bucket(), deferred.score);
             let policy = *policy.unwrap_or(charge.policy());
-            Some(deferred.charge(config, response)?.under(policy))
+            deferred.charge(config, policy, response)
         };
         deferred.into_iter().filter_map(charge).collect()
     }
 }
 
 impl DeferredCharge {
-    /// The charge by what is known of the response. `None` if it costs nothing.
+    /// The charge by the numbers that hold by now and what is known of the response. `None` if it
+    /// costs nothing.
     fn charge(
         mut self,
         config: &WorkerConfig,
+        policy: Policy,
         response: ResponseHead<'_>,
     ) -> Option<DeferredCheck> {
         let counted = config.compiled.limits[self.limit].limit.count.as_ref();
@@ -185,16 +187,16 @@ impl DeferredCharge {
                 return None;
             }
             ResponseHead::Received(_, headers) => {
-                if let Some(cost) = self.cost.of_response(headers) {
+                if let Some(cost) = self.cost.of_response(headers, policy.quota()) {
                     self.charge.cost = cost;
                 }
             }
             // Or leaving early would be a way to pay less than the work has cost.
             ResponseHead::Missing if self.cost.is_of_response() => {
-                self.charge.cost = self.cost.most();
+                self.charge.cost = self.cost.most(policy.quota());
             }
             ResponseHead::Missing => {}
         }
-        (self.charge.cost > 0).then_some(self.charge)
+        (self.charge.cost > 0).then(|| self.charge.under(policy))
     }
 }

@@ -17,8 +17,9 @@ pub enum Cost {
         from: CostSource,
         /// When the cost is absent. Also where a caller says zero, or an upstream says no number.
         default: u64,
-        /// What counts for anything above it.
-        max: u64,
+        /// What counts for anything above it. `None`: all that the bucket at hand holds, see
+        /// [`Cost::within`].
+        max: Option<u64>,
     },
 }
 
@@ -45,7 +46,8 @@ impl Cost {
         }
     }
 
-    /// What a request says that it costs, before anything is known of its response.
+    /// What a request says that it costs, before anything is known of its response. A bucket is charged
+    /// what counts of that [within](Self::within) what it holds.
     ///
     /// # Errors
     /// If it is given twice, or not in plain digits: gateway and upstream might each take another one.
@@ -77,36 +79,46 @@ impl Cost {
         }
     }
 
-    /// What a response says that its request has cost, if that is where the cost comes from. The upstream
-    /// may say that it was nothing.
-    pub fn of_response(&self, headers: &HeaderMap) -> Option<u64> {
-        let Cost::Dynamic { from: CostSource::Response(name), default, max } = self else {
+    /// What a response says that its request has cost, if that is where the cost comes from: at most as
+    /// a bucket of that quota is charged. The upstream may say that it was nothing.
+    pub fn of_response(&self, headers: &HeaderMap, quota: u64) -> Option<u64> {
+        let Cost::Dynamic { from: CostSource::Response(name), default, .. } = self else {
             return None;
         };
         let mut values = headers.get_all(name).iter();
         Some(match (values.next(), values.next()) {
-            (Some(value), None) => number(value.as_bytes()).map_or(*default, |it| it.min(*max)),
+            (Some(value), None) => {
+                number(value.as_bytes()).map_or(*default, |it| it.min(self.most(quota)))
+            }
             _ => *default,
         })
     }
 
-    /// The most that a request can cost.
-    pub fn most(&self) -> u64 {
+    /// What counts of a cost that a request has, in a bucket of that quota.
+    pub fn within(&self, cost: u64, quota: u64) -> u64 {
+        match self {
+            Cost::Fixed(_) => cost,
+            Cost::Dynamic { .. } => cost.min(self.most(quota)),
+        }
+    }
+
+    /// The most that a request can cost in a bucket of that quota.
+    pub fn most(&self, quota: u64) -> u64 {
         match self {
             Cost::Fixed(cost) => *cost,
-            Cost::Dynamic { default, max, .. } => *max.max(default),
+            Cost::Dynamic { default, max, .. } => max.unwrap_or(quota).max(*default),
         }
     }
 }
 
 /// What counts for a cost that a caller writes. `None` if it is not in plain digits.
-fn caller_cost(text: &[u8], default: u64, max: u64) -> Option<u64> {
+fn caller_cost(text: &[u8], default: u64, max: Option<u64>) -> Option<u64> {
     if text.trim_ascii().is_empty() {
         return Some(default);
     }
     match number(text)? {
         0 => Some(default),
-        cost => Some(cost.min(max)),
+        cost => Some(max.map_or(cost, |max| cost.min(max))),
     }
 }
 

@@ -23,6 +23,9 @@ pub struct Check<'a> {
     pub spends: bool,
     /// False: the check only watches, and its refusal does not refuse the request.
     pub enforced: bool,
+    /// It is one of several checks that one limit makes of the request: if that only watches, all of
+    /// them are charged or none is, as if it were enforced. A request has one such limit at most.
+    pub together: bool,
     pub choice: Choice,
     pub on_error: OnError,
     /// Whether units of its bucket may be taken in advance. Not where requests are queued: they wait for
@@ -79,6 +82,7 @@ impl<'a> Check<'a> {
             waited: 0,
             spends: true,
             enforced: true,
+            together: false,
             choice: Choice::Alone,
             on_error: OnError::default(),
             may_lease: true,
@@ -107,6 +111,18 @@ impl<'a> Check<'a> {
     pub fn refuses(&self, outcome: &CheckOutcome) -> bool {
         outcome.refused.is_some() && self.enforced && self.choice != Choice::First
     }
+
+    /// Whether it is charged only if others of the request admit as well, that only watch too.
+    #[inline]
+    pub(super) fn is_bound(&self) -> bool {
+        self.together && !self.enforced
+    }
+
+    /// Whether no check that it is bound to is charged because of this one.
+    #[inline]
+    pub(super) fn withholds(&self, outcome: &CheckOutcome) -> bool {
+        outcome.refused.is_some() && self.is_bound() && self.choice != Choice::First
+    }
 }
 
 /// What came of one [`Check`].
@@ -124,6 +140,9 @@ pub struct CheckOutcome {
     /// the store could not be asked. So of every pair, either the first refuses or the second is
     /// skipped.
     pub skipped: bool,
+    /// It is not charged because a check of its limit refuses, itself or another: see
+    /// [`Check::together`].
+    pub withheld: bool,
     /// False if the store could not be asked, and its `on_error` is to admit unchecked.
     pub decided: bool,
     /// The cost was charged to a bucket that its key shares with others: see
@@ -135,15 +154,16 @@ impl Default for CheckOutcome {
     /// What a check has before it is decided.
     fn default() -> Self {
         let (state, now) = (State::default(), Micros::default());
-        Self { state, now, refused: None, skipped: false, decided: true, shared: false }
+        let (refused, skipped, withheld) = (None, false, false);
+        Self { state, now, refused, skipped, withheld, decided: true, shared: false }
     }
 }
 
 impl CheckOutcome {
-    /// Whether the check admits, and no other is charged in its place.
+    /// Whether the check admits, and nothing else keeps it from being charged.
     #[inline]
     pub fn is_chosen(&self) -> bool {
-        self.refused.is_none() && !self.skipped
+        self.refused.is_none() && !self.skipped && !self.withheld
     }
 }
 

@@ -46,6 +46,8 @@ pub struct OpenedStore {
 #[derive(Debug, Clone, Copy)]
 pub struct KnownBucket<'a> {
     pub bucket: BucketId,
+    /// What all buckets of its limit start from.
+    pub limit_prefix: u64,
     /// Its key in a store that several gateways share.
     pub key: &'a [u8],
     pub policy: &'a Policy,
@@ -110,6 +112,11 @@ pub trait StoreControl: Debug + Send + Sync {
         ready(Ok(())).boxed()
     }
 
+    /// How many gateways share the store, this one included, as last counted.
+    fn gateways(&self) -> u64 {
+        1
+    }
+
     /// Keeps these tenants equal to those of all gateways that share the store.
     fn share_tenants(&self, _tenants: &Arc<TenantTable>) {}
 
@@ -137,7 +144,7 @@ pub trait StoreControl: Debug + Send + Sync {
         buckets: &'a [KnownBucket<'a>],
     ) -> BoxFuture<'a, Result<Vec<Report>, String>> {
         let (store, now) = (self.local_buckets(), self.clock().now());
-        let report = |it: &KnownBucket<'_>| it.report(store.state(it.bucket), now);
+        let report = |it: &KnownBucket<'_>| it.report(store.state_or_shared(it), now);
         ready(Ok(buckets.iter().map(report).collect())).boxed()
     }
 

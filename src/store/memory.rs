@@ -20,7 +20,10 @@ pub(super) use self::control::open;
 use self::decision::ChargeMode;
 use self::overflow::Overflow;
 use self::shard::{PastCharge, Shard};
-use super::{BucketId, Check, CheckOutcome, CheckSet, Decision, DeferredCheck, Store, StoreError};
+use super::{
+    BucketId, Check, CheckOutcome, CheckSet, Decision, DeferredCheck, KnownBucket, Store,
+    StoreError,
+};
 use crate::clock::{Clock, Micros};
 use crate::limit::sliding_log::Log;
 use crate::limit::{Policy, State, Verdict};
@@ -98,7 +101,7 @@ impl MemoryStore {
         let now = self.clock.now();
         let charge = PastCharge { cost: charged.cost, at: outcome.now };
         if outcome.shared {
-            let tag = decision::overflow_tag(charged);
+            let tag = decision::overflow_tag(charged.limit_prefix, charged.bucket);
             return self.overflow.refund(tag, charged.policy, now, charge);
         }
         let mut shard = self.shards[shard_of(charged.bucket, self.shards.len())].0.lock();
@@ -137,13 +140,16 @@ impl MemoryStore {
 
     /// The state of a bucket, if it is known.
     pub fn state(&self, bucket: BucketId) -> Option<State> {
-        let mut found = None;
-        let mut shard = self.shards[shard_of(bucket, self.shards.len())].0.lock();
-        shard.update(tag_of(bucket), |state| {
-            found = Some(state);
-            state
-        });
-        found
+        self.shards[shard_of(bucket, self.shards.len())].0.lock().state(tag_of(bucket))
+    }
+
+    /// The same, or that of the bucket which it shares with others if it has none of its own.
+    pub(super) fn state_or_shared(&self, asked: &KnownBucket<'_>) -> Option<State> {
+        let shared = || {
+            let tag = decision::overflow_tag(asked.limit_prefix, asked.bucket);
+            self.overflow.lock().state(tag)
+        };
+        self.state(asked.bucket).or_else(shared)
     }
 
     pub fn buckets(&self) -> Buckets {
@@ -174,6 +180,7 @@ impl MemoryStore {
             }
             outcome.state
         });
+        outcome.withheld = check.withholds(outcome);
         let admitted = outcome.refused.is_none() || !check.enforced;
         known.then_some(Decision { now, admitted, alone: false })
     }

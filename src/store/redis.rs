@@ -89,7 +89,7 @@ impl RedisStore {
         let at = clock::cached_now();
         let (mut now, mut previous) = (None, None);
         for (check, outcome) in checks.iter().zip(&mut *outcomes) {
-            outcome.refused = None;
+            (outcome.refused, outcome.withheld) = (None, false);
             let known = if check.enforced { refusals.refused(check, at) } else { None };
             // A pair is refused if both of it are known to refuse.
             if let Some((retry, refusal)) = known.filter(|_| !check.choice.is_skipped(previous)) {
@@ -111,8 +111,9 @@ impl RedisStore {
                 outcome.state = check.policy.clamp(known, now);
                 outcome.now = now;
                 outcome.skipped = check.choice.is_skipped(previous);
-                if !check.enforced
-                    && !outcome.skipped
+                // The bucket can only have become emptier since, except by time, and a request is told the
+                // latest instant of all that refuse it.
+                if !outcome.skipped
                     && let Verdict::Refuse(retry) =
                         check.policy.evaluate(outcome.state, now, check.cost)
                 {
@@ -254,15 +255,26 @@ struct AbandonedCheck {
     cost: u64,
     spends: bool,
     enforced: bool,
+    together: bool,
     choice: Choice,
 }
 
 impl AbandonedCheck {
     fn of(check: &Check<'_>) -> Self {
-        let Check { policy, limit_prefix, bucket, key, cost, spends, enforced, choice, .. } =
+        let Check { limit_prefix, bucket, key, cost, spends, enforced, together, choice, .. } =
             *check;
-        let policy = *policy;
-        AbandonedCheck { policy, limit_prefix, bucket, key, cost, spends, enforced, choice }
+        let policy = *check.policy;
+        AbandonedCheck {
+            policy,
+            limit_prefix,
+            bucket,
+            key,
+            cost,
+            spends,
+            enforced,
+            together,
+            choice,
+        }
     }
 
     fn check(&self) -> Check<'_> {
@@ -274,9 +286,11 @@ impl AbandonedCheck {
             cost,
             spends,
             enforced,
+            together,
             choice,
         } = *self;
-        Check { key, spends, enforced, choice, ..Check::new(policy, limit_prefix, bucket, cost) }
+        let check = Check::new(policy, limit_prefix, bucket, cost);
+        Check { key, spends, enforced, together, choice, ..check }
     }
 }
 

@@ -70,7 +70,7 @@ pub fn check_put(
     }
     let newest = tenants.iter().map(|it| it.order).max().unwrap_or(0);
     let order = known.map_or(newest + 1, |it| it.order);
-    let entry = RunTimeTenant { name: name.to_owned(), order, tenant: body };
+    let entry = RunTimeTenant { name: name.to_owned(), order, tenant: body, announced: None };
     let before = merge(file, tenants);
     let warnings = fits(file, tenants, &before, name, Some(spec))?;
     drives_out_nobody(file, tenants, &before, name, Some(&entry))?;

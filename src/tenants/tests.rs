@@ -17,7 +17,7 @@ fn file(total: u64) -> Arc<TenantTree> {
 
 fn made(name: &str, order: u64, body: &Value) -> RunTimeTenant {
     let tenant = serde_json::from_value(body.clone()).expect("a tenant");
-    RunTimeTenant { name: name.to_owned(), order, tenant }
+    RunTimeTenant { name: name.to_owned(), order, tenant, announced: None }
 }
 
 fn child(name: &str, order: u64, count: u64) -> RunTimeTenant {

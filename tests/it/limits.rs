@@ -24,5 +24,6 @@ mod request_costs;
 mod shadow;
 mod soak;
 mod stalled_gateway;
+mod tenant_charges;
 pub(crate) mod tenants;
 pub(crate) mod trust;

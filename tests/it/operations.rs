@@ -14,5 +14,6 @@ pub(crate) mod overrides;
 mod reload;
 mod snapshot;
 mod tenant_files;
+mod tenant_growth;
 mod tenants;
 mod violations;

@@ -58,6 +58,8 @@ struct Pick {
     cost: Cost,
     spends: bool,
     enforced: bool,
+    /// With the others that are: see `Check::together`.
+    together: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -82,13 +84,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0..1_u64 << 17).prop_map(Cost::Share),
     ];
     let second = prop::option::weighted(0.7, any::<usize>());
-    let pick = (any::<usize>(), second, cost, prop::bool::weighted(0.9), prop::bool::weighted(0.8));
-    let pick = pick.prop_map(|(first, second, cost, spends, enforced)| Pick {
+    let modes = (prop::bool::weighted(0.9), prop::bool::weighted(0.7), prop::bool::weighted(0.7));
+    let pick = (any::<usize>(), second, cost, modes);
+    let pick = pick.prop_map(|(first, second, cost, (spends, enforced, together))| Pick {
         first,
         second,
         cost,
         spends,
         enforced,
+        together,
     });
     let gap = prop_oneof![4 => Just(0), 3 => 0..1_u64 << 13, 2 => 0..1_u64 << 16];
     let step = (any::<usize>(), gap, prop::collection::vec(pick, 1..5))
@@ -104,7 +108,7 @@ impl Step {
     /// No bucket comes twice.
     fn asks<'a>(&self, policies: &'a [Policy]) -> Vec<(Ask<'a>, CheckMode)> {
         let (mut asks, mut taken) = (Vec::new(), HashSet::new());
-        for Pick { first, second, cost, spends, enforced } in &self.picks {
+        for Pick { first, second, cost, spends, enforced, together } in &self.picks {
             let first = first % policies.len();
             let second = second.map(|it| it % policies.len());
             if second == Some(first) || !taken.insert(first) {
@@ -120,8 +124,8 @@ impl Step {
             };
             let mut ask = |key: usize, choice| {
                 let ask = Ask { policy: &policies[key], key: key as u64, cost };
-                let (spends, enforced) = (*spends, *enforced);
-                asks.push((ask, CheckMode { spends, enforced, choice, waited: 0 }));
+                let (spends, enforced, together) = (*spends, *enforced, *together);
+                asks.push((ask, CheckMode { spends, enforced, together, choice, waited: 0 }));
             };
             match second {
                 None => ask(first, Choice::Alone),
@@ -154,8 +158,13 @@ fn expected(
         });
         admitted &= !mode.enforced || mode.choice == Choice::First || said[at].0.is_none();
     }
+    let bound = |mode: &CheckMode| mode.together && !mode.enforced;
+    let bound_refuses = asks.iter().zip(&said).any(|((_, mode), (refused, _))| {
+        bound(mode) && mode.choice != Choice::First && refused.is_some()
+    });
     for ((ask, mode), (refused, skipped)) in asks.iter().zip(&said) {
-        if admitted && mode.spends && refused.is_none() && !skipped {
+        let withheld = bound_refuses && bound(mode);
+        if admitted && mode.spends && refused.is_none() && !skipped && !withheld {
             models[ask.key as usize].charge(now, ask.cost);
         }
     }
@@ -198,7 +207,8 @@ fn what_was_charged_of_a_pair_can_be_refunded<E: Engine>(engine: &E) {
                 continue;
             }
             for ((ask, mode), answer) in asks.iter().zip(&outcome.answers) {
-                if mode.spends && answer.refused.is_none() && !answer.skipped && ask.cost > 0 {
+                let charged = answer.refused.is_none() && !answer.skipped && !answer.withheld;
+                if mode.spends && charged && ask.cost > 0 {
                     decider.refund(now, ask, now);
                 }
             }

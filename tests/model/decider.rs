@@ -19,12 +19,15 @@ pub(crate) struct CheckMode {
     pub(crate) waited: u64,
     pub(crate) spends: bool,
     pub(crate) enforced: bool,
+    /// Whether it is one of several of a limit: see `Check::together`.
+    pub(crate) together: bool,
     pub(crate) choice: Choice,
 }
 
 impl Default for CheckMode {
     fn default() -> Self {
-        Self { waited: 0, spends: true, enforced: true, choice: Choice::Alone }
+        let choice = Choice::Alone;
+        Self { waited: 0, spends: true, enforced: true, together: false, choice }
     }
 }
 
@@ -34,6 +37,8 @@ pub(crate) struct Answer {
     pub(crate) refused: Option<Retry>,
     /// It was not asked, for the first of its pair admits.
     pub(crate) skipped: bool,
+    /// It is not charged because one of its limit refuses.
+    pub(crate) withheld: bool,
     pub(crate) report: Report,
     /// The bucket after the decision. One that is full again is as good as none.
     pub(crate) state: State,
@@ -43,7 +48,7 @@ impl Answer {
     pub(crate) fn new(policy: &Policy, at: Micros, state: State, refused: Option<Retry>) -> Self {
         let report = policy.report(state, at);
         let state = if state.ends_at > at { state } else { State::default() };
-        Self { refused, skipped: false, report, state }
+        Self { refused, skipped: false, withheld: false, report, state }
     }
 }
 
@@ -132,16 +137,17 @@ impl Decider for Embedded {
         self.clock.set(at);
         let mut checks: Vec<Check<'_>> = Vec::new();
         for (ask, mode) in asks {
-            let CheckMode { waited, spends, enforced, choice } = *mode;
-            checks.push(Check { waited, spends, enforced, choice, ..self.names.check(ask) });
+            let CheckMode { waited, spends, enforced, together, choice } = *mode;
+            let check = self.names.check(ask);
+            checks.push(Check { waited, spends, enforced, together, choice, ..check });
         }
         let mut outcomes = vec![CheckOutcome::default(); checks.len()];
         let decision = self.store.decide_now(&checks, &mut outcomes);
         assert_eq!(decision.now, at);
         let answers = checks.iter().zip(&outcomes);
         let answers = answers.map(|(it, of)| {
-            let skipped = of.skipped;
-            Answer { skipped, ..Answer::new(it.policy, at, of.state, of.refused) }
+            let (skipped, withheld) = (of.skipped, of.withheld);
+            Answer { skipped, withheld, ..Answer::new(it.policy, at, of.state, of.refused) }
         });
         Outcome { admitted: decision.admitted, answers: answers.collect() }
     }

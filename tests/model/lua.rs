@@ -165,10 +165,11 @@ impl Lua<'_> {
         for (place, asks) in requests.iter().enumerate() {
             let names: Vec<[u8; 16]> = asks.iter().map(|(ask, _)| self.name(ask)).collect();
             let charges = asks.iter().zip(&names).map(|((ask, mode), name)| {
-                let CheckMode { waited, spends, enforced, choice } = *mode;
+                let CheckMode { waited, spends, enforced, together, choice } = *mode;
+                let bound = together && !enforced;
                 let bucket = self.names.check(ask).bucket;
                 let charge = Charge::new(bucket, name, ask.policy, ask.cost);
-                Charge { waited, spends, enforced, choice, ..charge }
+                Charge { waited, spends, enforced, bound, choice, ..charge }
             });
             assert_eq!(self.batch.push(charges), place);
             if self.tentative {
@@ -194,8 +195,12 @@ impl Lua<'_> {
                     refused = refused.min(first.or(refused));
                 }
                 first = refused;
-                let skipped = check_reply.skipped;
-                Answer { skipped, ..Answer::new(ask.policy, at, check_reply.state, refused) }
+                let (skipped, withheld) = (check_reply.skipped, check_reply.withheld);
+                Answer {
+                    skipped,
+                    withheld,
+                    ..Answer::new(ask.policy, at, check_reply.state, refused)
+                }
             };
             let answers: Vec<Answer> = reply.check_replies(place).enumerate().map(answer).collect();
             let enforced = asks

@@ -110,6 +110,16 @@ impl Decider for MapStore {
             previous = refused;
             answers.push((name, refused, false));
         }
+        // Those of a limit that only watches stand or fall together.
+        let bound = |mode: &CheckMode| mode.together && !mode.enforced;
+        let bound_refuses = asks.iter().zip(&answers).any(|((_, mode), (_, refused, _))| {
+            bound(mode) && refused.is_some() && mode.choice != Choice::First
+        });
+        for ((_, mode), (name, ..)) in asks.iter().zip(&answers) {
+            if bound_refuses && bound(mode) {
+                after.remove(name);
+            }
+        }
         for (name, (state, policy, sum)) in after.into_iter().filter(|_| admitted) {
             let bucket = self.buckets.entry(name).or_default();
             match policy {
@@ -117,9 +127,10 @@ impl Decider for MapStore {
                 _ => bucket.state = state,
             }
         }
-        let mut answer = |((ask, _), (name, refused, skipped)): (&(Ask<'_>, CheckMode), _)| {
+        let mut answer = |((ask, mode), (name, refused, skipped)): (&(Ask<'_>, CheckMode), _)| {
             let state = self.buckets.entry(name).or_default().clamp(ask.policy, at).0;
-            Answer { skipped, ..Answer::new(ask.policy, at, state, refused) }
+            let withheld = bound_refuses && bound(mode);
+            Answer { skipped, withheld, ..Answer::new(ask.policy, at, state, refused) }
         };
         Outcome { admitted, answers: asks.iter().zip(answers).map(&mut answer).collect() }
     }

@@ -1,8 +1,8 @@
 //! Checks that only watch, and checks that spend nothing, among those that count.
 //!
 //! If every enforced check admits, all are charged: those that only watch if they would admit
-//! themselves, those that spend nothing never. Otherwise none is. Each is told what it would have
-//! said.
+//! themselves, those that spend nothing never. Otherwise none is. Several checks of one limit that only
+//! watches are charged only if all of them would admit. Each is told what it would have said.
 
 use proptest::prelude::*;
 use weir::clock::Micros;
@@ -12,15 +12,16 @@ use crate::decider::{Ask, CheckMode, Decider, Engine, on_every_engine};
 use crate::reference_model::Model;
 use crate::strategies::{Round, exact, in_debt, once_a_log, rounds, start, timed};
 
-/// Some rounds, and how the checks of each are meant: two bits for each limit.
+/// Some rounds, and how the checks of each are meant: three bits for each limit.
 fn meant_rounds() -> impl Strategy<Value = Vec<(Round, usize)>> {
     (rounds(), prop::collection::vec(any::<usize>(), 40))
         .prop_map(|(rounds, modes)| rounds.into_iter().zip(modes).collect())
 }
 
 fn mode(bits: usize, key: u64) -> CheckMode {
-    let bits = bits >> (2 * key) & 3;
-    CheckMode { spends: bits & 1 == 0, enforced: bits & 2 == 0, ..CheckMode::default() }
+    let bits = bits >> (3 * key) & 7;
+    let (spends, enforced, together) = (bits & 1 == 0, bits & 2 == 0, bits & 4 == 0);
+    CheckMode { spends, enforced, together, ..CheckMode::default() }
 }
 
 fn policies() -> impl Strategy<Value = Vec<Policy>> {
@@ -53,9 +54,13 @@ fn only_enforced_checks_decide_and_only_what_passes_is_spent<E: Engine>(engine: 
             }).collect();
             let enforced = asks.iter().zip(&refused).filter(|((_, mode), _)| mode.enforced);
             let admitted = enforced.fold(true, |all, (_, refused)| all && refused.is_none());
+            let bound = |mode: &CheckMode| mode.together && !mode.enforced;
+            let bound_refuses =
+                asks.iter().zip(&refused).any(|((_, mode), it)| bound(mode) && it.is_some());
             for (key, (model, sum)) in models.iter_mut().zip(sums).enumerate() {
-                let spends = mode(bits, key as u64).spends;
-                if admitted && spends && model.refusal(now, sum).is_none() {
+                let mode = mode(bits, key as u64);
+                let withheld = bound_refuses && bound(&mode);
+                if admitted && mode.spends && !withheld && model.refusal(now, sum).is_none() {
                     model.charge(now, sum);
                 }
             }

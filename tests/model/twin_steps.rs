@@ -191,10 +191,10 @@ impl TwinStep {
         let asks = |request: &Request| {
             let asks = request.picks.iter().map(|pick| self.ask(limits, pick)).collect();
             let meant = |ask: Ask<'a>| {
-                let mode = request.modes >> (2 * ask.key) & 3;
+                let mode = request.modes >> (3 * ask.key) & 7;
                 let waited = share(request.waited, span(ask.policy));
-                let (spends, enforced) = (mode & 1 == 0, mode & 2 == 0);
-                (ask, CheckMode { waited, spends, enforced, ..CheckMode::default() })
+                let (spends, enforced, together) = (mode & 1 == 0, mode & 2 == 0, mode & 4 != 0);
+                (ask, CheckMode { waited, spends, enforced, together, ..CheckMode::default() })
             };
             paired(once_a_log(asks).into_iter().map(meant).collect(), request.pairs)
         };

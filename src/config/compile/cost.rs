@@ -16,9 +16,12 @@ pub(super) struct CostSpec<'a> {
     default: Option<Value<'a>>,
 }
 
-/// The `cost` of a limit or a route, if it has one that is good. One that is told is at most
-/// `most`, if nothing else is written.
-pub(super) fn cost<'a>(section: &mut Section<'a>, most: u64) -> Option<CostSpec<'a>> {
+/// The `cost` of a limit or a route, if it has one that is good. Where a cost that is told has no
+/// `max`, it is at most what `most` says of its source: see [`Cost::Dynamic`].
+pub(super) fn cost<'a>(
+    section: &mut Section<'a>,
+    most: impl FnOnce(&CostSource) -> Option<u64>,
+) -> Option<CostSpec<'a>> {
     let (value, mut table) = section.value_or_section("cost");
     let from = table.require("from", "from = \"header:x-weight\"").map(|value| source(&value));
     let default = table.get("default");
@@ -34,8 +37,11 @@ pub(super) fn cost<'a>(section: &mut Section<'a>, most: u64) -> Option<CostSpec<
     let usual = default.as_ref().map_or(Some(1), |it| it.integer(least..=MAX_COUNT));
     let highest = max.as_ref().map(|it| it.integer(1..=MAX_COUNT));
     let usual = usual?;
-    let highest = highest.unwrap_or(Some(most.max(usual)))?;
-    if let Some(max) = max.filter(|_| highest < usual) {
+    let highest = match highest {
+        Some(highest) => Some(highest?),
+        None => most(from.as_ref()?.as_ref()?).map(|it| it.max(usual)),
+    };
+    if let (Some(max), Some(highest)) = (max, highest.filter(|highest| *highest < usual)) {
         max.error(
             &format!("is {highest}, below the `default` of {usual}"),
             format!("write at least {usual}, or a lower `default`"),

@@ -24,11 +24,17 @@ pub(super) fn reserve_debts(limits: &mut [Limit], routes: &[Route]) {
     }
 }
 
-/// How far below zero requests of any route may push the bucket of a tenant.
-pub(super) fn tenant_debt(limit: &TenantLimit, routes: &[Route]) -> u64 {
+/// What requests of any route charge to the buckets of tenants once their response is known.
+pub(super) fn tenant_costs_after(limit: &TenantLimit, routes: &[Route]) -> Vec<Cost> {
     let own = routes.iter().filter(|route| route.tenants);
     let costs = own.map(|route| route.cost.as_ref().unwrap_or(&limit.cost));
-    costs.filter(|cost| cost.is_of_response()).map(Cost::most).max().unwrap_or(0)
+    let mut after: Vec<Cost> = Vec::new();
+    for cost in costs.filter(|cost| cost.is_of_response()) {
+        if !after.contains(cost) {
+            after.push(cost.clone());
+        }
+    }
+    after
 }
 
 /// How far below zero requests of that cost may push a limit.
@@ -36,6 +42,6 @@ fn debt(limit: &Limit, cost: &Cost) -> u64 {
     match cost {
         _ if !limit.charges_later(cost) => 0,
         Cost::Fixed(_) => limit.policy.quota(),
-        Cost::Dynamic { .. } => cost.most(),
+        Cost::Dynamic { .. } => cost.most(limit.policy.quota()),
     }
 }

@@ -80,7 +80,7 @@ fn limit<'a>(
     let keys = PolicyKeys::of(&mut section).in_timezone(&mut section);
     let policy = keys.policy(&mut section, buckets);
     let quota = policy.as_ref().map_or(MAX_COUNT, Policy::quota);
-    let cost = cost(&mut section, quota);
+    let cost = cost(&mut section, |_| Some(quota));
     let count = count(&mut section, policy.as_ref());
     let missing = section.get("missing").and_then(|value| missing(&value, key.as_ref()));
     let (strategy, mode) = strategy(&mut section);

@@ -17,7 +17,7 @@ use crate::config::settings::{HostPattern, PathPattern, Route, Segment, Target};
 use crate::config::suggest::quote;
 use crate::limit::rate::MAX_COUNT;
 use crate::limit::tenants::TENANTS;
-use crate::limit::{Limit, Strategy};
+use crate::limit::{CostSource, Limit, Strategy};
 
 /// What routes refer to.
 #[derive(Clone, Copy)]
@@ -97,7 +97,11 @@ fn route(
         .get("guards")
         .map(|value| name_indexes(&value, defined.guards, limit_names, "flood", |_, _| false));
     let guards = guards.unwrap_or_else(|| Some(Vec::new()));
-    let cost = cost::cost(&mut section, MAX_COUNT);
+    // What is charged after the answer is owed: no limit owes more than it holds unasked.
+    let cost = cost::cost(&mut section, |from| match from {
+        CostSource::Response(_) => None,
+        CostSource::Header(_) | CostSource::Query(_) => Some(MAX_COUNT),
+    });
     if let Some(cost) = &cost {
         for limit in limit_indexes.clone().into_iter().flatten() {
             cost.check(&limit.policy, limit.count.is_some(), &format!("limit `{}`", limit.name));

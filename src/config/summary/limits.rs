@@ -65,7 +65,8 @@ fn row(limit: &Limit, on_error: OnError) -> Vec<String> {
         burst,
         match &limit.cost {
             Cost::Fixed(cost) => format!("cost {cost}"),
-            Cost::Dynamic { max, .. } => format!("cost up to {max}"),
+            Cost::Dynamic { max: Some(max), .. } => format!("cost up to {max}"),
+            Cost::Dynamic { max: None, .. } => "cost up to all".to_owned(),
         },
         missing.to_owned(),
         remarks(limit, on_error).join("; "),

@@ -85,15 +85,15 @@ fn costs_are_numbers_or_told() {
     assert_eq!(cost("3"), Cost::Fixed(3));
     assert_eq!(
         cost("{ from = \"header:X-Weight\" }"),
-        Cost::Dynamic { from: CostSource::Header(header("x-weight")), default: 1, max: 10 }
+        Cost::Dynamic { from: CostSource::Header(header("x-weight")), default: 1, max: Some(10) }
     );
     assert_eq!(
         cost("{ from = \"query:n\", default = 2, max = 3 }"),
-        Cost::Dynamic { from: CostSource::Query("n".to_owned()), default: 2, max: 3 }
+        Cost::Dynamic { from: CostSource::Query("n".to_owned()), default: 2, max: Some(3) }
     );
     assert_eq!(
         cost("{ from = \"response:x-cost\", default = 0, max = 100 }"),
-        Cost::Dynamic { from: CostSource::Response(header("x-cost")), default: 0, max: 100 }
+        Cost::Dynamic { from: CostSource::Response(header("x-cost")), default: 0, max: Some(100) }
     );
 }
 

@@ -28,7 +28,7 @@ fn a_route_has_a_cost_of_its_own() {
     assert_eq!(cost(""), None);
     assert_eq!(cost("cost = 5"), Some(Cost::Fixed(5)));
     let from = CostSource::Query("n".to_owned());
-    let told = Cost::Dynamic { from, default: 1, max: 1_000_000_000 };
+    let told = Cost::Dynamic { from, default: 1, max: Some(1_000_000_000) };
     assert_eq!(cost("cost = { from = \"query:n\" }"), Some(told));
 }
 
@@ -44,6 +44,7 @@ fn the_limits_of_a_route_have_room_for_the_larger_debt() {
     assert_eq!(debts(&told(9), &told(7)), [9, 7]);
     assert_eq!(debts(&told(5), &told(7)), [7, 7]);
     assert_eq!(debts("count = \"4xx\"", "cost = 5"), [10, 0]);
+    assert_eq!(debts("", "cost = { from = \"response:x-cost\" }"), [10, 20]);
 }
 
 #[test]

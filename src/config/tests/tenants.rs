@@ -7,8 +7,9 @@ use super::good;
 use super::secrets::Files;
 use crate::config::settings::Tenants;
 use crate::config::{load, summary};
+use crate::limit::fixed_window::FixedWindow;
 use crate::limit::tenants::{BudgetMode, Overcommit, Sharing, TenantAlgorithm, TenantLimit};
-use crate::limit::{Cost, Missing, Mode, Policy};
+use crate::limit::{Cost, Missing, Mode, Policy, Rate};
 
 /// A route that uses tenants, of which there is one of 100 a minute. What follows begins on line 11.
 fn tenants(text: &str) -> String {
@@ -84,8 +85,16 @@ fn the_limit_of_tenants_has_what_is_not_in_the_tree() {
     assert_eq!(limit("").missing, Missing::Deny);
     assert_eq!(limit("missing = \"skip\"").missing, Missing::Skip);
     let dear = "cost = { from = \"response:x-cost\", max = 50 }";
-    assert_eq!(limit(dear).debt, 50);
-    assert_eq!(limit("cost = 7").debt, 0);
+    // Without a `max` no bucket owes more than it holds itself.
+    let unbounded = "cost = { from = \"response:x-cost\" }";
+    for (keys, debts) in [(dear, [50, 50]), (unbounded, [5, 800]), ("cost = 7", [0, 0])] {
+        let found = [5, 800].map(|count| {
+            let rate = Rate::new(count, Duration::from_secs(60)).expect("a rate");
+            let policy = Policy::FixedWindow(FixedWindow::new(rate));
+            limit(keys).with_debt(policy).deepest() - count
+        });
+        assert_eq!(found, debts, "{keys}");
+    }
 }
 
 #[test]

@@ -181,7 +181,7 @@ impl TenantCompiler<'_> {
         let path = format!("{{{root}}}:{of}{part}{mark}");
         let prefix = self.naming.hasher.limit_prefix(TENANTS, &path);
         let key = self.naming.shared.map(|start| format!("{start}:{TENANTS}:{path}"));
-        let policy = policy.with_debt(self.limit.debt);
+        let policy = self.limit.with_debt(*policy);
         let visible = self.limit.response_headers && self.limit.mode == Mode::Enforce;
         let text = PolicyText::of(visible, &format!("{TENANTS}/{of}"), &policy);
         CompiledBucket {
@@ -226,7 +226,7 @@ pub(super) fn level_limit(limit: &TenantLimit, level: usize) -> Limit {
 fn of_tenants(limit: &TenantLimit, name: String, counted_by: Source) -> Limit {
     // Where there is none, nobody is counted by it: tenants of the tree have their own numbers.
     let unused = Policy::FixedWindow(FixedWindow::new(Rate::ONE_A_SECOND));
-    let policy = limit.unknown.unwrap_or(unused).with_debt(limit.debt);
+    let policy = limit.with_debt(limit.unknown.unwrap_or(unused));
     Limit {
         description: limit.description.clone(),
         enabled: limit.enabled,

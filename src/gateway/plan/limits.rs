@@ -138,12 +138,13 @@ impl<'a> PlannedLimits<'a> {
         charge: BucketCharge,
     ) {
         let deferred = route_limit.deferred;
-        if deferred {
-            let (check, cost) = (self.checks.len(), charge.cost);
-            self.deferred.push(DeferredLimit { check, cost, limit: route_limit, tenant: None });
-        }
         let effective = variant.effective(charge.bucket, self.score);
         let policy = &effective.numbers.policy;
+        let cost = route_limit.cost.within(charge.cost, policy.quota());
+        if deferred {
+            let check = self.checks.len();
+            self.deferred.push(DeferredLimit { check, cost, limit: route_limit, tenant: None });
+        }
         let key = effective.name.map_or(charge.key, |name| self.keys.push(name));
         self.holds |= policy.is_held();
         self.paces |= matches!(policy, Policy::LeakyBucket(_));
@@ -151,7 +152,7 @@ impl<'a> PlannedLimits<'a> {
         self.limits.push(limit);
         self.numbers.push(effective.numbers);
         // A request that is charged later only has to find something left.
-        let cost = if deferred { 1 } else { charge.cost };
+        let cost = if deferred { 1 } else { cost };
         self.checks.push(Check {
             key,
             on_error: limit.limit.on_error,

@@ -78,13 +78,22 @@ impl<'a> PlannedLimits<'a> {
     ) -> Result<bool, KeyError> {
         let cost = route_limit.cost.of_request(input.facts.headers, input.facts.query)?;
         let before = self.checks.len();
-        let mut add = |bucket, choice| self.add_bucket(planner, route_limit, bucket, cost, choice);
-        for step in planner.compiled.tenants.tree().steps(tenant) {
+        let tenants = &planner.compiled.tenants;
+        let within = |buckets: &[TenantBucket]| {
+            let quotas = buckets.iter().map(|it| tenants.bucket(*it).numbers.policy.quota());
+            route_limit.cost.within(cost, quotas.max().unwrap_or(0))
+        };
+        let mut add = |bucket, cost, choice| {
+            self.add_bucket(planner, route_limit, bucket, cost, choice);
+        };
+        for step in tenants.tree().steps(tenant) {
             match step {
-                TenantStep::One(bucket) => add(bucket, Choice::Alone),
+                TenantStep::One(bucket) => add(bucket, within(&[bucket]), Choice::Alone),
+                // The two agree in their cost, and the larger of them may take all of it.
                 TenantStep::FirstOf(guarantee, pool) => {
-                    add(guarantee, Choice::First);
-                    add(pool, Choice::Second);
+                    let cost = within(&[guarantee, pool]);
+                    add(guarantee, cost, Choice::First);
+                    add(pool, cost, Choice::Second);
                 }
             }
         }
@@ -117,6 +126,7 @@ impl<'a> PlannedLimits<'a> {
             on_error: limit.limit.on_error,
             enforced: limit.enforced,
             spends: !route_limit.deferred,
+            together: true,
             choice,
             ..Check::new(policy, of_tenant.prefix, of_tenant.bucket, cost)
         });

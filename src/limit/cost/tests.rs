@@ -2,7 +2,7 @@ use super::*;
 use http::HeaderValue;
 
 fn by(from: CostSource) -> Cost {
-    Cost::Dynamic { from, default: 2, max: 100 }
+    Cost::Dynamic { from, default: 2, max: Some(100) }
 }
 
 fn headers(values: &[&str]) -> HeaderMap {
@@ -27,11 +27,11 @@ fn whatever_is_no_cost_is_refused_from_callers_and_the_default_from_upstreams() 
         let mut map = HeaderMap::new();
         map.insert("x-cost", value);
         assert_eq!(asked.of_request(&map, None), refused, "{bad}");
-        assert_eq!(answered.of_response(&map), Some(2), "{bad}");
+        assert_eq!(answered.of_response(&map, 10), Some(2), "{bad}");
     }
     for absent in [&[][..], &[""], &[" "]] {
         assert_eq!(asked.of_request(&headers(absent), None), Ok(2));
-        assert_eq!(answered.of_response(&headers(absent)), Some(2));
+        assert_eq!(answered.of_response(&headers(absent), 10), Some(2));
     }
 }
 
@@ -40,7 +40,22 @@ fn a_caller_cannot_ask_for_nothing_and_an_upstream_can() {
     let name = HeaderName::from_static("x-cost");
     let zero = headers(&["0"]);
     assert_eq!(by(CostSource::Header(name.clone())).of_request(&zero, None), Ok(2));
-    assert_eq!(by(CostSource::Response(name)).of_response(&zero), Some(0));
+    assert_eq!(by(CostSource::Response(name)).of_response(&zero, 10), Some(0));
+}
+
+#[test]
+fn without_a_maximum_it_is_what_the_bucket_holds() {
+    let name = HeaderName::from_static("x-cost");
+    let unbounded = |from, default| Cost::Dynamic { from, default, max: None };
+    let asked = unbounded(CostSource::Header(name.clone()), 2);
+    assert_eq!(asked.of_request(&headers(&["70"]), None), Ok(70));
+    assert_eq!([7, 70].map(|cost| asked.within(cost, 10)), [7, 10]);
+    let answered = unbounded(CostSource::Response(name), 2);
+    let said = |cost: &str| answered.of_response(&headers(&[cost]), 10);
+    assert_eq!(["7", "70"].map(said), [Some(7), Some(10)]);
+    assert_eq!([1, 10].map(|quota| answered.most(quota)), [2, 10]);
+    // What is written is not told: it may be more than a bucket ever holds.
+    assert_eq!(Cost::Fixed(70).within(70, 10), 70);
 }
 
 #[test]
@@ -80,7 +95,7 @@ fn a_cost_that_is_given_twice_is_refused() {
     }
     // An upstream has no reason to hide anything.
     let answered = by(CostSource::Response(name));
-    assert_eq!(answered.of_response(&headers(&["3", "4"])), Some(2));
+    assert_eq!(answered.of_response(&headers(&["3", "4"]), 10), Some(2));
 }
 
 #[test]

@@ -20,14 +20,23 @@ pub struct TenantLimit {
     pub when: Vec<Condition>,
     /// What one request costs, unless its route says otherwise.
     pub cost: Cost,
-    /// How far below zero charges after the fact may push a bucket, on any route.
-    pub debt: u64,
+    /// What requests of any route charge after the fact.
+    pub costs_after: Vec<Cost>,
     pub mode: Mode,
     pub refusal: Refusal,
     /// Whether answers may name it.
     pub response_headers: bool,
     /// What becomes of requests while the store cannot be asked.
     pub on_error: OnError,
+}
+
+impl TenantLimit {
+    /// The same numbers with room for what is charged after the fact, by what they hold.
+    pub fn with_debt(&self, policy: Policy) -> Policy {
+        let quota = policy.quota();
+        let debts = self.costs_after.iter().map(|cost| cost.most(quota));
+        policy.with_debt(debts.max().unwrap_or(0))
+    }
 }
 
 impl Default for TenantLimit {
@@ -39,7 +48,7 @@ impl Default for TenantLimit {
             unknown: None,
             when: Vec::new(),
             cost: Cost::Fixed(1),
-            debt: 0,
+            costs_after: Vec::new(),
             mode: Mode::default(),
             refusal: Refusal::default(),
             response_headers: true,

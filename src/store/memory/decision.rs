@@ -10,7 +10,8 @@
 //!
 //! **Why it is all or nothing.** Every check is evaluated on copies. Only if all that are enforced
 //! admit are the copies written. Of a pair, the second is evaluated only if the first refuses, and
-//! only one of them changes its copy.
+//! only one of them changes its copy. What a limit that only watches would have charged by several
+//! checks is taken back if one of these refuses.
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -20,7 +21,7 @@ use super::{MemoryStore, shard_of, tag_of};
 use crate::clock::Micros;
 use crate::limit::sliding_log::Log;
 use crate::limit::{Policy, Retry, State, Verdict};
-use crate::store::{Check, CheckOutcome, Choice, Decision};
+use crate::store::{BucketId, Check, CheckOutcome, Choice, Decision};
 
 /// A request with more checks than this allocates.
 const USUAL: usize = 8;
@@ -128,6 +129,7 @@ impl<'a> LockedShards<'a> {
             outcome.now = now;
             let change = &mut changes[part];
             outcome.shared = matches!(change.location, BucketLocation::Overflow(_));
+            outcome.withheld = false;
             outcome.skipped = check.choice.is_skipped(previous);
             if outcome.skipped {
                 outcome.refused = None;
@@ -158,6 +160,13 @@ impl<'a> LockedShards<'a> {
                 }
             };
             previous = outcome.refused;
+        }
+        if checks.iter().zip(&*outcomes).any(|(check, outcome)| check.withholds(outcome)) {
+            let entries = checks.iter().zip(&mut *outcomes).zip(&parts);
+            for ((_, outcome), part) in entries.filter(|((check, _), _)| check.is_bound()) {
+                outcome.withheld = true;
+                changes[*part].after = changes[*part].before;
+            }
         }
         for (outcome, part) in outcomes.iter_mut().zip(&parts) {
             let change = &changes[*part];
@@ -203,7 +212,7 @@ impl<'a> LockedShards<'a> {
                 let here = |change: &&BucketChange<'_>| matches!(change.location, BucketLocation::Own(it, _) if it == at);
                 let pending = changes.iter().filter(here).filter(|change| change.reserved).count();
                 let mut reserved = store.reserve(shard, pending, now, spare);
-                let overflow = overflow_tag(check);
+                let overflow = overflow_tag(check.limit_prefix, check.bucket);
                 // A key without a bucket may have spent from the shared one, so its new bucket
                 // starts with the state of that one and not with fresh tokens. The mark is new
                 // enough: a charge to the shared bucket for this key was made under the lock that
@@ -292,7 +301,7 @@ impl BucketChange<'_> {
 }
 
 /// One of the limit's shared buckets, by the keyed hash.
-pub(super) fn overflow_tag(check: &Check<'_>) -> u64 {
+pub(super) fn overflow_tag(limit_prefix: u64, bucket: BucketId) -> u64 {
     let mask = super::OVERFLOW_BUCKETS - 1;
-    (check.limit_prefix & !mask) | (tag_of(check.bucket) & mask)
+    (limit_prefix & !mask) | (tag_of(bucket) & mask)
 }

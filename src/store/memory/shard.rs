@@ -66,6 +66,16 @@ impl Shard {
         self.slots.len() + pending >= self.slots.capacity()
     }
 
+    /// The bucket's state, as it is.
+    pub(super) fn state(&mut self, tag: u64) -> Option<State> {
+        let mut found = None;
+        self.update(tag, |state| {
+            found = Some(state);
+            state
+        });
+        found
+    }
+
     /// The bucket's state, clamped to what the policy can hold.
     pub(super) fn get(&mut self, tag: u64, policy: &Policy, now: Micros) -> Option<State> {
         if let Policy::SlidingLog(it) = policy {

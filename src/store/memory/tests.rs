@@ -296,7 +296,10 @@ fn a_refused_request_charges_neither_of_its_pair() {
 
 /// Keys without a bucket of their own, so that two of them share one, and a third does not.
 fn overflowing(names: &Names, policy: &Policy) -> ([u64; 2], u64) {
-    let tag = |key: u64| decision::overflow_tag(&names.check(policy, key, 1));
+    let tag = |key: u64| {
+        let check = names.check(policy, key, 1);
+        decision::overflow_tag(check.limit_prefix, check.bucket)
+    };
     let same = (2..).find(|key| tag(*key) == tag(1)).expect("some key");
     let other = (2..).find(|key| tag(*key) != tag(1)).expect("some key");
     ([1, same], other)

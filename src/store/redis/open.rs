@@ -119,6 +119,10 @@ impl StoreControl for RedisShared {
         async { overrides::remove(self, id).await.map_err(|failure| failure.to_string()) }.boxed()
     }
 
+    fn gateways(&self) -> u64 {
+        self.nodes()
+    }
+
     fn share_tenants(&self, tenants: &Arc<TenantTable>) {
         let _ = self.tenants.set(tenants.clone());
     }

@@ -28,7 +28,7 @@ pub(crate) fn with_tenants(tree: &str) -> Config {
 }
 
 /// A tenant that holds so many, and refills nothing in the minutes that a test takes.
-fn tenant(name: &str, parent: &str, burst: u64, rest: &str) -> String {
+pub(crate) fn tenant(name: &str, parent: &str, burst: u64, rest: &str) -> String {
     let parent = if parent.is_empty() { String::new() } else { format!("parent = {parent:?}\n") };
     let numbers = match burst {
         0 => String::new(),
@@ -247,13 +247,13 @@ fn a_window_is_split_and_enforced_as_a_bucket_is(test_store: &TestStore) {
     }
 }
 
-fn members(response: &Response, field: &str) -> Vec<(String, i64)> {
+pub(crate) fn members(response: &Response, field: &str) -> Vec<(String, i64)> {
     let parameter = if field == "ratelimit" { "r" } else { "q" };
     let list = fields::list(&response.all(field));
     list.iter().map(|it| (it.name().to_owned(), it.integer(parameter))).collect()
 }
 
-fn named(members: &[(&str, i64)]) -> Vec<(String, i64)> {
+pub(crate) fn named(members: &[(&str, i64)]) -> Vec<(String, i64)> {
     members.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect()
 }
 

@@ -3,6 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
+use crate::limits::tenants::with_tenants;
 use crate::support::{Config, Redis, Weir, get, get_with, wait_at_most};
 
 /// How long a refusal may be believed without asking again, with room for a busy machine.
@@ -104,4 +107,38 @@ fn a_refusal_ends_at_its_promised_instant() {
     }
     let mut client = weirs[0].connect();
     wait_at_most(BELIEVED, "it passes again", || client.ask(get("/")).status == 200);
+}
+
+#[test]
+fn known_refusal_hides_no_longer_one() {
+    let redis = Redis::start();
+    let tree = r#"
+        [limits.tenants]
+        cost = { from = "header:x-cost", max = 1000 }
+        [tenants.p]
+        rate = "1/minute"
+        burst = 5
+        [tenants.a]
+        parent = "p"
+        [tenants.b]
+        parent = "p"
+        rate = "1/day"
+        burst = 2
+    "#;
+    let config = with_tenants(tree).server("workers = 1").store(&redis.store()).store(PATIENT);
+    let weir = Weir::start(&config);
+    let mut client = weir.connect();
+    let mut ask = |tenant: &str, cost: u64| {
+        client.ask(get_with("/", &format!("X-Tenant: {tenant}\r\nX-Cost: {cost}\r\n")))
+    };
+    assert_eq!([0; 2].map(|_| ask("b", 1).status), [200, 200]);
+    while ask("a", 1).status == 200 {}
+    // The parent is known to refuse for less than a minute, and the child does so for a day.
+    let refused = ask("b", 1).json();
+    assert_eq!(refused["violated-policies"], json!(["tenants/b", "tenants/p"]), "{refused}");
+    let wait = refused["retry_after_ms"].as_u64().unwrap();
+    assert!(wait > 86_000_000, "{wait}");
+    // What never fits is refused for good, whatever is known.
+    let refused = ask("b", 3).json();
+    assert_eq!(refused["error"], "cost_exceeds_limit", "{refused}");
 }

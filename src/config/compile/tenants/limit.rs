@@ -8,7 +8,6 @@ use super::super::server::read;
 use super::super::strategy::MODES;
 use super::super::when::{RouteName, when};
 use crate::config::file::{Section, Value};
-use crate::limit::rate::MAX_COUNT;
 use crate::limit::tenants::TenantLimit;
 use crate::limit::token_bucket::{MAX_BURST, TokenBucket};
 use crate::limit::{Cost, Missing, Mode, Policy};
@@ -29,7 +28,8 @@ pub(in super::super) fn tenant_limit<'a>(
         missing,
         unknown: unknown.filter(|_| matches!(missing, Missing::Ip | Missing::Shared)),
         when: when(&mut section, identities, routes).unwrap_or_default(),
-        cost: cost(&mut section, MAX_COUNT).map_or(Cost::Fixed(1), |it| it.cost),
+        // Each bucket on the way up by what it holds itself.
+        cost: cost(&mut section, |_| None).map_or(Cost::Fixed(1), |it| it.cost),
         mode: read(&mut section, "mode", Mode::Enforce, |it| it.choice(&MODES)),
         refusal,
         response_headers: read(&mut section, "response_headers", true, Value::boolean),

@@ -326,7 +326,8 @@ impl Ticket {
 
 fn charge<'a>(check: &Check<'a>, asked: CheckSet<'a>) -> Charge<'a> {
     let Check { bucket, policy, cost, waited, spends, enforced, choice, .. } = *check;
-    Charge { bucket, name: asked.key(check), policy, cost, waited, spends, enforced, choice }
+    let (name, bound) = (asked.key(check), check.is_bound());
+    Charge { bucket, name, policy, cost, waited, spends, enforced, bound, choice }
 }
 
 #[cfg(test)]

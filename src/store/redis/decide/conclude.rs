@@ -119,6 +119,7 @@ impl WorkerLink {
                 outcome.state = check_reply.state;
                 outcome.now = reply.now();
                 outcome.skipped = check_reply.skipped;
+                outcome.withheld = check_reply.withheld;
                 outcome.refused = if check_reply.would_refuse {
                     told_refusal(check, outcome, previous, check_reply)
                 } else {
@@ -172,7 +173,7 @@ impl WorkerLink {
                 let known = self.shared.local.state(check.bucket).unwrap_or_default();
                 let came = counter.next(check.choice).map(|pair| pairs.of(pair));
                 let chosen = came.is_none_or(|it| it.is(check.choice));
-                (outcome.now, outcome.refused) = (now, None);
+                (outcome.now, outcome.refused, outcome.withheld) = (now, None, false);
                 outcome.skipped = check.choice == Choice::Second && came == Some(PairChoice::First);
                 if chosen {
                     outcome.state = check.policy.charge_after(known, now, check.cost);
@@ -285,8 +286,10 @@ impl WorkerLink {
                 let check_reply = replies.as_mut().and_then(Iterator::next);
                 let pair = counter.next(check.choice).map(|number| (number, check.choice));
                 // One that only watches is charged if it would have admitted, which only a reply
-                // tells. Of pairs everything tells that.
+                // tells. Of pairs everything tells that, if they are charged by themselves.
                 let charged = match check_reply {
+                    Some(check_reply) if check_reply.withheld => false,
+                    None if check.is_bound() => false,
                     _ if pair.is_some() => true,
                     Some(check_reply) => !check_reply.would_refuse,
                     None => check.enforced,

@@ -61,7 +61,7 @@ fn decide(
 ) -> Result<Decision, StoreError> {
     let checks = asked.checks;
     for (check, outcome) in checks.iter().zip(&mut *outcomes) {
-        outcome.refused = None;
+        (outcome.refused, outcome.withheld) = (None, false);
         outcome.decided = check.on_error == OnError::Local;
         // If it is not decided, the first stands for the pair.
         outcome.skipped = check.choice == Choice::Second;

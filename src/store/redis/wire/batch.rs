@@ -27,14 +27,16 @@ pub struct Charge<'a> {
     pub spends: bool,
     /// False: whether it passes decides nothing for its request.
     pub enforced: bool,
+    /// See [`Check::together`](crate::store::Check::together).
+    pub bound: bool,
     pub choice: Choice,
 }
 
 impl<'a> Charge<'a> {
     /// A charge that counts.
     pub fn new(bucket: BucketId, name: &'a [u8], policy: &'a Policy, cost: u64) -> Self {
-        let (spends, enforced, choice) = (true, true, Choice::Alone);
-        Charge { bucket, name, policy, cost, waited: 0, spends, enforced, choice }
+        let (spends, enforced, bound, choice) = (true, true, false, Choice::Alone);
+        Charge { bucket, name, policy, cost, waited: 0, spends, enforced, bound, choice }
     }
 }
 
@@ -154,6 +156,7 @@ impl Batch {
                 waited: charge.waited,
                 spends: charge.spends,
                 enforced: charge.enforced,
+                bound: charge.bound,
                 choice: charge.choice,
             };
             pairs += usize::from(charge.choice == Choice::Second);

@@ -16,6 +16,7 @@ const SPENDS_NOTHING: u64 = 16;
 const NOT_ENFORCED: u64 = 32;
 const FIRST: u64 = 64;
 const SECOND: u64 = 128;
+const BOUND: u64 = 256;
 
 /// Who asks, roughly when by the clock of Redis, and for how long.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +39,9 @@ pub(crate) struct CheckArgs {
     pub(crate) waited: u64,
     pub(crate) spends: bool,
     pub(crate) enforced: bool,
+    /// It is charged only if all that are bound so admit: see
+    /// [`Check::together`](crate::store::Check::together).
+    pub(crate) bound: bool,
     pub(crate) choice: Choice,
 }
 
@@ -51,19 +55,21 @@ pub struct CheckReply {
     pub would_refuse: bool,
     /// See [`CheckOutcome::skipped`](crate::store::CheckOutcome::skipped).
     pub skipped: bool,
+    /// See [`CheckOutcome::withheld`](crate::store::CheckOutcome::withheld).
+    pub withheld: bool,
 }
 
 impl CheckReply {
     /// Whether the check was charged, if its request was admitted and it spends.
     pub(crate) fn is_chosen(&self) -> bool {
-        !self.would_refuse && !self.skipped
+        !self.would_refuse && !self.skipped && !self.withheld
     }
 }
 
 impl CheckArgs {
     pub(crate) fn new(policy: &Policy, cost: u64) -> Self {
-        let choice = Choice::Alone;
-        Self { policy: *policy, cost, waited: 0, spends: true, enforced: true, choice }.bounded()
+        let (policy, bound, choice) = (*policy, false, Choice::Alone);
+        Self { policy, cost, waited: 0, spends: true, enforced: true, bound, choice }.bounded()
     }
 
     /// With a cost that Lua can count with, and no more waiting than counts.
@@ -105,7 +111,8 @@ impl CheckArgs {
             Choice::First => FIRST,
             Choice::Second => SECOND,
         };
-        self.policy.wire_id() + spends_nothing + not_enforced + choice
+        let bound = if self.bound { BOUND } else { 0 };
+        self.policy.wire_id() + spends_nothing + not_enforced + choice + bound
     }
 
     /// How many numbers a reply has for this check.
@@ -118,6 +125,7 @@ impl CheckArgs {
         let mut next = |bound| reply.number().filter(|number| *number < bound);
         let wire = self.policy.wire_state(&mut next)?;
         let (state, passes_at) = (wire.state, wire.passes_at);
-        Some(CheckReply { state, passes_at, would_refuse: false, skipped: false })
+        let (would_refuse, skipped, withheld) = (false, false, false);
+        Some(CheckReply { state, passes_at, would_refuse, skipped, withheld })
     }
 }

@@ -1,7 +1,9 @@
 //! The reply of a script to a batch.
 
+use smallvec::SmallVec;
+
 use super::batch::{Batch, Request, VerdictPosition};
-use super::check_args::CheckReply;
+use super::check_args::{CheckArgs, CheckReply};
 use super::msgpack::Reader;
 use super::pair_choices::{PairChoice, PairChoices, PairCounter};
 use crate::clock::Micros;
@@ -107,6 +109,7 @@ impl Reply {
             if verdict.checked_shr(1 + checks.len() as u32).is_some_and(|more| more > 0) {
                 return None;
             }
+            withhold(batch.args_of(start.checks..request.checks), &mut checks);
             let parts = &batch.parts[start.parts..request.parts];
             replies.extend(parts.iter().map(|part| checks[*part]));
             let verdict = RequestVerdict { admitted: verdict & 1 == 1, pairs };
@@ -114,6 +117,18 @@ impl Reply {
             start = *request;
         }
         reader.is_empty().then_some(Self { now, requests, replies })
+    }
+}
+
+/// Of bound checks none is charged if one of them refuses.
+fn withhold<'a>(args: impl Iterator<Item = &'a CheckArgs>, checks: &mut [CheckReply]) {
+    let bound: SmallVec<[(&CheckArgs, &mut CheckReply); 8]> =
+        args.zip(checks).filter(|(args, _)| args.bound).collect();
+    let refuses = |(args, reply): &(&CheckArgs, &mut CheckReply)| {
+        reply.would_refuse && args.choice != Choice::First
+    };
+    if bound.iter().any(refuses) {
+        bound.into_iter().for_each(|(_, reply)| reply.withheld = true);
     }
 }
 

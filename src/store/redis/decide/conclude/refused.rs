@@ -46,7 +46,7 @@ impl WorkerLink {
                     for (check, outcome) in here {
                         let known = self.shared.local.state(check.bucket).unwrap_or_default();
                         (outcome.state, outcome.now) = (check.policy.clamp(known, now), now);
-                        outcome.refused = None;
+                        (outcome.refused, outcome.withheld) = (None, false);
                         outcome.skipped = check.choice.is_skipped(previous);
                         let verdict = check.policy.evaluate(outcome.state, now, check.cost);
                         if let (GroupOutcome::Refused, Verdict::Refuse(retry), false) =
