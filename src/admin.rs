@@ -36,6 +36,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::util::BoxCloneSyncService;
+use tokio::time::{Instant, timeout_at};
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 pub(crate) use api::AdminApi;
@@ -69,6 +70,8 @@ pub(crate) struct AdminService {
     workers: Arc<Vec<Worker>>,
     api: Arc<AdminApi>,
     draining: AtomicBool,
+    /// One for each request to `/v1` that is under way.
+    api_permits: Arc<Semaphore>,
 }
 
 impl AdminService {
@@ -78,7 +81,9 @@ impl AdminService {
         workers: Arc<Vec<Worker>>,
         api: Arc<AdminApi>,
     ) -> Self {
-        AdminService { metrics, store, workers, api, draining: AtomicBool::new(false) }
+        let api_permits = Arc::new(Semaphore::new(MAX_CONCURRENT));
+        let draining = AtomicBool::new(false);
+        AdminService { metrics, store, workers, api, api_permits, draining }
     }
 
     /// From now on the gateway is not ready: it is about to leave.
@@ -86,38 +91,70 @@ impl AdminService {
         self.draining.store(true, Ordering::Release);
     }
 
-    async fn answer(&self, request: Request<Incoming>, local: Option<SocketAddr>) -> AdminResponse {
+    /// Answers what is asked below `/v1/`.
+    ///
+    /// A change that has not begun in time is not made, and one that has begun is waited for: what its
+    /// answer says has happened, whichever it is.
+    async fn answer_api(
+        &self,
+        request: Request<Incoming>,
+        local: Option<SocketAddr>,
+    ) -> AdminResponse {
         let (parts, body) = request.into_parts();
+        if let Err(refused) = self.api.hosts().admit(&parts, local) {
+            return refused.answer();
+        }
+        // Checked before the body is read.
+        if let Err(refused) = self.api.authorize(&parts.method, &parts.headers) {
+            return *refused;
+        }
+        let begin_by = Instant::now() + TIMEOUT;
+        let Ok(permit) = self.api_permits.clone().try_acquire_owned() else {
+            return api_error::too_many();
+        };
+        let body = match timeout_at(begin_by, read_body(&parts.method, body)).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(_)) => return api_error::too_large(),
+            Err(_) => return api_error::no_body(),
+        };
+        let (api, reading) = (self.api.clone(), hosts::is_reading(&parts.method));
+        let runtime = tokio::runtime::Handle::current();
+        let answered = move || {
+            // Goes with the thread, whether somebody still waits for its answer or not.
+            let _permit = permit;
+            let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
+            let query = parts.uri.query().unwrap_or_default();
+            let target = ApiTarget { path, query, begin_by };
+            runtime.block_on(api.answer(&parts.method, target, body))
+        };
+        // There may be thousands of overrides to go through, and this thread accepts connections.
+        let answering = tokio::task::spawn_blocking(answered);
+        let answered = match reading {
+            true => timeout_at(begin_by, answering).await,
+            false => Ok(answering.await),
+        };
+        answered.map_or_else(
+            |_| api_error::not_read_in_time(),
+            |answered| {
+                answered.unwrap_or_else(|error| {
+                    tracing::error!(%error, "a question to /v1 was not answered");
+                    api_error::internal()
+                })
+            },
+        )
+    }
+
+    /// Answers everything else.
+    async fn answer(&self, request: Request<Incoming>, local: Option<SocketAddr>) -> AdminResponse {
+        let (parts, _) = request.into_parts();
         let (method, path) = (&parts.method, parts.uri.path());
         if let Err(refused) = self.api.hosts().admit(&parts, local) {
             return refused.answer();
         }
-        if let Some(path_below) = path.strip_prefix("/v1/") {
-            // Checked before the body is read.
-            if let Err(refused) = self.api.authorize(method, &parts.headers) {
-                return *refused;
-            }
-            let Ok(body) = read_body(method, body).await else {
-                return api_error::too_large();
-            };
-            // There may be thousands of overrides to go through, and this thread accepts connections.
-            let (api, method, path_below) =
-                (self.api.clone(), method.clone(), path_below.to_owned());
-            let runtime = tokio::runtime::Handle::current();
-            let query = parts.uri.query().unwrap_or("").to_owned();
-            let answered = move || {
-                let target = ApiTarget { path: &path_below, query: &query };
-                runtime.block_on(api.answer(&method, target, body))
-            };
-            return tokio::task::spawn_blocking(answered).await.unwrap_or_else(|error| {
-                tracing::error!(%error, "a question to /v1 was not answered");
-                json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)
-            });
-        }
         if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
             return json(StatusCode::NOT_FOUND, r#"{"error":"no_route"}"#);
         }
-        if !matches!(*method, Method::GET | Method::HEAD) {
+        if !hosts::is_reading(method) {
             let mut answer =
                 json(StatusCode::METHOD_NOT_ALLOWED, r#"{"error":"method_not_allowed"}"#);
             answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -166,7 +203,7 @@ impl AdminService {
 
 /// The body of a change. Questions and removals have none that would matter, so it is not waited for.
 async fn read_body(method: &Method, body: Incoming) -> Result<Bytes, BoxError> {
-    if matches!(*method, Method::GET | Method::HEAD | Method::DELETE) {
+    if hosts::is_reading(method) || *method == Method::DELETE {
         return Ok(Bytes::new());
     }
     Ok(Limited::new(body, MAX_BODY_BYTES).collect().await?.to_bytes())
@@ -211,8 +248,8 @@ impl AdminServer {
 type GuardedService =
     BoxCloneSyncService<(Request<Incoming>, Option<SocketAddr>), AdminResponse, BoxError>;
 
-/// The service with bounds on time and number.
-fn guarded(status: Arc<AdminService>) -> GuardedService {
+/// Everything but `/v1` with bounds on time and number.
+fn guarded_probes(status: Arc<AdminService>) -> GuardedService {
     let respond = tower::service_fn(move |(request, local): (Request<Incoming>, _)| {
         let status = status.clone();
         async move { Ok::<_, Infallible>(status.answer(request, local).await) }
@@ -232,12 +269,16 @@ fn guarded(status: Arc<AdminService>) -> GuardedService {
 pub(crate) fn start(listener: TcpListener, status: Arc<AdminService>) -> io::Result<AdminServer> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (stop, stopping) = watch::channel(false);
-    let (api, probes) = (guarded(status.clone()), guarded(status));
+    let probes = guarded_probes(status.clone());
     let answered = move |request: Request<Incoming>, local| {
-        let guarded = if request.uri().path().starts_with("/v1/") { &api } else { &probes };
-        let answer = guarded.clone().oneshot((request, local));
-        let busy = |_| json(StatusCode::SERVICE_UNAVAILABLE, r#"{"error":"overloaded"}"#);
-        let answer = async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(busy)) };
+        let (status, probes) = (status.clone(), probes.clone());
+        let answer = async move {
+            if request.uri().path().starts_with("/v1/") {
+                return Ok::<_, Infallible>(status.answer_api(request, local).await);
+            }
+            let answered = probes.oneshot((request, local)).await;
+            Ok(answered.unwrap_or_else(|_| api_error::too_many()))
+        };
         Box::pin(answer) as Pin<Box<dyn Future<Output = _> + Send>>
     };
     let ended = tokio::spawn(async move {

@@ -105,7 +105,8 @@ fn host(parts: &Parts) -> Result<Option<Authority>, HostError> {
     }
 }
 
-fn is_reading(method: &Method) -> bool {
+/// Whether a request changes nothing.
+pub(super) fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
 
 use super::api::{AdminApi, json, percent_decoded};
-use super::api_error::{ApiError, unavailable};
+use super::api_error::{ApiError, not_begun, unavailable};
 use super::tenant_request;
 use super::tenant_view::{TenantPage, TenantView, TenantViews};
 use crate::gateway::CompiledTenants;
@@ -132,11 +133,11 @@ impl AdminApi {
         &self,
         name: &str,
         body: &[u8],
+        begin_by: Instant,
     ) -> Result<(StatusCode, String), ApiError> {
         let body = tenant_request::read(body).map_err(ApiError::bad_request)?;
-        let (warnings, _) = self
-            .change_tenants(|file, entries| tenants::check_put(file, entries, name, body.clone()))
-            .await?;
+        let check = |file: &_, entries: &_| tenants::check_put(file, entries, name, body.clone());
+        let (warnings, _) = self.change_tenants(begin_by, check).await?;
         let (names, burst) = (self.caller_names(), body.burst);
         let (tenant, parent) = (names.of(name), body.parent.as_deref().map(|it| names.of(it)));
         let (parent, rate) = (parent.as_deref(), body.rate.as_deref());
@@ -146,10 +147,13 @@ impl AdminApi {
         Ok((StatusCode::OK, json(&view.map(|it| it.with_warnings(&warnings)))))
     }
 
-    pub(super) async fn remove_tenant(&self, name: &str) -> Result<(StatusCode, String), ApiError> {
-        let (warnings, served) = self
-            .change_tenants(|file, entries| tenants::check_removal(file, entries, name))
-            .await?;
+    pub(super) async fn remove_tenant(
+        &self,
+        name: &str,
+        begin_by: Instant,
+    ) -> Result<(StatusCode, String), ApiError> {
+        let check = |file: &_, entries: &_| tenants::check_removal(file, entries, name);
+        let (warnings, served) = self.change_tenants(begin_by, check).await?;
         let tenant = self.caller_names().of(name);
         self.audit.record(AuditEvent::TenantRemoved { tenant: &tenant });
         let view = TenantViews::new(&served, [name.to_owned()]).without_use(&[name]).pop();
@@ -157,16 +161,22 @@ impl AdminApi {
     }
 
     /// Makes a change that fits to all tenants there are, and waits until it is served. Returns what
-    /// is warned of, and what was served before.
+    /// is warned of, and what was served before. It is given up only while it is certain that nothing
+    /// has been stored.
     async fn change_tenants(
         &self,
+        begin_by: Instant,
         check: impl Fn(&Arc<TenantTree>, &[RunTimeTenant]) -> Result<CheckedChange, ChangeError>,
     ) -> Result<(Vec<String>, ServedTenants), ApiError> {
         let TenantsApi { table, changing, .. } = &self.tenants;
-        let _alone = changing.lock().await;
+        let alone = timeout_at(begin_by, changing.lock()).await;
+        let _alone = alone.map_err(|_| not_begun())?;
         // Other gateways may have made what this one does not know of yet.
         let mut up_to_date = false;
         for _ in 0..ATTEMPTS {
+            if Instant::now() >= begin_by {
+                return Err(not_begun());
+            }
             let state = table.state();
             let checked = match check(&self.settings().tenants.tree, &state.tenants) {
                 Ok(checked) => checked,

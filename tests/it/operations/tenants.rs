@@ -28,7 +28,7 @@ on_each_store!(
 const SOON: Duration = Duration::from_secs(5);
 
 /// The worked example: 5000 a minute for the partner, below 10000.
-const PARTNER: &str = r#"
+pub(super) const PARTNER: &str = r#"
     [tenants.system]
     rate = "10000/minute"
     burst = 1000
@@ -44,19 +44,19 @@ const PARTNER: &str = r#"
     description = "The first."
 "#;
 
-fn target(name: &str) -> String {
+pub(super) fn target(name: &str) -> String {
     format!("/v1/tenants/{name}")
 }
 
 #[track_caller]
-fn put(weir: &Weir, name: &str, body: &Value) -> Value {
+pub(super) fn put(weir: &Weir, name: &str, body: &Value) -> Value {
     let response = weir.operate("PUT", &target(name), &body.to_string());
     assert_eq!(response.status, 200, "{name} {body}: {}", response.text());
     response.json()
 }
 
 #[track_caller]
-fn refused(response: &Response, status: u16, error: &str, parts: &[&str]) {
+pub(super) fn refused(response: &Response, status: u16, error: &str, parts: &[&str]) {
     let body = response.json();
     assert_eq!((response.status, body["error"].as_str()), (status, Some(error)), "{body}");
     let why = body["error_description"].as_str().unwrap();
