@@ -1,13 +1,14 @@
-//! Changes of tenants under stress: while Redis stands still.
+//! Changes of tenants under stress: while Redis stands still, and after it has lost them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use rustix::process::Signal;
 use serde_json::json;
 
-use super::tenants::{PARTNER, put, target};
+use super::tenants::{PARTNER, SOON, names, put, show, target};
 use crate::limits::tenants::with_tenants;
-use crate::support::{Redis, TestStore, Weir, wait_until};
+use crate::support::{Redis, TestStore, Weir, wait_at_most, wait_until};
 
 fn redis_of(test_store: &TestStore) -> &Redis {
     let TestStore::Redis(redis) = test_store else { unreachable!("it is Redis") };
@@ -52,5 +53,39 @@ fn a_change_that_is_refused_for_want_of_time_is_never_made() {
             assert!(!exists, "{name} was refused, and made afterwards: {said}");
         }
         assert!(said["error_description"].is_string(), "{name}: {said}");
+    }
+}
+
+/// Nobody has noticed that Redis has lost everything when a gateway that knows nothing begins anew.
+#[test]
+fn tenants_that_redis_has_lost_come_back_though_others_were_made_first() {
+    let test_store = TestStore::redis();
+    let config = test_store.configure(with_tenants(PARTNER));
+    let (a, c) = (Weir::start(&config), Weir::start(&config));
+    for name in ["k0", "k1", "k2"] {
+        put(&a, name, &json!({"rate": "10/minute"}));
+    }
+    wait_at_most(SOON, "the other knows them", || show(&c, "k2")["origin"] == "run_time");
+    [&a, &c].iter().for_each(|weir| weir.signal(Signal::STOP));
+    redis_of(&test_store).command(&["FLUSHALL"]);
+    let b = Weir::start(&config);
+    put(&b, "new", &json!({"rate": "1/minute"}));
+    put(&b, "k1", &json!({"rate": "77/minute"}));
+    a.signal(Signal::CONT);
+    let all = ["a1", "k0", "k1", "k2", "new", "partner-a", "system"];
+    for weir in [&a, &b] {
+        wait_at_most(SOON, "all are there", || names(&weir.admin("/v1/tenants").json()) == all);
+        assert_eq!(show(weir, "k1")["effective"]["rate"], "77/minute", "what was set since holds");
+    }
+    let said = a.output();
+    assert!(said.contains("are written back"), "{said}");
+    // Another that comes back later knows no more than what has been written back, and removed since.
+    assert_eq!(b.operate("DELETE", &target("k0"), "").status, 200);
+    c.signal(Signal::CONT);
+    wait_at_most(SOON, "it has caught up", || show(&c, "new")["origin"] == "run_time");
+    put(&c, "later", &json!({"rate": "1/minute"}));
+    for weir in [&a, &b, &c] {
+        wait_at_most(SOON, "all have it", || show(weir, "later")["origin"] == "run_time");
+        assert_eq!(weir.admin(&target("k0")).status, 404, "what was removed stays so");
     }
 }

@@ -25,7 +25,7 @@ on_each_store!(
 );
 
 /// In which what was changed at one gateway holds at the others, on a busy machine.
-const SOON: Duration = Duration::from_secs(5);
+pub(super) const SOON: Duration = Duration::from_secs(5);
 
 /// The worked example: 5000 a minute for the partner, below 10000.
 pub(super) const PARTNER: &str = r#"
@@ -71,11 +71,11 @@ fn put_refused(weir: &Weir, name: &str, body: &Value, status: u16, error: &str, 
     refused(&response, status, error, parts);
 }
 
-fn show(weir: &Weir, name: &str) -> Value {
+pub(super) fn show(weir: &Weir, name: &str) -> Value {
     weir.admin(&target(name)).json()
 }
 
-fn names(page: &Value) -> Vec<&str> {
+pub(super) fn names(page: &Value) -> Vec<&str> {
     let tenants = page["tenants"].as_array().unwrap_or_else(|| panic!("a list in {page}"));
     tenants.iter().map(|it| it["name"].as_str().unwrap()).collect()
 }
