@@ -11,6 +11,7 @@ mod json_body;
 mod override_request;
 mod page_size;
 mod penalties;
+mod query;
 mod stored_keys;
 mod tenant_request;
 mod tenant_view;
@@ -35,8 +36,8 @@ use hyper::service::HttpService;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tower::util::BoxCloneSyncService;
 use tokio::time::{Instant, timeout_at};
+use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 pub(crate) use api::AdminApi;
@@ -69,9 +70,9 @@ pub(crate) struct AdminService {
     store: Arc<dyn StoreControl>,
     workers: Arc<Vec<Worker>>,
     api: Arc<AdminApi>,
-    draining: AtomicBool,
     /// One for each request to `/v1` that is under way.
     api_permits: Arc<Semaphore>,
+    draining: AtomicBool,
 }
 
 impl AdminService {

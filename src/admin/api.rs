@@ -142,7 +142,11 @@ impl AdminApi {
             let say = "Changes take a token: name its variable in admin.token_env.";
             return Err(ApiError::unauthorized(say));
         };
-        let sent = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+        let mut sent = headers.get_all(header::AUTHORIZATION).iter();
+        let (sent, second) = (sent.next().map(|value| value.as_bytes()), sent.next());
+        if second.is_some() {
+            return Err(ApiError::bad_request("Send one Authorization."));
+        }
         let sent = sent.and_then(|value| value.split_at_checked(7));
         let sent = sent.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
         let right = |sent: &[u8]| verify_slices_are_equal(sent, token.as_bytes()).is_ok();

@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::api::{AdminApi, json, percent_decoded};
 use super::api_error::{ApiError, not_begun, unavailable};
-use super::tenant_request;
 use super::tenant_view::{TenantPage, TenantView, TenantViews};
+use super::{page_size, query, tenant_request};
 use crate::gateway::CompiledTenants;
 use crate::limit::tenants::{TenantIndex, TenantTree};
 use crate::respond::fault::sentence;
@@ -19,9 +19,6 @@ use crate::tenants::{
     self, ChangeError, CheckedChange, MergedTenants, RunTimeTenant, SetAside, TenantTable,
 };
 
-/// How many a page has that does not say so, and at most.
-const DEFAULT_MAX: usize = 100;
-const MOST: usize = 1_000;
 /// How often a change is checked anew because another gateway was faster.
 const ATTEMPTS: usize = 5;
 
@@ -211,6 +208,11 @@ impl AdminApi {
         }
     }
 
+    /// Whether the tree that holds has a tenant of this name.
+    pub(super) fn is_tenant(&self, name: &str) -> bool {
+        self.tenants.served.lock().find(name).is_some()
+    }
+
     /// Those that were made at run time.
     fn table_names(&self) -> Vec<String> {
         self.tenants.table.state().tenants.into_iter().map(|it| it.name).collect()
@@ -238,29 +240,14 @@ fn refused(error: ChangeError) -> ApiError {
     ApiError::new(status, name, sentence(&error.to_string()))
 }
 
-/// An empty value is as good as none.
 fn parse(text: &str) -> Result<TenantQuery, ApiError> {
-    let mut query = TenantQuery { max: DEFAULT_MAX, after: None, under: None };
-    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if value.is_empty() {
-            continue;
-        }
+    let mut query = TenantQuery { max: page_size::DEFAULT, after: None, under: None };
+    for (name, value) in query::parameters(text, &["max", "after", "under"])? {
         let value = percent_decoded(value)?;
         match name {
-            "max" => {
-                let max = value.parse().ok().filter(|max| (1..=MOST).contains(max));
-                query.max = max.ok_or_else(|| {
-                    ApiError::bad_request(format!("The max must be 1 to {MOST}."))
-                })?;
-            }
+            "max" => query.max = page_size::parse(&value)?,
             "after" => query.after = Some(value),
-            "under" => query.under = Some(value),
-            other => {
-                let why =
-                    format!("There is no parameter {other:?}; there are max, after and under.");
-                return Err(ApiError::bad_request(why));
-            }
+            _ => query.under = Some(value),
         }
     }
     Ok(query)

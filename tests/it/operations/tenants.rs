@@ -104,6 +104,10 @@ fn the_tree_is_shown_with_what_is_allocated_and_used(test_store: &TestStore) {
         let used = tenant["effective"]["used"].as_u64().unwrap();
         assert!(used <= asked as u64 && used + refilled >= asked as u64, "{tenant}");
     }
+    for (limit, known) in [("tenants", true), ("tenants/a1", true), ("tenants/nobody", false)] {
+        let violations = weir.admin(&format!("/v1/violations?limit={limit}")).json();
+        assert_eq!(violations.get("hint").is_none(), known, "{limit}: {violations}");
+    }
     refused(&weir.admin("/v1/tenants/nobody"), 404, "no_route", &["no tenant \"nobody\""]);
     refused(&weir.operate("POST", "/v1/tenants", ""), 405, "method_not_allowed", &[]);
 }
@@ -128,9 +132,18 @@ fn a_list_is_paged_and_filtered(test_store: &TestStore) {
     let expected: Vec<String> =
         ["a1".to_owned()].into_iter().chain((0..25).map(|n| format!("t{n:02}"))).collect();
     assert_eq!(seen, expected);
-    for (query, why) in
-        [("max=0", "1 to 1000"), ("max=x", "1 to 1000"), ("below=a1", "max, after and under")]
-    {
+    for (query, why) in [
+        ("max=0", "1 to 1000"),
+        ("max=x", "1 to 1000"),
+        ("max=%2B5", "1 to 1000"),
+        ("max=+5", "1 to 1000"),
+        ("max=05", "1 to 1000"),
+        ("max=1&max=2", "given twice"),
+        ("under=a1&under=system", "given twice"),
+        ("after=a&after=b", "given twice"),
+        ("below=a1", "max, after, under"),
+        ("below=", "max, after, under"),
+    ] {
         let response = weir.admin(&format!("/v1/tenants?{query}"));
         refused(&response, 400, "bad_request", &[why]);
     }
@@ -236,6 +249,9 @@ fn impossible_tenants_are_refused_with_a_reason(test_store: &TestStore) {
         ("{\"budget\": {\"overcommit\": 2.5}}", "1.0 to 2.0"),
         ("{\"budget\": {\"overcommit\": 1.005}}", "two decimals"),
         ("{\"rate\": \"1/second\", \"rate\": \"2/second\"}", "twice"),
+        ("{\"rate\": \"1/second\", \"budget\": [\"shared\", 5, 1.0, null]}", "an object"),
+        ("{\"rate\": \"1/second\", \"budget\": []}", "an object"),
+        ("{\"budget\": {\"mode\": \"guaranteed\", \"guaranteed\": {\"a\": 1, \"a\": 2}}}", "twice"),
     ] {
         let response = weir.operate("PUT", &target("x"), body);
         refused(&response, 400, "bad_request", &[why]);
