@@ -1,4 +1,5 @@
-//! Changes of tenants under stress: while Redis stands still, and after it has lost them.
+//! Tenants at run time under stress: while Redis stands still, after it has lost them, and beside clients
+//! that hold on to something.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,7 +9,9 @@ use serde_json::json;
 
 use super::tenants::{PARTNER, SOON, names, put, show, target};
 use crate::limits::tenants::with_tenants;
-use crate::support::{Redis, TestStore, Weir, wait_at_most, wait_until};
+use crate::support::{
+    HeldUpstream, Redis, Scratch, TestStore, Weir, get_with, wait_at_most, wait_until,
+};
 
 fn redis_of(test_store: &TestStore) -> &Redis {
     let TestStore::Redis(redis) = test_store else { unreachable!("it is Redis") };
@@ -87,5 +90,47 @@ fn tenants_that_redis_has_lost_come_back_though_others_were_made_first() {
     for weir in [&a, &b, &c] {
         wait_at_most(SOON, "all have it", || show(weir, "later")["origin"] == "run_time");
         assert_eq!(weir.admin(&target("k0")).status, 404, "what was removed stays so");
+    }
+}
+
+/// So many tenants below `root`, with as much text as each may have.
+fn customers(count: usize) -> String {
+    let description = "d".repeat(500);
+    let customer = |n: usize| {
+        format!("[tenants.c{n:05}]\nparent = \"root\"\ndescription = \"{description}\"\n")
+    };
+    let customers: String = (0..count).map(customer).collect();
+    format!("[tenants.root]\nrate = \"1000000/minute\"\n{customers}")
+}
+
+#[test]
+fn requests_under_way_do_not_keep_the_tenants_that_they_were_decided_by() {
+    const CHANGES: usize = 16;
+    let upstream = HeldUpstream::start();
+    let config = with_tenants(&customers(10_000)).text();
+    let api = format!("[upstreams.api]\nservers = [\"http://{}\"]\n", upstream.upstream.address());
+    let config = config.replace("upstream = \"echo\"", "upstream = \"api\"") + &api;
+    let scratch = Scratch::new();
+    let file = scratch.file("weir.toml", &config);
+    let weir = Weir::start_from(scratch, file);
+    let change = |n: usize| {
+        put(&weir, "changed", &json!({"parent": "root", "rate": format!("{}/minute", n + 1)}));
+    };
+    (0..CHANGES).for_each(change);
+    let before = weir.peak_memory();
+    let mut held = Vec::new();
+    for n in 0..CHANGES {
+        let mut client = weir.connect();
+        client.send(get_with(&format!("/held/{n}"), "X-Tenant: c00001\r\n"));
+        wait_until("it is under way", || upstream.held_count() == n + 1);
+        held.push(client);
+        change(CHANGES + n);
+    }
+    // Each tree has some 13 MB.
+    let grown = (weir.peak_memory() - before) / 1024;
+    assert!(grown < 64, "{CHANGES} requests hold {grown} MiB");
+    for (n, client) in held.iter_mut().enumerate() {
+        upstream.release(&format!("/held/{n}"));
+        assert_eq!(client.response().status, 200);
     }
 }
