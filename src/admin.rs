@@ -6,12 +6,14 @@
 
 mod api;
 mod api_error;
+mod held_answers;
 mod hosts;
 mod json_body;
 mod override_request;
 mod page_size;
 mod penalties;
 mod query;
+mod server;
 mod stored_keys;
 mod tenant_request;
 mod tenant_view;
@@ -19,10 +21,7 @@ mod tenants;
 mod violations;
 mod written_time;
 
-use std::convert::Infallible;
-use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::pin::{Pin, pin};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -31,17 +30,13 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::HttpService;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
-use tower::util::BoxCloneSyncService;
-use tower::{BoxError, ServiceBuilder, ServiceExt};
+use tower::BoxError;
 
 pub(crate) use api::AdminApi;
 use api::ApiTarget;
+pub(crate) use server::{AdminServer, start};
 
 use crate::listen::worker::Worker;
 use crate::store::StoreControl;
@@ -53,11 +48,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests under way at a time, for `/v1` and for the rest each: a change whose body does not come
 /// holds up no health check.
 const MAX_CONCURRENT: usize = 32;
-/// More connections than this wait to be accepted.
-const MAX_CONNECTIONS: usize = 256;
-/// A connection takes no further request after this time, and is dropped if its last answer is not
-/// out soon: a client that pipelines and does not read would stay for ever.
-const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30);
 /// The largest body of a question.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 /// How long a scrape waits for a worker to add up its counts.
@@ -229,126 +219,4 @@ fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> AdminResponse 
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
-}
-
-/// The running listener.
-#[derive(Debug)]
-pub(crate) struct AdminServer {
-    stop: watch::Sender<bool>,
-    ended: tokio::task::JoinHandle<()>,
-}
-
-impl AdminServer {
-    /// Ends it once the answers under way are out, or after a moment without.
-    pub(crate) async fn stop(self) {
-        let _ = self.stop.send(true);
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.ended).await;
-    }
-}
-
-type GuardedService =
-    BoxCloneSyncService<(Request<Incoming>, Option<SocketAddr>), AdminResponse, BoxError>;
-
-/// Everything but `/v1` with bounds on time and number.
-fn guarded_probes(status: Arc<AdminService>) -> GuardedService {
-    let respond = tower::service_fn(move |(request, local): (Request<Incoming>, _)| {
-        let status = status.clone();
-        async move { Ok::<_, Infallible>(status.answer(request, local).await) }
-    });
-    let guarded = ServiceBuilder::new()
-        .load_shed()
-        .concurrency_limit(MAX_CONCURRENT)
-        .timeout(TIMEOUT)
-        .service(respond);
-    BoxCloneSyncService::new(guarded)
-}
-
-/// Serves on the current runtime.
-///
-/// # Errors
-/// If the listener cannot be watched.
-pub(crate) fn start(listener: TcpListener, status: Arc<AdminService>) -> io::Result<AdminServer> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let (stop, stopping) = watch::channel(false);
-    let probes = guarded_probes(status.clone());
-    let answered = move |request: Request<Incoming>, local| {
-        let (status, probes) = (status.clone(), probes.clone());
-        let answer = async move {
-            if request.uri().path().starts_with("/v1/") {
-                return Ok::<_, Infallible>(status.answer_api(request, local).await);
-            }
-            let answered = probes.oneshot((request, local)).await;
-            Ok(answered.unwrap_or_else(|_| api_error::too_many()))
-        };
-        Box::pin(answer) as Pin<Box<dyn Future<Output = _> + Send>>
-    };
-    let ended = tokio::spawn(async move {
-        // Telling HTTP/1 from HTTP/2 would read a first byte that no timer covers.
-        let mut server = http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
-        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let mut stopped = stopping.clone();
-        loop {
-            let accepted = tokio::select! {
-                accepted = accept(&listener, &permits) => accepted,
-                _ = stopped.changed() => break,
-            };
-            match accepted {
-                Ok((stream, permit)) => {
-                    let (answered, local) = (answered.clone(), stream.local_addr().ok());
-                    let service =
-                        hyper::service::service_fn(move |request| answered(request, local));
-                    let served = server.serve_connection(TokioIo::new(stream), service);
-                    let stopping = stopping.clone();
-                    tokio::spawn(async move {
-                        serve(served, stopping).await;
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the admin listener cannot accept");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        }
-        drop(listener);
-        // All of them are free when the last connection has ended.
-        let _ = permits.acquire_many(MAX_CONNECTIONS as u32).await;
-    });
-    Ok(AdminServer { stop, ended })
-}
-
-/// The next connection, once there is a permit for it.
-async fn accept(
-    listener: &tokio::net::TcpListener,
-    permits: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
-    Ok((listener.accept().await?.0, permit))
-}
-
-/// Serves one connection to its end.
-async fn serve<S>(
-    connection: http1::Connection<TokioIo<TcpStream>, S>,
-    mut stopping: watch::Receiver<bool>,
-) where
-    S: HttpService<Incoming, ResBody = Full<Bytes>>,
-    S::Error: Into<BoxError>,
-{
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
-        () = tokio::time::sleep(MAX_CONNECTION_AGE) => None,
-        _ = stopping.changed() => None,
-    };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => {
-            connection.as_mut().graceful_shutdown();
-            tokio::time::timeout(TIMEOUT, connection).await.unwrap_or(Ok(()))
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "an admin connection failed");
-    }
 }

@@ -112,7 +112,11 @@ impl AdminApi {
             false => Err(not_begun()),
         };
         match answered {
-            Ok((status, text)) => answer(status, "application/json", text.into()),
+            Ok((status, text)) => {
+                // Without what the text could still grow by: the answer may wait for its reader.
+                let body = text.into_boxed_str().into_boxed_bytes();
+                answer(status, "application/json", body.into())
+            }
             Err(error) => error_response(&error),
         }
     }

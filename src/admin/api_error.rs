@@ -63,6 +63,18 @@ pub(super) fn too_many() -> AdminResponse {
     error_response(&overloaded("Too many questions are asked at a time. Nothing was changed."))
 }
 
+/// The response to a question for much while others do not read what they have asked for.
+pub(super) fn too_many_unread() -> AdminResponse {
+    error_response(&overloaded("Too much is asked for and not read: smaller pages need less."))
+}
+
+/// The response to a question for which there is no connection. It is the last on this one.
+pub(super) fn too_many_connections() -> AdminResponse {
+    let mut answer = too_many();
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
 /// The response to a question that takes too long.
 pub(super) fn not_read_in_time() -> AdminResponse {
     error_response(&overloaded("It takes too long to find out."))
@@ -74,9 +86,9 @@ pub(super) fn internal() -> AdminResponse {
     error_response(&ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", why))
 }
 
-/// Why a change is not made that has waited for others for too long.
+/// Why a change is not made that has waited for too long.
 pub(super) fn not_begun() -> ApiError {
-    overloaded("Other changes took too long, and this one was not begun. Nothing was changed.")
+    overloaded("This change could not be begun in time. Nothing was changed.")
 }
 
 fn overloaded(why: &str) -> ApiError {

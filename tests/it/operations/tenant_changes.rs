@@ -10,7 +10,7 @@ use serde_json::json;
 use super::tenants::{PARTNER, SOON, names, put, show, target};
 use crate::limits::tenants::with_tenants;
 use crate::support::{
-    HeldUpstream, Redis, Scratch, TestStore, Weir, get_with, wait_at_most, wait_until,
+    Client, HeldUpstream, Redis, Scratch, TestStore, Weir, get_with, wait_at_most, wait_until,
 };
 
 fn redis_of(test_store: &TestStore) -> &Redis {
@@ -133,4 +133,29 @@ fn requests_under_way_do_not_keep_the_tenants_that_they_were_decided_by() {
         upstream.release(&format!("/held/{n}"));
         assert_eq!(client.response().status, 200);
     }
+}
+
+#[test]
+fn lists_that_nobody_reads_hold_little_and_leave_room_for_health_checks() {
+    let weir = Weir::start(&with_tenants(&customers(1_000)));
+    let before = weir.peak_memory();
+    let list = "GET /v1/tenants?max=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(3);
+    let unread: Vec<_> = (0..300)
+        .map(|_| {
+            let mut client = Client::connect(weir.admin_address());
+            socket2::SockRef::from(client.wire.stream()).set_recv_buffer_size(4096).unwrap();
+            client.send(&list);
+            client
+        })
+        .collect();
+    for target in ["/healthz", "/readyz", "/metrics", "/healthz"] {
+        assert_eq!(weir.admin(target).status, 200, "{target}");
+    }
+    let refused = weir.admin("/v1/tenants?max=1000");
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert_eq!(refused.json()["error"], "overloaded");
+    let grown = (weir.peak_memory() - before) / 1024;
+    assert!(grown < 256, "{} clients hold {grown} MiB", unread.len());
+    drop(unread);
+    wait_until("it is answered again", || weir.admin("/v1/tenants?max=1000").status == 200);
 }
