@@ -6,13 +6,16 @@
 
 mod api;
 mod api_error;
+mod held_answers;
 mod hosts;
 mod json_body;
 mod override_request;
 mod overshoot;
 mod page_size;
 mod penalties;
+mod query;
 mod scrape;
+mod server;
 mod stored_keys;
 mod tenant_request;
 mod tenant_view;
@@ -21,9 +24,7 @@ mod violations;
 mod written_time;
 
 use std::convert::Infallible;
-use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::pin::{Pin, pin};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,16 +34,13 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::HttpService;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tower::util::BoxCloneSyncService;
-use tower::{BoxError, ServiceBuilder, ServiceExt};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+use tower::BoxError;
 
 pub(crate) use api::AdminApi;
 use api::ApiTarget;
+pub(crate) use server::{AdminServer, start};
 
 use crate::listen::worker::Worker;
 use crate::store::StoreControl;
@@ -55,11 +53,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests under way at a time, for `/v1` and for the rest each: a change whose body does not come
 /// holds up no health check.
 const MAX_CONCURRENT: usize = 32;
-/// More connections than this wait to be accepted.
-const MAX_CONNECTIONS: usize = 256;
-/// A connection takes no further request after this time, and is dropped if its last answer is not
-/// out soon: a client that pipelines and does not read would stay for ever.
-const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30);
 /// The largest body of a question.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 /// How long a scrape waits for a worker to add up its counts.
@@ -72,6 +65,8 @@ pub(crate) struct AdminService {
     store: Arc<dyn StoreControl>,
     workers: Arc<Vec<Worker>>,
     api: Arc<AdminApi>,
+    /// One for each request to `/v1` that is under way.
+    api_permits: Arc<Semaphore>,
     draining: AtomicBool,
 }
 
@@ -82,7 +77,9 @@ impl AdminService {
         workers: Arc<Vec<Worker>>,
         api: Arc<AdminApi>,
     ) -> Self {
-        AdminService { metrics, store, workers, api, draining: AtomicBool::new(false) }
+        let api_permits = Arc::new(Semaphore::new(MAX_CONCURRENT));
+        let draining = AtomicBool::new(false);
+        AdminService { metrics, store, workers, api, api_permits, draining }
     }
 
     /// From now on the gateway is not ready: it is about to leave.
@@ -90,38 +87,70 @@ impl AdminService {
         self.draining.store(true, Ordering::Release);
     }
 
-    async fn answer(&self, request: Request<Incoming>, local: Option<SocketAddr>) -> AdminResponse {
+    /// Answers what is asked below `/v1/`.
+    ///
+    /// A change that has not begun in time is not made, and one that has begun is waited for: what its
+    /// answer says has happened, whichever it is.
+    async fn answer_api(
+        &self,
+        request: Request<Incoming>,
+        local: Option<SocketAddr>,
+    ) -> AdminResponse {
         let (parts, body) = request.into_parts();
+        if let Err(refused) = self.api.hosts().admit(&parts, local) {
+            return refused.answer();
+        }
+        // Checked before the body is read.
+        if let Err(refused) = self.api.authorize(&parts.method, &parts.headers) {
+            return *refused;
+        }
+        let begin_by = Instant::now() + TIMEOUT;
+        let Ok(permit) = self.api_permits.clone().try_acquire_owned() else {
+            return api_error::too_many();
+        };
+        let body = match timeout_at(begin_by, read_body(&parts.method, body)).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(_)) => return api_error::too_large(),
+            Err(_) => return api_error::no_body(),
+        };
+        let (api, reading) = (self.api.clone(), hosts::is_reading(&parts.method));
+        let runtime = tokio::runtime::Handle::current();
+        let answered = move || {
+            // Goes with the thread, whether somebody still waits for its answer or not.
+            let _permit = permit;
+            let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
+            let query = parts.uri.query().unwrap_or_default();
+            let target = ApiTarget { path, query, begin_by };
+            runtime.block_on(api.answer(&parts.method, target, body))
+        };
+        // There may be thousands of overrides to go through, and this thread accepts connections.
+        let answering = tokio::task::spawn_blocking(answered);
+        let answered = match reading {
+            true => timeout_at(begin_by, answering).await,
+            false => Ok(answering.await),
+        };
+        answered.map_or_else(
+            |_| api_error::not_read_in_time(),
+            |answered| {
+                answered.unwrap_or_else(|error| {
+                    tracing::error!(%error, "a question to /v1 was not answered");
+                    api_error::internal()
+                })
+            },
+        )
+    }
+
+    /// Answers everything else.
+    async fn answer(&self, request: Request<Incoming>, local: Option<SocketAddr>) -> AdminResponse {
+        let (parts, _) = request.into_parts();
         let (method, path) = (&parts.method, parts.uri.path());
         if let Err(refused) = self.api.hosts().admit(&parts, local) {
             return refused.answer();
         }
-        if let Some(path_below) = path.strip_prefix("/v1/") {
-            // Checked before the body is read.
-            if let Err(refused) = self.api.authorize(method, &parts.headers) {
-                return *refused;
-            }
-            let Ok(body) = read_body(method, body).await else {
-                return api_error::too_large();
-            };
-            // There may be thousands of overrides to go through, and this thread accepts connections.
-            let (api, method, path_below) =
-                (self.api.clone(), method.clone(), path_below.to_owned());
-            let runtime = tokio::runtime::Handle::current();
-            let query = parts.uri.query().unwrap_or("").to_owned();
-            let answered = move || {
-                let target = ApiTarget { path: &path_below, query: &query };
-                runtime.block_on(api.answer(&method, target, body))
-            };
-            return tokio::task::spawn_blocking(answered).await.unwrap_or_else(|error| {
-                tracing::error!(%error, "a question to /v1 was not answered");
-                json(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"internal_error"}"#)
-            });
-        }
         if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
             return json(StatusCode::NOT_FOUND, r#"{"error":"no_route"}"#);
         }
-        if !matches!(*method, Method::GET | Method::HEAD) {
+        if !hosts::is_reading(method) {
             let mut answer =
                 json(StatusCode::METHOD_NOT_ALLOWED, r#"{"error":"method_not_allowed"}"#);
             answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -167,7 +196,7 @@ impl AdminService {
 
 /// The body of a change. Questions and removals have none that would matter, so it is not waited for.
 async fn read_body(method: &Method, body: Incoming) -> Result<Bytes, BoxError> {
-    if matches!(*method, Method::GET | Method::HEAD | Method::DELETE) {
+    if hosts::is_reading(method) || *method == Method::DELETE {
         return Ok(Bytes::new());
     }
     Ok(Limited::new(body, MAX_BODY_BYTES).collect().await?.to_bytes())
@@ -192,122 +221,4 @@ fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> AdminResponse 
 fn own_headers(answer: &mut AdminResponse, kind: &'static str) {
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-}
-
-/// The running listener.
-#[derive(Debug)]
-pub(crate) struct AdminServer {
-    stop: watch::Sender<bool>,
-    ended: tokio::task::JoinHandle<()>,
-}
-
-impl AdminServer {
-    /// Ends it once the answers under way are out, or after a moment without.
-    pub(crate) async fn stop(self) {
-        let _ = self.stop.send(true);
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.ended).await;
-    }
-}
-
-type GuardedService =
-    BoxCloneSyncService<(Request<Incoming>, Option<SocketAddr>), AdminResponse, BoxError>;
-
-/// The service with bounds on time and number.
-fn guarded(status: Arc<AdminService>) -> GuardedService {
-    let respond = tower::service_fn(move |(request, local): (Request<Incoming>, _)| {
-        let status = status.clone();
-        async move { Ok::<_, Infallible>(status.answer(request, local).await) }
-    });
-    let guarded = ServiceBuilder::new()
-        .load_shed()
-        .concurrency_limit(MAX_CONCURRENT)
-        .timeout(TIMEOUT)
-        .service(respond);
-    BoxCloneSyncService::new(guarded)
-}
-
-/// Serves on the current runtime.
-///
-/// # Errors
-/// If the listener cannot be watched.
-pub(crate) fn start(listener: TcpListener, status: Arc<AdminService>) -> io::Result<AdminServer> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let (stop, stopping) = watch::channel(false);
-    let (api, probes) = (guarded(status.clone()), guarded(status));
-    let answered = move |request: Request<Incoming>, local| {
-        let guarded = if request.uri().path().starts_with("/v1/") { &api } else { &probes };
-        let answer = guarded.clone().oneshot((request, local));
-        let busy = |_| json(StatusCode::SERVICE_UNAVAILABLE, r#"{"error":"overloaded"}"#);
-        let answer = async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(busy)) };
-        Box::pin(answer) as Pin<Box<dyn Future<Output = _> + Send>>
-    };
-    let ended = tokio::spawn(async move {
-        // Telling HTTP/1 from HTTP/2 would read a first byte that no timer covers.
-        let mut server = http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
-        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let mut stopped = stopping.clone();
-        loop {
-            let accepted = tokio::select! {
-                accepted = accept(&listener, &permits) => accepted,
-                _ = stopped.changed() => break,
-            };
-            match accepted {
-                Ok((stream, permit)) => {
-                    let (answered, local) = (answered.clone(), stream.local_addr().ok());
-                    let service =
-                        hyper::service::service_fn(move |request| answered(request, local));
-                    let served = server.serve_connection(TokioIo::new(stream), service);
-                    let stopping = stopping.clone();
-                    tokio::spawn(async move {
-                        serve(served, stopping).await;
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the admin listener cannot accept");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        }
-        drop(listener);
-        // All of them are free when the last connection has ended.
-        let _ = permits.acquire_many(MAX_CONNECTIONS as u32).await;
-    });
-    Ok(AdminServer { stop, ended })
-}
-
-/// The next connection, once there is a permit for it.
-async fn accept(
-    listener: &tokio::net::TcpListener,
-    permits: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
-    Ok((listener.accept().await?.0, permit))
-}
-
-/// Serves one connection to its end.
-async fn serve<S>(
-    connection: http1::Connection<TokioIo<TcpStream>, S>,
-    mut stopping: watch::Receiver<bool>,
-) where
-    S: HttpService<Incoming, ResBody = AdminBody>,
-    S::Error: Into<BoxError>,
-{
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
-        () = tokio::time::sleep(MAX_CONNECTION_AGE) => None,
-        _ = stopping.changed() => None,
-    };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => {
-            connection.as_mut().graceful_shutdown();
-            tokio::time::timeout(TIMEOUT, connection).await.unwrap_or(Ok(()))
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "an admin connection failed");
-    }
 }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-pub use compiled::{Compiled, CompiledBucket, CompiledTenants, ExternalSnapshot};
+pub use compiled::{Compiled, CompiledBucket, CompiledTenants, ExternalSnapshot, ServedConfig};
 pub use guard::RequestGuard;
 pub use queues::WaitQueues;
 pub use request::{ClientRequest, RequestEnd};
@@ -59,7 +59,7 @@ use outcomes::LimitOutcomes;
 use plan::{PendingInputs, PlanSource, Planner, RequestHead, RequestPlan};
 use request::{CountedBy, RequestContent, RequestContext};
 use wall_step::WallStep;
-use worker_config::WorkerConfig;
+use worker_config::{WorkerConfig, WorkerTree};
 
 /// One worker's gateway.
 #[derive(Debug)]
@@ -71,6 +71,9 @@ pub struct Gateway {
     via: Arc<str>,
     servers: Servers,
     config: RefCell<Rc<WorkerConfig>>,
+    /// The tenants of `config`. Requests let go of them once they are decided: there may be a hundred
+    /// thousand, and they change while others are under way.
+    tree: RefCell<Rc<WorkerTree>>,
     /// The tokens of callers that were seen before.
     tokens: TokenCache,
     /// Wakes requests that wait for a limit when `config` is another one.
@@ -103,8 +106,9 @@ impl Gateway {
         store: Arc<dyn StoreControl>,
         hasher: BucketHasher,
         shared: ProcessShared,
-        compiled: Arc<Compiled>,
+        served: ServedConfig,
     ) -> Self {
+        let ServedConfig { compiled, tree } = served;
         let servers = Servers::default();
         let ProcessShared { queues, via, token_secret, guards, trust, audit } = shared;
         let clock = store.clock();
@@ -114,6 +118,7 @@ impl Gateway {
             hasher,
             via,
             config: RefCell::new(Rc::new(WorkerConfig::new(compiled, &servers))),
+            tree: RefCell::new(Rc::new(WorkerTree(tree))),
             servers,
             tokens: TokenCache::new(&token_secret),
             config_changed: Notify::new(),
@@ -126,7 +131,9 @@ impl Gateway {
     }
 
     /// Serves another configuration from the next request on, and to requests that wait for a limit.
-    pub fn configure(&self, compiled: Arc<Compiled>) {
+    pub fn configure(&self, served: ServedConfig) {
+        let ServedConfig { compiled, tree } = served;
+        self.tree.replace(Rc::new(WorkerTree(tree)));
         let config = self.config.borrow().replaced_by(compiled, &self.servers);
         let before = self.config.replace(Rc::new(config));
         // Long answers may keep the old configuration alive; what it has counted is due now.
@@ -273,6 +280,8 @@ impl Gateway {
         meter: &mut RequestMeter,
     ) -> Result<Answer, AdmitError> {
         let planner = self.planner(request.config);
+        debug_assert!(Rc::ptr_eq(request.config, &self.config.borrow()), "nothing has waited yet");
+        let tree = self.tree.borrow().clone();
         if let Some(entry) = meter.entry() {
             let ip = plan.caller.address.caller.ip;
             entry.client = planner.compiled.names.of(&ip.to_string());
@@ -288,7 +297,7 @@ impl Gateway {
         };
         let head = RequestHead::of(request.parts, headers);
         let planned = match arrived {
-            Ok(()) => plan.complete(planner, head, inputs.accepted()),
+            Ok(()) => plan.complete(planner, &tree, head, inputs.accepted()),
             Err(InputError::Fault(fault)) => {
                 plan.plan_guards(planner, head, inputs.accepted(), PendingInputs::default());
                 Err(fault)
@@ -342,9 +351,10 @@ impl Gateway {
             guards.mark_answer(&mut answer.fields);
             return Ok(answer);
         }
-        if let Some(open) = limits.open_charges() {
+        if let Some(open) = limits.open_charges(&tree) {
             guard.keep(self, request.config, open);
         }
+        drop(tree);
         let admitted_at = self.pace(guard, &limits, decided_at).await.unwrap_or(decided_at);
         let target = forwarding::target(request.config, route, &limits, &mut headers);
         if !planner.compiled.guards.is_empty() {

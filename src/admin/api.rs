@@ -11,9 +11,10 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::time::Instant;
 
-use super::api_error::{ApiError, error_response, full, not_allowed, unavailable};
-use super::hosts::HostCheck;
+use super::api_error::{ApiError, error_response, full, not_allowed, not_begun, unavailable};
+use super::hosts::{HostCheck, is_reading};
 use super::override_request::OverrideRequest;
 use super::stored_keys::StoredKeys;
 use super::tenants::TenantsApi;
@@ -61,6 +62,8 @@ pub(crate) struct AdminApi {
 pub(super) struct ApiTarget<'a> {
     pub(super) path: &'a str,
     pub(super) query: &'a str,
+    /// A change that has not begun by then is not made.
+    pub(super) begin_by: Instant,
 }
 
 impl AdminApi {
@@ -103,8 +106,17 @@ impl AdminApi {
         target: ApiTarget<'_>,
         body: Bytes,
     ) -> AdminResponse {
-        match self.route(method, target, &body).await {
-            Ok((status, text)) => answer(status, "application/json", text.into()),
+        let begins = is_reading(method) || Instant::now() < target.begin_by;
+        let answered = match begins {
+            true => self.route(method, target, &body).await,
+            false => Err(not_begun()),
+        };
+        match answered {
+            Ok((status, text)) => {
+                // Without what the text could still grow by: the answer may wait for its reader.
+                let body = text.into_boxed_str().into_boxed_bytes();
+                answer(status, "application/json", body.into())
+            }
             Err(error) => error_response(&error),
         }
     }
@@ -127,15 +139,18 @@ impl AdminApi {
         if !self.admin.has_api() {
             return Err(ApiError::not_found());
         }
-        let reading = matches!(*method, Method::GET | Method::HEAD);
-        if reading && self.admin.listen.ip().is_loopback() {
+        if is_reading(method) && self.admin.listen.ip().is_loopback() {
             return Ok(());
         }
         let Some(Secret(token)) = &self.admin.token else {
             let say = "Changes take a token: name its variable in admin.token_env.";
             return Err(ApiError::unauthorized(say));
         };
-        let sent = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+        let mut sent = headers.get_all(header::AUTHORIZATION).iter();
+        let (sent, second) = (sent.next().map(|value| value.as_bytes()), sent.next());
+        if second.is_some() {
+            return Err(ApiError::bad_request("Send one Authorization."));
+        }
         let sent = sent.and_then(|value| value.split_at_checked(7));
         let sent = sent.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
         let right = |sent: &[u8]| verify_slices_are_equal(sent, token.as_bytes()).is_ok();
@@ -167,8 +182,8 @@ impl AdminApi {
                 let name = percent_decoded(name)?;
                 match method.as_str() {
                     "GET" | "HEAD" => self.show_tenant(&name).await,
-                    "PUT" => self.put_tenant(&name, body).await,
-                    "DELETE" => self.remove_tenant(&name).await,
+                    "PUT" => self.put_tenant(&name, body, target.begin_by).await,
+                    "DELETE" => self.remove_tenant(&name, target.begin_by).await,
                     _ => Err(not_allowed(ALL_METHODS)),
                 }
             }

@@ -52,6 +52,49 @@ pub(super) fn too_large() -> AdminResponse {
     error_response(&ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", why))
 }
 
+/// The response to a change whose body did not come in time.
+pub(super) fn no_body() -> AdminResponse {
+    let why = "The body did not come in time. Nothing was changed.";
+    error_response(&ApiError::new(StatusCode::REQUEST_TIMEOUT, "bad_request", why))
+}
+
+/// The response to one question too many.
+pub(super) fn too_many() -> AdminResponse {
+    error_response(&overloaded("Too many questions are asked at a time. Nothing was changed."))
+}
+
+/// The response to a question for much while others do not read what they have asked for.
+pub(super) fn too_many_unread() -> AdminResponse {
+    error_response(&overloaded("Too much is asked for and not read: smaller pages need less."))
+}
+
+/// The response to a question for which there is no connection. It is the last on this one.
+pub(super) fn too_many_connections() -> AdminResponse {
+    let mut answer = too_many();
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+/// The response to a question that takes too long.
+pub(super) fn not_read_in_time() -> AdminResponse {
+    error_response(&overloaded("It takes too long to find out."))
+}
+
+/// The response after a panic.
+pub(super) fn internal() -> AdminResponse {
+    let why = "This failed by a fault of the gateway: its log says more.";
+    error_response(&ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", why))
+}
+
+/// Why a change is not made that has waited for too long.
+pub(super) fn not_begun() -> ApiError {
+    overloaded("This change could not be begun in time. Nothing was changed.")
+}
+
+fn overloaded(why: &str) -> ApiError {
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", format!("{why} Ask again."))
+}
+
 pub(super) fn full(full: TableFull) -> ApiError {
     let why = sentence(&full.to_string());
     ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "overloaded", why)

@@ -28,6 +28,8 @@ pub(super) enum HostError {
     Misdirected,
     /// A page from elsewhere asks for a change.
     ForeignOrigin,
+    /// Two pages ask for a change.
+    TwoOrigins,
 }
 
 impl HostError {
@@ -47,6 +49,9 @@ impl HostError {
                 "denied",
                 "Changes are not taken from pages of another origin.",
             ),
+            HostError::TwoOrigins => {
+                (StatusCode::BAD_REQUEST, "bad_request", "Send one Origin at most.")
+            }
         };
         error_response(&ApiError::new(status, error, why))
     }
@@ -64,8 +69,13 @@ impl HostCheck<'_> {
         {
             return Err(HostError::Misdirected);
         }
-        match parts.headers.get(header::ORIGIN) {
-            Some(origin) if !is_reading(&parts.method) && !is_same(origin, host.as_ref()) => {
+        if is_reading(&parts.method) {
+            return Ok(());
+        }
+        let mut origins = parts.headers.get_all(header::ORIGIN).iter();
+        match (origins.next(), origins.next()) {
+            (_, Some(_)) => Err(HostError::TwoOrigins),
+            (Some(origin), None) if !is_same(origin, host.as_ref()) => {
                 Err(HostError::ForeignOrigin)
             }
             _ => Ok(()),
@@ -105,7 +115,8 @@ fn host(parts: &Parts) -> Result<Option<Authority>, HostError> {
     }
 }
 
-fn is_reading(method: &Method) -> bool {
+/// Whether a request changes nothing.
+pub(super) fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 

@@ -1,7 +1,7 @@
 //! The body of a change: `{"burst": 50, "ttl": "1h"}`.
 
 use serde::Deserialize;
-use serde_json::{Error, Map, Value};
+use serde_json::{Map, Value};
 
 use super::json_body;
 
@@ -28,11 +28,12 @@ impl OverrideRequest {
     /// # Errors
     /// If it is none, in the words of this interface and not of a library.
     pub(super) fn read(body: &[u8]) -> Result<Self, String> {
-        json_body::read(body, EXAMPLE, why)
+        json_body::read(body, EXAMPLE, fault)
     }
 }
 
-fn why(fields: &Map<String, Value>, _: &Error) -> String {
+/// What is wrong with the fields.
+fn fault(fields: &Map<String, Value>) -> Option<String> {
     for (name, value) in fields {
         let (good, wanted) = match name.as_str() {
             "rate" => (value.is_string(), "a string such as \"600/minute\""),
@@ -40,11 +41,11 @@ fn why(fields: &Map<String, Value>, _: &Error) -> String {
             "boost" => (value.is_number(), "a number such as 2.5"),
             "ttl" => (value.is_string(), "a string such as \"1h30m\""),
             "reason" => (value.is_string(), "a string"),
-            _ => return json_body::no_field(name, "rate, burst, boost, ttl and reason"),
+            _ => return Some(json_body::no_field(name, "rate, burst, boost, ttl and reason")),
         };
         if !good && !value.is_null() {
-            return json_body::wrong(name, wanted, value);
+            return Some(json_body::wrong(name, wanted, value));
         }
     }
-    "The body names a field twice.".to_owned()
+    None
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::api::{AdminApi, json};
 use super::api_error::{ApiError, unavailable};
-use super::page_size;
+use super::{page_size, query};
 use crate::caller::Addresses;
 use crate::clock::Micros;
 use crate::guards::{Penalty, PenaltyCursor, PenaltyId, listed_key};
@@ -110,23 +110,16 @@ impl AdminApi {
 }
 
 impl PenaltyQuery {
-    /// An empty value is as good as none, as with violations.
     fn parse(text: &str) -> Result<Self, ApiError> {
         let mut query = PenaltyQuery { max: page_size::DEFAULT, after: None };
-        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            match pair.split_once('=').unwrap_or((pair, "")) {
-                ("max" | "after", "") => {}
-                ("max", value) => query.max = page_size::parse(value)?,
-                ("after", value) => {
-                    let bad = "after must be the `after` of an earlier answer.";
-                    let after = value.parse().map_err(|()| ApiError::bad_request(bad))?;
-                    query.after = Some(after);
-                }
-                (name, _) => {
-                    let why = format!("There is no parameter {name:?}; there are max, after.");
-                    return Err(ApiError::bad_request(why));
-                }
+        for (name, value) in query::parameters(text, &["max", "after"])? {
+            if name == "max" {
+                query.max = page_size::parse(value)?;
+                continue;
             }
+            let bad = "after must be the `after` of an earlier answer.";
+            let after = value.parse().map_err(|()| ApiError::bad_request(bad))?;
+            query.after = Some(after);
         }
         Ok(query)
     }
@@ -198,7 +191,17 @@ mod tests {
         let cursor = format!("12-{}", "0f".repeat(16));
         let query = parse(&format!("max=7&after={cursor}")).unwrap();
         assert_eq!((query.max, query.after.unwrap().to_string()), (7, cursor));
-        for bad in ["max=0", "max=1001", "before=1-2", "after=12", "after=1-zz", "guard=x"] {
+        for bad in [
+            "max=0",
+            "max=1001",
+            "max=+5",
+            "max=05",
+            "max=1&max=2",
+            "before=1-2",
+            "after=12",
+            "after=1-zz",
+            "guard=x",
+        ] {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

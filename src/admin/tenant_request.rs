@@ -1,6 +1,6 @@
 //! The body of a change: `{"parent": "partner-a", "rate": "1000/minute"}`.
 
-use serde_json::{Error, Map, Value};
+use serde_json::{Map, Value};
 
 use super::json_body;
 use crate::tenants::TenantBody;
@@ -10,10 +10,11 @@ const EXAMPLE: &str = "{\"parent\": \"partner-a\", \"rate\": \"1000/minute\"}";
 /// # Errors
 /// If it is none, in the words of this interface and not of a library.
 pub(super) fn read(body: &[u8]) -> Result<TenantBody, String> {
-    json_body::read(body, EXAMPLE, why)
+    json_body::read(body, EXAMPLE, fault)
 }
 
-fn why(fields: &Map<String, Value>, _: &Error) -> String {
+/// What is wrong with the fields.
+fn fault(fields: &Map<String, Value>) -> Option<String> {
     for (name, value) in fields {
         let (good, wanted) = match name.as_str() {
             "parent" => (value.is_string(), "a string"),
@@ -22,26 +23,24 @@ fn why(fields: &Map<String, Value>, _: &Error) -> String {
             "algorithm" => (value.is_string(), "a string such as \"token_bucket\""),
             "sharing" => (value.is_string(), "a string such as \"enforce\""),
             "description" => (value.is_string(), "a string"),
-            "budget" => match value.as_object().map(why_budget) {
+            "budget" => match value.as_object().map(budget_fault) {
                 Some(None) => (true, ""),
-                Some(Some(why)) => return why,
+                Some(fault) => return fault,
                 None => (false, "an object such as {\"mode\": \"shared\"}"),
             },
             _ => {
-                return json_body::no_field(
-                    name,
-                    "parent, rate, burst, algorithm, sharing, budget and description",
-                );
+                let fields = "parent, rate, burst, algorithm, sharing, budget and description";
+                return Some(json_body::no_field(name, fields));
             }
         };
         if !good && !value.is_null() {
-            return json_body::wrong(name, wanted, value);
+            return Some(json_body::wrong(name, wanted, value));
         }
     }
-    "The body names a field twice.".to_owned()
+    None
 }
 
-fn why_budget(fields: &Map<String, Value>) -> Option<String> {
+fn budget_fault(fields: &Map<String, Value>) -> Option<String> {
     for (name, value) in fields {
         let numbers =
             |value: &Value| value.as_object().is_some_and(|it| it.values().all(Value::is_u64));

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use http::StatusCode;
 use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
 
 use super::api::{AdminApi, json, percent_decoded};
-use super::api_error::{ApiError, unavailable};
-use super::tenant_request;
+use super::api_error::{ApiError, not_begun, unavailable};
 use super::tenant_view::{TenantPage, TenantView, TenantViews};
+use super::{page_size, query, tenant_request};
 use crate::gateway::CompiledTenants;
 use crate::limit::tenants::{TenantIndex, TenantTree};
 use crate::respond::fault::sentence;
@@ -20,9 +21,6 @@ use crate::tenants::{
     TenantTable,
 };
 
-/// How many a page has that does not say so, and at most.
-const DEFAULT_MAX: usize = 100;
-const MOST: usize = 1_000;
 /// How often a change is checked anew because another gateway was faster.
 const ATTEMPTS: usize = 5;
 /// In which all gateways have heard of what is announced: they look once a second.
@@ -136,11 +134,11 @@ impl AdminApi {
         &self,
         name: &str,
         body: &[u8],
+        begin_by: Instant,
     ) -> Result<(StatusCode, String), ApiError> {
         let body = tenant_request::read(body).map_err(ApiError::bad_request)?;
-        let (warnings, _) = self
-            .change_tenants(|file, entries| tenants::check_put(file, entries, name, body.clone()))
-            .await?;
+        let check = |file: &_, entries: &_| tenants::check_put(file, entries, name, body.clone());
+        let (warnings, _) = self.change_tenants(begin_by, check).await?;
         let (names, burst) = (self.caller_names(), body.burst);
         let (tenant, parent) = (names.of(name), body.parent.as_deref().map(|it| names.of(it)));
         let (parent, rate) = (parent.as_deref(), body.rate.as_deref());
@@ -150,10 +148,13 @@ impl AdminApi {
         Ok((StatusCode::OK, json(&view.map(|it| it.with_warnings(&warnings)))))
     }
 
-    pub(super) async fn remove_tenant(&self, name: &str) -> Result<(StatusCode, String), ApiError> {
-        let (warnings, served) = self
-            .change_tenants(|file, entries| tenants::check_removal(file, entries, name))
-            .await?;
+    pub(super) async fn remove_tenant(
+        &self,
+        name: &str,
+        begin_by: Instant,
+    ) -> Result<(StatusCode, String), ApiError> {
+        let check = |file: &_, entries: &_| tenants::check_removal(file, entries, name);
+        let (warnings, served) = self.change_tenants(begin_by, check).await?;
         let tenant = self.caller_names().of(name);
         self.audit.record(AuditEvent::TenantRemoved { tenant: &tenant });
         let view = TenantViews::new(&served, [name.to_owned()]).without_use(&[name]).pop();
@@ -161,18 +162,24 @@ impl AdminApi {
     }
 
     /// Makes a change that fits to all tenants there are, and waits until it is served. Returns what
-    /// is warned of, and what was served before.
+    /// is warned of, and what was served before. It is given up only while it is certain that nothing
+    /// has been stored.
     async fn change_tenants(
         &self,
+        begin_by: Instant,
         check: impl Fn(&Arc<TenantTree>, &[RunTimeTenant]) -> Result<CheckedChange, ChangeError>,
     ) -> Result<(Vec<String>, ServedTenants), ApiError> {
         let TenantsApi { table, changing, .. } = &self.tenants;
-        let _alone = changing.lock().await;
+        let alone = timeout_at(begin_by, changing.lock()).await;
+        let _alone = alone.map_err(|_| not_begun())?;
         // Other gateways may have made what this one does not know of yet.
         let mut up_to_date = false;
         // What all gateways have had the time to hear of.
         let mut announced: Option<RunTimeTenant> = None;
         for _ in 0..ATTEMPTS {
+            if Instant::now() >= begin_by {
+                return Err(not_begun());
+            }
             let state = table.state();
             let checked = match check(&self.settings().tenants.tree, &state.tenants) {
                 Ok(checked) => checked,
@@ -232,6 +239,11 @@ impl AdminApi {
         }
     }
 
+    /// Whether the tree that holds has a tenant of this name.
+    pub(super) fn is_tenant(&self, name: &str) -> bool {
+        self.tenants.served.lock().find(name).is_some()
+    }
+
     /// Those that were made at run time.
     fn table_names(&self) -> Vec<String> {
         self.tenants.table.state().tenants.into_iter().map(|it| it.name).collect()
@@ -259,29 +271,14 @@ fn refused(error: ChangeError) -> ApiError {
     ApiError::new(status, name, sentence(&error.to_string()))
 }
 
-/// An empty value is as good as none.
 fn parse(text: &str) -> Result<TenantQuery, ApiError> {
-    let mut query = TenantQuery { max: DEFAULT_MAX, after: None, under: None };
-    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if value.is_empty() {
-            continue;
-        }
+    let mut query = TenantQuery { max: page_size::DEFAULT, after: None, under: None };
+    for (name, value) in query::parameters(text, &["max", "after", "under"])? {
         let value = percent_decoded(value)?;
         match name {
-            "max" => {
-                let max = value.parse().ok().filter(|max| (1..=MOST).contains(max));
-                query.max = max.ok_or_else(|| {
-                    ApiError::bad_request(format!("The max must be 1 to {MOST}."))
-                })?;
-            }
+            "max" => query.max = page_size::parse(&value)?,
             "after" => query.after = Some(value),
-            "under" => query.under = Some(value),
-            other => {
-                let why =
-                    format!("There is no parameter {other:?}; there are max, after and under.");
-                return Err(ApiError::bad_request(why));
-            }
+            _ => query.under = Some(value),
         }
     }
     Ok(query)

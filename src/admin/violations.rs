@@ -5,10 +5,11 @@ use serde::Serialize;
 
 use super::api::{AdminApi, json, percent_decoded};
 use super::api_error::ApiError;
-use super::page_size;
 use super::written_time::{self, WrittenTime};
+use super::{page_size, query};
 use crate::clock::unix_time;
 use crate::config::Settings;
+use crate::limit::tenants::TENANTS;
 use crate::overrides;
 use crate::telemetry::CallerNames;
 use crate::violations::{AddressFilter, KeptLine, ViolationPage, ViolationQuery, bounded_name};
@@ -46,17 +47,28 @@ impl AdminApi {
                 ("memory", query.page(lines.iter().rev().filter_map(KeptLine::parse)))
             }
         };
-        let hint = page.violations.is_empty().then(|| unknown_name(&query, &settings)).flatten();
+        let unknown = || unknown_name(&query, &settings, |name| self.is_tenant(name));
+        let hint = page.violations.is_empty().then(unknown).flatten();
         Ok((StatusCode::OK, json(&ViolationAnswer { source, page, hint })))
     }
 }
 
 /// Says which name of a question the configuration does not have. Violations of what it has no more
 /// can still be asked for, so that is no fault.
-fn unknown_name(query: &ViolationQuery, settings: &Settings) -> Option<String> {
+fn unknown_name(
+    query: &ViolationQuery,
+    settings: &Settings,
+    is_tenant: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let of_tenants = |name: &str| match name.strip_prefix(TENANTS).map(|it| it.strip_prefix('/')) {
+        Some(Some(tenant)) => is_tenant(tenant),
+        Some(None) => name == TENANTS && settings.routes.iter().any(|it| it.tenants),
+        None => false,
+    };
     let is_limit = |name: &str| {
         settings.limits.iter().any(|it| it.name == name)
             || settings.guards.iter().any(|it| it.name == name)
+            || of_tenants(name)
     };
     let is_route = |name: &str| settings.routes.iter().any(|it| it.name == name);
     let unknown = |kind: &str, name: &str| format!("no {kind} `{name}` in the configuration");
@@ -71,28 +83,12 @@ fn unreadable(why: String) -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", why)
 }
 
-/// An empty value is as good as none, so that a form can send all of its fields.
 fn parse(text: &str, names: CallerNames) -> Result<ViolationQuery, ApiError> {
     let mut query = ViolationQuery { max: page_size::DEFAULT, ..ViolationQuery::default() };
     let named = |value: String| {
         bounded_name(if value.starts_with(HASHED) { value } else { names.of(&value) })
     };
-    let mut given = Vec::new();
-    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if !PARAMETERS.contains(&name) {
-            let known = PARAMETERS.join(", ");
-            let why = format!("There is no parameter {name:?}; there are {known}.");
-            return Err(ApiError::bad_request(why));
-        }
-        if value.is_empty() {
-            continue;
-        }
-        if given.contains(&name) {
-            let why = format!("{name} is given twice; ask for one at a time.");
-            return Err(ApiError::bad_request(why));
-        }
-        given.push(name);
+    for (name, value) in query::parameters(text, &PARAMETERS)? {
         let value = percent_decoded(value)?;
         match name {
             "user" => query.user = Some(named(value)),

@@ -8,7 +8,7 @@ use super::external::{ExternalState, RunTimeState};
 use super::logs::Logs;
 use crate::config::LoadedConfig;
 use crate::config::settings::Settings;
-use crate::gateway::{Compiled, Gateway, ProcessShared};
+use crate::gateway::{Compiled, Gateway, ProcessShared, ServedConfig};
 use crate::guards::{GuardSharing, GuardTable};
 use crate::listen::acceptor;
 use crate::listen::worker::Worker;
@@ -28,7 +28,9 @@ pub(super) struct OpenedGateway {
     pub(super) store: OpenedStore,
     pub(super) guards: Arc<GuardTable>,
     pub(super) external_state: ExternalState,
-    pub(super) compiled: Arc<Compiled>,
+    pub(super) compiled: Compiled,
+    /// The same as workers have it.
+    pub(super) served: ServedConfig,
     pub(super) workers: Arc<Vec<Worker>>,
 }
 
@@ -84,7 +86,7 @@ impl OpenedGateway {
         let access_log = logs.access.clone();
         let compiled =
             Compiled::new(settings.clone(), &store.hasher, &metrics, access_log, external);
-        let compiled = Arc::new(compiled);
+        let served = compiled.served();
         let mut token_secret = [0; 16];
         getrandom::fill(&mut token_secret).map_err(AppError::Randomness)?;
         let shared = ProcessShared {
@@ -95,7 +97,7 @@ impl OpenedGateway {
             trust,
             audit: logs.audit.clone(),
         };
-        let workers = start_workers(count, &store, &shared, &compiled)?;
+        let workers = start_workers(count, &store, &shared, &served)?;
         Ok(OpenedGateway {
             settings,
             node,
@@ -107,6 +109,7 @@ impl OpenedGateway {
             guards,
             external_state,
             compiled,
+            served,
             workers: Arc::new(workers),
         })
     }
@@ -128,13 +131,13 @@ fn start_workers(
     count: usize,
     store: &OpenedStore,
     shared: &ProcessShared,
-    compiled: &Arc<Compiled>,
+    served: &ServedConfig,
 ) -> Result<Vec<Worker>, AppError> {
     let start = |index| {
         let (store, hasher) = (store.control.clone(), store.hasher.clone());
-        let (shared, for_gateway) = (shared.clone(), compiled.clone());
+        let (shared, for_gateway) = (shared.clone(), served.clone());
         let gateway = move || Gateway::new(store, hasher, shared, for_gateway);
-        Ok(Worker::start(index, gateway, compiled.clone())?)
+        Ok(Worker::start(index, gateway, served.compiled.clone())?)
     };
     (0..count).map(start).collect()
 }

@@ -11,8 +11,9 @@ use super::recent::RecentlyServed;
 use crate::admin::AdminApi;
 use crate::config::settings::{Settings, StoreKind};
 use crate::config::{self, ConfigSource, LoadedConfig, regular_file};
-use crate::gateway::{Compiled, ExternalSnapshot};
+use crate::gateway::{Compiled, ExternalSnapshot, ServedConfig};
 use crate::guards::GuardTable;
+use crate::limit::tenants::TenantTree;
 use crate::listen::worker::Worker;
 use crate::store::{BucketHasher, StoreControl};
 use crate::telemetry::{AuditEvent, Metrics};
@@ -35,10 +36,14 @@ pub(crate) struct Reloader {
     guards: Arc<GuardTable>,
     /// What is served.
     served: Arc<Settings>,
-    compiled: Arc<Compiled>,
-    /// What was served before and may still be in use. The last reference to a large configuration
-    /// is dropped here, where that holds up no request.
+    compiled: Compiled,
+    /// The same as workers have it.
+    sent: ServedConfig,
+    /// What was served before and may still be in use: configurations until the last of their requests
+    /// is answered, trees until it is decided. The last reference to what is large is dropped here,
+    /// where that holds up no request.
     retired: Vec<Arc<Compiled>>,
+    retired_trees: Vec<Arc<TenantTree>>,
     external: ExternalSnapshot,
     /// The numbers that held before changes of overrides: other gateways may not have heard of a
     /// change yet.
@@ -50,7 +55,8 @@ pub(crate) struct ReloaderParts {
     pub(crate) source: ConfigSource,
     pub(crate) current: LoadedConfig,
     pub(crate) workers: Arc<Vec<Worker>>,
-    pub(crate) compiled: Arc<Compiled>,
+    pub(crate) compiled: Compiled,
+    pub(crate) served: ServedConfig,
     pub(crate) hasher: BucketHasher,
     pub(crate) metrics: Metrics,
     pub(crate) store: Arc<dyn StoreControl>,
@@ -85,7 +91,9 @@ impl Reloader {
             guards: parts.guards,
             served,
             compiled: parts.compiled,
+            sent: parts.served,
             retired: Vec::new(),
+            retired_trees: Vec::new(),
             external,
             recent: RecentlyServed::new(),
         }
@@ -179,7 +187,8 @@ impl Reloader {
         self.served = Arc::new(settings);
         self.guards.configure(&self.served.guards);
         self.api.configure(self.served.clone());
-        let compiled = self.compile();
+        self.compile();
+        let compiled = &self.compiled;
         self.current = loaded;
         self.refused = None;
         self.metrics.reloads.with_label_values(&["ok"]).inc();
@@ -199,9 +208,9 @@ impl Reloader {
         let last = std::mem::replace(&mut self.external, next.clone());
         let (last, next) = (self.compile_with(&last), self.compile_with(&next));
         let both = self.coexisting_with_recent(last.clone()).coexisting_with(&next);
-        let both = self.send_to_workers(both);
+        self.send_to_workers(both);
         self.workers_applied().await;
-        self.send_to_workers(next.coexisting_with(&both));
+        self.send_to_workers(next.coexisting_with(&self.compiled));
         self.workers_applied().await;
         self.external_state.run_time().note_served(version);
         let merge = |last: Compiled, before: &Compiled| last.coexisting_with(before);
@@ -222,6 +231,7 @@ impl Reloader {
 
     /// Forgets configurations that no request uses any more, and the series of what only they had.
     pub(crate) fn drop_unused(&mut self) {
+        self.retired_trees.retain(|it| Arc::strong_count(it) > 1);
         if self.retired.is_empty() {
             return;
         }
@@ -234,13 +244,12 @@ impl Reloader {
         }
     }
 
-    fn compile(&mut self) -> Arc<Compiled> {
+    fn compile(&mut self) {
         let version = self.external_state.run_time().version();
         self.external = self.external_state.snapshot(&self.served);
         let compiled = self.compile_with(&self.external);
-        let compiled = self.send_to_workers(self.coexisting_with_recent(compiled));
+        self.send_to_workers(self.coexisting_with_recent(compiled));
         self.external_state.run_time().note_served(version);
-        compiled
     }
 
     fn coexisting_with_recent(&self, compiled: Compiled) -> Compiled {
@@ -257,12 +266,16 @@ impl Reloader {
         Compiled::new(settings, &self.hasher, &self.metrics, access_log, external.clone())
     }
 
-    fn send_to_workers(&mut self, compiled: Compiled) -> Arc<Compiled> {
-        let compiled = Arc::new(compiled);
+    fn send_to_workers(&mut self, compiled: Compiled) {
+        let served = compiled.served();
         self.api.serve_tenants(compiled.tenants.clone(), self.external.tenants.clone());
-        self.workers.iter().for_each(|worker| worker.configure(compiled.clone()));
-        self.retired.push(std::mem::replace(&mut self.compiled, compiled.clone()));
-        compiled
+        self.workers.iter().for_each(|worker| worker.configure(served.clone()));
+        self.compiled = compiled;
+        let ServedConfig { compiled, tree } = std::mem::replace(&mut self.sent, served);
+        self.retired.push(compiled);
+        if !self.retired_trees.iter().any(|it| Arc::ptr_eq(it, &tree)) {
+            self.retired_trees.push(tree);
+        }
     }
 
     /// Resolves when all workers serve what was sent to them: they handle commands in order.

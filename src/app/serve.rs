@@ -83,6 +83,7 @@ impl RunningGateway {
             current: loaded,
             workers: workers.clone(),
             compiled: opened.compiled,
+            served: opened.served,
             hasher,
             metrics,
             store: store.clone(),

@@ -19,8 +19,8 @@ pub(super) use guard::CompiledGuard;
 pub(super) use limit::CompiledLimit;
 pub(super) use needs::{RouteNeeds, condition_sources};
 pub(super) use scored::Numbers;
-pub use tenants::CompiledBucket;
-pub use tenants::CompiledTenants;
+pub(super) use tenants::NamedBucket;
+pub use tenants::{CompiledBucket, CompiledTenants};
 pub(super) use variant::LimitVariant;
 
 use super::worker_config::NO_ROUTE;
@@ -83,6 +83,15 @@ pub struct Compiled {
     pub names: CallerNames,
     pub metrics: Metrics,
     pub access_log: Option<LineWriter>,
+}
+
+/// A configuration as workers have it. The tree, which is large and changes at run time, is apart: a
+/// request needs it until it is decided, and the rest until it is answered.
+#[derive(Debug, Clone)]
+pub struct ServedConfig {
+    /// Without the tree.
+    pub compiled: Arc<Compiled>,
+    pub tree: Arc<TenantTree>,
 }
 
 /// A route, as planning needs it.
@@ -253,6 +262,12 @@ impl Compiled {
     /// Where in [`Compiled::limits`] that of the roots is, if there are tenants.
     pub fn first_level(&self) -> usize {
         self.plain_limits.len()
+    }
+
+    /// The same for workers.
+    pub fn served(&self) -> ServedConfig {
+        let tree = self.tenants.tree().clone();
+        ServedConfig { compiled: Arc::new(self.clone().numbers_only()), tree }
     }
 
     /// As much of it as is needed to remember which numbers were served.

@@ -14,11 +14,10 @@ use std::sync::Arc;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::Gateway;
-use super::compiled::CompiledLimit;
+use super::compiled::{CompiledLimit, NamedBucket};
 use super::outcomes::OpenCharges;
 use super::signals::{RequestSignals, WaitingMark};
 use super::worker_config::WorkerConfig;
-use crate::limit::tenants::TenantBucket;
 use crate::limit::trust::Score;
 use crate::limit::{Cost, Policy};
 use crate::respond::{Content, Fault};
@@ -51,8 +50,8 @@ pub(super) struct DeferredCharge {
     pub score: Score,
     /// An index into the limits of the configuration.
     pub limit: usize,
-    /// The bucket of a tenant that is charged, in the tree of the configuration.
-    pub tenant: Option<TenantBucket>,
+    /// The bucket of a tenant that is charged.
+    pub tenant: Option<NamedBucket>,
 }
 
 /// What is known of a response.
@@ -150,10 +149,11 @@ impl PendingCharges {
     fn take_charges(&mut self, response: ResponseHead<'_>) -> Vec<DeferredCheck> {
         let (config, deferred) = (&self.config, mem::take(&mut self.open.deferred));
         // After a reload the limit may have other numbers, and its buckets with it.
-        let served = self.gateway.config.borrow().clone();
+        let (served, tree) = (self.gateway.config.borrow(), self.gateway.tree.borrow());
         let charge = |deferred: DeferredCharge| {
-            if let Some(bucket) = deferred.tenant {
-                let policy = served.compiled.tenants.policy_of(&config.compiled.tenants, bucket);
+            if let Some(name) = &deferred.tenant {
+                let bucket = deferred.charge.bucket();
+                let policy = served.compiled.tenants.policy_of(&tree, name, bucket);
                 let policy = *policy.unwrap_or(deferred.charge.policy());
                 return deferred.charge(config, policy, response);
             }

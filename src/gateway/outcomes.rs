@@ -12,11 +12,11 @@ use smallvec::SmallVec;
 
 pub(super) use queueing::QueuedLimit;
 
-use super::compiled::{CompiledLimit, Numbers};
+use super::compiled::{CompiledLimit, NamedBucket, Numbers};
 use super::guard::DeferredCharge;
 use super::pacing::PacedCheck;
 use super::plan::PlannedLimits;
-use crate::limit::tenants::TENANTS;
+use crate::limit::tenants::{TENANTS, TenantTree};
 use crate::limit::{Mode, Policy};
 use crate::respond::Applied;
 use crate::store::{Check, CheckOutcome, CheckSet, DeferredCheck};
@@ -163,8 +163,8 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
     }
 
     /// What the request holds while it is under way, and what it is charged when its response is
-    /// known. `None` if that is nothing.
-    pub(super) fn open_charges(&self) -> Option<OpenCharges> {
+    /// known. `None` if that is nothing. The tree is the one that it was planned by.
+    pub(super) fn open_charges(&self, tree: &TenantTree) -> Option<OpenCharges> {
         let PlannedLimits { checks, keys, deferred, holds, score, .. } = &*self.planned;
         if !holds && deferred.is_empty() {
             return None;
@@ -178,7 +178,8 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
             let check = Check { cost: it.cost, ..checks[it.check] };
             let charge = DeferredCheck::new(&check, &self.outcomes[it.check], keys);
             let (cost, limit) = (it.limit.cost.clone(), it.limit.limit);
-            DeferredCharge { charge, cost, score: *score, limit, tenant: it.tenant }
+            let tenant = it.tenant.map(|bucket| NamedBucket::new(tree, bucket));
+            DeferredCharge { charge, cost, score: *score, limit, tenant }
         });
         Some(OpenCharges { slots, deferred: deferred.collect() })
     }

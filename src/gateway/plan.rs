@@ -37,6 +37,7 @@ use crate::caller::identity::{FoundNames, NameSources, WantedNames};
 use crate::caller::jwt::{Claims, Rejection};
 use crate::limit::key::KeyError;
 use crate::limit::source::{self, Identities, KeyInput, RequestFacts};
+use crate::limit::tenants::TenantTree;
 use crate::respond::Fault;
 use crate::route::bare_host;
 use crate::store::BucketHasher;
@@ -113,7 +114,7 @@ impl<'a> RequestPlan<'a> {
         planner.reject_duplicates(head.headers)?;
         let inputs = planner.accept(&route, &address, head.headers, inputs)?;
         let mut plan = RequestPlan::begin(route, address);
-        plan.complete(planner, head, inputs)?;
+        plan.complete(planner, planner.compiled.tenants.tree(), head, inputs)?;
         Ok(plan)
     }
 
@@ -126,7 +127,7 @@ impl<'a> RequestPlan<'a> {
         RequestPlan { route, caller, access, guards, trust: None, limits }
     }
 
-    /// The last step: names, access, guards and limits. They are filled in where the plan lies, because it is
+    /// The last step: names, access, guards and limits. `tree` has the tenants of the configuration. They are filled in where the plan lies, because it is
     /// large and a request should not pay for moving it.
     ///
     /// # Errors
@@ -135,6 +136,7 @@ impl<'a> RequestPlan<'a> {
     pub fn complete(
         &mut self,
         planner: Planner<'a>,
+        tree: &TenantTree,
         head: RequestHead<'_, '_>,
         inputs: AcceptedInputs<'_>,
     ) -> Result<(), Fault> {
@@ -170,7 +172,7 @@ impl<'a> RequestPlan<'a> {
             }
             self.limits.collect(planner, self.route.limits, head.method, &key)?;
             if let Some(tenants) = self.route.tenants {
-                self.limits.collect_tenants(planner, tenants, head.method, &key)?;
+                self.limits.collect_tenants(planner, tree, tenants, head.method, &key)?;
             }
         }
         Ok(())

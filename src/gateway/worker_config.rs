@@ -1,6 +1,7 @@
 //! The configuration as one worker serves it: what all workers share, and the worker's own upstream
 //! connections and meters.
 
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use prometheus::local::LocalHistogram;
 
 use super::compiled::Compiled;
 use crate::config::settings::{self, Target};
+use crate::limit::tenants::TenantTree;
 use crate::telemetry::{AccessMeter, GuardMeter, LimitMeter, RouteMeter};
 use crate::upstream::{Servers, Upstream};
 
@@ -27,6 +29,19 @@ pub(super) struct WorkerConfig {
     pub alone_seconds: LocalHistogram,
     /// Counts requests that match no route.
     pub unrouted: Rc<RouteMeter>,
+}
+
+/// The tenants of a configuration. Requests of one worker share it among themselves, so that they do not
+/// write to a counter that all workers have in common.
+#[derive(Debug)]
+pub(super) struct WorkerTree(pub(super) Arc<TenantTree>);
+
+impl Deref for WorkerTree {
+    type Target = TenantTree;
+
+    fn deref(&self) -> &TenantTree {
+        &self.0
+    }
 }
 
 #[derive(Debug)]

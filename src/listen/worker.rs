@@ -20,7 +20,7 @@ use super::control::ConnectionControl;
 use super::{proxy_protocol, service};
 use crate::caller::Peer;
 use crate::config::settings;
-use crate::gateway::{Compiled, Gateway};
+use crate::gateway::{Compiled, Gateway, ServedConfig};
 use crate::http1::BufferedStream;
 use crate::respond::Fault;
 
@@ -32,7 +32,7 @@ const CLOSE_TIME: Duration = Duration::from_millis(100);
 /// What other threads ask of a worker.
 enum WorkerCommand {
     Serve(TcpStream, SocketAddr),
-    Configure(Arc<Compiled>),
+    Configure(ServedConfig),
     /// Add what was counted to the shared metrics, and acknowledge it.
     Flush(oneshot::Sender<()>),
     /// Finish what is under way by then, and end.
@@ -102,8 +102,8 @@ impl Worker {
         self.send(WorkerCommand::Serve(stream, peer));
     }
 
-    pub(crate) fn configure(&self, compiled: Arc<Compiled>) {
-        self.send(WorkerCommand::Configure(compiled));
+    pub(crate) fn configure(&self, served: ServedConfig) {
+        self.send(WorkerCommand::Configure(served));
     }
 
     /// Resolves when everything the worker has counted is in the shared metrics.
@@ -158,9 +158,9 @@ impl WorkerLoop {
     fn handle_command(&mut self, command: WorkerCommand) {
         match command {
             WorkerCommand::Serve(stream, peer) => self.serve(stream, peer),
-            WorkerCommand::Configure(compiled) => {
-                *self.settings.borrow_mut() = server_settings(&compiled);
-                self.gateway.configure(compiled);
+            WorkerCommand::Configure(served) => {
+                *self.settings.borrow_mut() = server_settings(&served.compiled);
+                self.gateway.configure(served);
             }
             WorkerCommand::Flush(done) => {
                 self.gateway.flush_meters();

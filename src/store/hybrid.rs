@@ -111,6 +111,8 @@ impl HybridStore {
         let now = self.leases.clock.now();
         let (mut rest, mut spent) = (CheckMask::default(), CheckMask::default());
         let mut verdict = None;
+        // A request that waits is decided again.
+        outcomes.iter_mut().for_each(|it| (it.refused, it.withheld) = (None, false));
         for (index, (check, outcome)) in asked.checks.iter().zip(&mut *outcomes).enumerate() {
             if !is_leasable(check) {
                 rest.insert(index);
@@ -168,23 +170,10 @@ impl HybridStore {
         match *verdict {
             LeaseVerdict::Admitted { now } => Some(Decision { now, admitted: true, alone: false }),
             LeaseVerdict::Refused { now } => {
-                self.show_others(asked, outcomes, now);
+                self.redis.show_known(asked.checks, outcomes, now);
                 Some(Decision { now, admitted: false, alone: false })
             }
             LeaseVerdict::Awaited | LeaseVerdict::Rest(_) => None,
-        }
-    }
-
-    /// A request is refused by one bucket: the others show what was last heard of them.
-    fn show_others(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome], now: Micros) {
-        let known = self.redis.known_states();
-        for (check, outcome) in asked.checks.iter().zip(outcomes) {
-            if outcome.refused.is_some() {
-                continue;
-            }
-            let state = known.state(check.bucket).unwrap_or_default();
-            write(outcome, LeaseView { state: check.policy.clamp(state, now), now });
-            outcome.skipped = check.choice == Choice::Second;
         }
     }
 
@@ -225,7 +214,8 @@ impl HybridStore {
 /// Whether a lease may serve a check: it spends, stands alone, and nobody waits for it.
 #[inline]
 fn is_leasable(check: &Check<'_>) -> bool {
-    check.spends && check.may_lease && check.choice == Choice::Alone && check.policy.is_leasable()
+    let stands_alone = check.choice == Choice::Alone && !check.is_bound();
+    check.spends && check.may_lease && stands_alone && check.policy.is_leasable()
 }
 
 #[inline]

@@ -39,10 +39,10 @@ use self::supervise::fallback;
 use self::wire::adjustment::{Adjustment, Op};
 pub use self::wire::{adjustment, batch, check_args, lease_call, pair_choices, reply, script};
 use super::{
-    BucketId, Check, CheckOutcome, CheckSet, Choice, Decision, DeferredCheck, KeyRange,
-    MemoryStore, Store, StoreError,
+    BucketId, Check, CheckOutcome, CheckSet, Choice, Decision, DeferredCheck, KeyRange, Store,
+    StoreError,
 };
-use crate::clock;
+use crate::clock::{self, Micros};
 use crate::limit::{Policy, Verdict};
 
 /// One worker's hold on the store.
@@ -64,11 +64,6 @@ impl RedisStore {
     /// What takes units of buckets in advance, over this worker's connection.
     pub(super) fn lease_link(&self) -> LeaseLink {
         LeaseLink::new(self.link.clone())
-    }
-
-    /// What was last heard of buckets.
-    pub(super) fn known_states(&self) -> &MemoryStore {
-        &self.shared.local
     }
 
     /// How long a decision may take.
@@ -104,7 +99,18 @@ impl RedisStore {
             previous = outcome.refused;
         }
         let now = now?;
-        previous = None;
+        self.show_known(checks, outcomes, now);
+        Some(Decision { now, admitted: false, alone: false })
+    }
+
+    /// Fills in the checks of a refused request that are not known to refuse, by their last known states.
+    pub(super) fn show_known(
+        &self,
+        checks: &[Check<'_>],
+        outcomes: &mut [CheckOutcome],
+        now: Micros,
+    ) {
+        let mut previous = None;
         for (check, outcome) in checks.iter().zip(outcomes) {
             if outcome.refused.is_none() {
                 let known = self.shared.local.state(check.bucket).unwrap_or_default();
@@ -122,7 +128,6 @@ impl RedisStore {
             }
             previous = outcome.refused;
         }
-        Some(Decision { now, admitted: false, alone: false })
     }
 
     /// Decides what needs no call to Redis: everything while the breaker is open, and what Redis is

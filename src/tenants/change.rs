@@ -1,10 +1,12 @@
 //! Whether a change of the tenants fits to all others.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::merge::newly_set_aside;
 use super::{MAX_RUN_TIME_TENANTS, MergedTenants, RunTimeTenant, TenantBody, TenantChange, merge};
-use crate::limit::tenants::{TenantFault, TenantSpec, TenantTree, is_tenant_name};
+use crate::limit::Policy;
+use crate::limit::tenants::{TenantFault, TenantIndex, TenantSpec, TenantTree, is_tenant_name};
 
 /// A change that may be stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +71,7 @@ pub fn check_put(
         return Err(ChangeError::Full);
     }
     let newest = tenants.iter().map(|it| it.order).max().unwrap_or(0);
-    let order = known.map_or(newest + 1, |it| it.order);
+    let order = known.map_or(newest.saturating_add(1), |it| it.order);
     let entry = RunTimeTenant { name: name.to_owned(), order, tenant: body, announced: None };
     let before = merge(file, tenants);
     let warnings = fits(file, tenants, &before, name, Some(spec))?;
@@ -178,20 +180,95 @@ fn fits(
     }
 }
 
-/// What is to be said of a tenant whose buckets are others after a change than before.
+/// What is to be said of a tenant and all below it whose buckets are others after a change than before.
+/// Of a tenant that is new nothing is said: nobody expects it to have used anything.
 fn starts_afresh(before: &TenantTree, after: &TenantTree, name: &str) -> Option<String> {
-    let (old, new) = (before.find(name.as_bytes())?, after.find(name.as_bytes())?);
-    let (old, new) = (&before[old], &after[new]);
-    let root = before[old.root].spec.name != after[new.root].spec.name;
-    let changes = [
-        ("its algorithm", old.algorithm != new.algorithm),
-        ("its root", root),
-        ("whether its bucket is split", old.is_split() != new.is_split()),
-    ];
-    let changes = changes.into_iter().filter(|(_, changed)| *changed).map(|(what, _)| what);
-    let changes: Vec<&str> = changes.collect();
-    (!changes.is_empty()).then(|| {
-        let changes = changes.join(" and ");
-        format!("the buckets of tenant `{name}` are full again: this changes {changes}")
+    let (mut changes, mut afresh) = (BTreeSet::new(), Vec::new());
+    let mut below = vec![after.find(name.as_bytes())?];
+    let mut at = 0;
+    while let Some(of) = below.get(at).copied() {
+        below.extend(after.children(of));
+        at += 1;
+        let tenant = after[of].spec.name.as_str();
+        let Some(old) = before.find(tenant.as_bytes()) else { continue };
+        let old = BucketNames::of(before, old);
+        let found = BucketNames::of(after, of).other_than(&old);
+        if !found.is_empty() {
+            changes.extend(found);
+            afresh.push(tenant);
+        }
+    }
+    let noun = if afresh.len() == 1 { "tenant" } else { "tenants" };
+    let tenants = afresh.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
+    let tenants = listed(&tenants.iter().map(String::as_str).collect::<Vec<_>>());
+    let changes = changes.into_iter().map(BucketChange::text).collect::<Vec<_>>().join(" and ");
+    (!afresh.is_empty()).then(|| {
+        format!(
+            "the buckets of {noun} {tenants} are others from now on, full or as they were last \
+             left: this changes {changes}"
+        )
     })
+}
+
+/// Why another bucket is charged than before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum BucketChange {
+    Algorithm,
+    Root,
+    Split,
+    Guarantee,
+}
+
+impl BucketChange {
+    const fn text(self) -> &'static str {
+        match self {
+            BucketChange::Algorithm => "the algorithm",
+            BucketChange::Root => "the root",
+            BucketChange::Split => "how the bucket is split",
+            BucketChange::Guarantee => "who has a guarantee",
+        }
+    }
+}
+
+/// What the buckets are called by which a tenant is counted.
+#[derive(Debug)]
+struct BucketNames<'t> {
+    root: &'t str,
+    /// The algorithm of its own bucket, of its pool, and of its guarantee.
+    own: Option<&'static str>,
+    pool: Option<&'static str>,
+    guarantee: Option<&'static str>,
+    /// Who guarantees it something.
+    guaranteed_by: Option<&'t str>,
+}
+
+impl<'t> BucketNames<'t> {
+    fn of(tree: &'t TenantTree, of: TenantIndex) -> Self {
+        let tenant = &tree[of];
+        let guarantor = tenant.parent.filter(|_| tenant.guarantee.is_some());
+        BucketNames {
+            root: &tree[tenant.root].spec.name,
+            own: (!tenant.is_split()).then(|| tenant.effective.algorithm()),
+            pool: tenant.pool.as_ref().map(Policy::algorithm),
+            guarantee: tenant.guarantee.as_ref().map(Policy::algorithm),
+            guaranteed_by: guarantor.map(|parent| tree[parent].spec.name.as_str()),
+        }
+    }
+
+    /// Why some of these are not among others. Nothing, if all of them are.
+    fn other_than(&self, old: &BucketNames<'_>) -> Vec<BucketChange> {
+        let parts = [(self.own, old.own), (self.pool, old.pool), (self.guarantee, old.guarantee)];
+        let algorithm = parts.iter().any(|(new, old)| new.is_some() && old.is_some() && new != old);
+        let is_new = |(new, old): &(Option<_>, Option<_>)| new.is_some() && old.is_none();
+        let split = parts[..2].iter().any(is_new);
+        let guarantee = self.guarantee.is_some() && self.guaranteed_by != old.guaranteed_by;
+        let root = self.root != old.root && parts.iter().any(|(new, _)| new.is_some());
+        let changes = [
+            (BucketChange::Algorithm, algorithm),
+            (BucketChange::Root, root),
+            (BucketChange::Split, split),
+            (BucketChange::Guarantee, guarantee),
+        ];
+        changes.into_iter().filter(|(_, changed)| *changed).map(|(change, _)| change).collect()
+    }
 }

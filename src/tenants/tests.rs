@@ -121,6 +121,12 @@ fn no_change_drives_out_one_that_holds() {
     assert!(check_removal(&file, &tenants, "b").is_ok(), "which makes no room for the older one");
 }
 
+/// What is warned of when one of these is changed to this.
+fn warned(tenants: &[RunTimeTenant], name: &str, body: &Value) -> Vec<String> {
+    let body = made(name, 1, body).tenant;
+    check_put(&file(100), tenants, name, body).expect("it fits").warnings
+}
+
 #[test]
 fn a_change_that_starts_afresh_says_so() {
     let tenants = [child("a", 1, 30)];
@@ -129,19 +135,57 @@ fn a_change_that_starts_afresh_says_so() {
         (json!({"parent": "c", "rate": "20/minute"}), None),
         (
             json!({"rate": "20/minute", "algorithm": "fixed_window"}),
-            Some("its algorithm and its root"),
+            Some("the algorithm and the root"),
         ),
         (
             json!({"parent": "p", "rate": "20/minute", "algorithm": "fixed_window"}),
-            Some("algorithm"),
+            Some("the algorithm"),
         ),
     ] {
-        let body = made("a", 1, &body).tenant;
-        let warnings = check_put(&file(100), &tenants, "a", body).expect("it fits").warnings;
+        let warnings = warned(&tenants, "a", &body);
         assert_eq!(warnings.len(), usize::from(expected.is_some()), "{warnings:?}");
-        let said = |part: &str| warnings[0].contains(part) && warnings[0].contains("full again");
+        let said = |part: &str| warnings[0].contains(part) && warnings[0].contains("tenant `a` ");
         assert!(expected.is_none_or(said), "{warnings:?}");
     }
+}
+
+#[test]
+fn all_whose_buckets_start_afresh_are_named() {
+    let own = |budget: &Value| json!({"rate": "100/day", "budget": budget});
+    let shared = own(&json!({"mode": "shared"}));
+    let guaranteed = |each: &Value| own(&json!({"mode": "guaranteed", "guaranteed": each}));
+    let elsewhere = json!({"parent": "c", "rate": "100/day"});
+    let windows = json!({"rate": "100/day", "algorithm": "fixed_window"});
+    let everything = guaranteed(&json!({"k0": 50, "k1": 50}));
+    let named = guaranteed(&json!({"k0": 90}));
+    for (before, after, expected) in [
+        (&named, guaranteed(&json!({"k0": 40})), None),
+        (&named, guaranteed(&json!({"k1": 90})), Some("tenant `k1` are others")),
+        (&named, guaranteed(&json!({"k0": 40, "k1": 40})), Some("tenant `k1` are others")),
+        (&named, shared.clone(), Some("tenant `own` are others")),
+        (&shared, named.clone(), Some("tenants `own`, `k0` are others")),
+        (&shared, everything.clone(), Some("tenants `k0`, `k1` are others")),
+        (&shared, elsewhere, Some("tenants `own`, `k0`, `k1`, `k1-kid` are others")),
+        (&shared, windows, Some("tenants `own`, `k0`, `k1`, `k1-kid` are others")),
+        (&everything, shared.clone(), Some("tenant `own` are others")),
+    ] {
+        let kid = |name: &str, parent: &str| made(name, 2, &json!({"parent": parent}));
+        let own = made("own", 1, before);
+        let tenants = [own, kid("k0", "own"), kid("k1", "own"), kid("k1-kid", "k1")];
+        let warnings = warned(&tenants, "own", &after);
+        let afresh = warnings.iter().find(|it| it.contains("are others"));
+        assert_eq!(afresh.is_some(), expected.is_some(), "{after}: {warnings:?}");
+        let said = |part: &str| afresh.is_some_and(|it| it.contains(part));
+        assert!(expected.is_none_or(said), "{expected:?}: {warnings:?}");
+    }
+}
+
+#[test]
+fn the_order_of_age_does_not_begin_anew() {
+    let oldest = child("a", u64::MAX, 1);
+    let put = check_put(&file(100), &[oldest], "b", child("b", 0, 1).tenant).expect("it fits");
+    let TenantChange::Set(made) = put.change else { panic!("{put:?}") };
+    assert_eq!(made.order, u64::MAX);
 }
 
 #[test]

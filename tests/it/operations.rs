@@ -13,6 +13,7 @@ mod lifecycle;
 pub(crate) mod overrides;
 mod reload;
 mod snapshot;
+mod tenant_changes;
 mod tenant_files;
 mod tenant_growth;
 mod tenants;

@@ -80,3 +80,15 @@ fn changes_are_not_taken_from_pages_of_another_origin() {
         assert_eq!(ask("GET", origin), Ok(()), "{origin}");
     }
 }
+
+#[test]
+fn no_change_has_two_origins() {
+    let (own, evil) = ("http://localhost:9090", "http://evil.example");
+    for origins in [[own, evil], [evil, own], [own, own]] {
+        let [one, other] = origins.map(|it| ("origin", it));
+        let lines = [("host", "localhost:9090"), one, other];
+        let put = admit("127.0.0.1:9090", &[], "PUT", &lines);
+        assert_eq!(put, Err(HostError::TwoOrigins), "{origins:?}");
+        assert_eq!(admit("127.0.0.1:9090", &[], "GET", &lines), Ok(()), "{origins:?}");
+    }
+}

@@ -27,7 +27,42 @@ pub struct CompiledTenants {
     tree: Arc<TenantTree>,
     /// Those of the tree, in its order. Behind them there may be some that other gateways still
     /// serve.
-    tenants: Vec<Arc<CompiledTenant>>,
+    tenants: Arc<Vec<Arc<CompiledTenant>>>,
+}
+
+/// A bucket by the names of its tenants, which mean the same in every tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedBucket {
+    of: Box<str>,
+    part: NamedPart,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum NamedPart {
+    Own,
+    Pool,
+    Guarantee(Box<str>),
+}
+
+impl NamedBucket {
+    pub fn new(tree: &TenantTree, bucket: TenantBucket) -> Self {
+        let name = |of: TenantIndex| tree[of].spec.name.as_str().into();
+        let part = match bucket.part {
+            BucketPart::Own => NamedPart::Own,
+            BucketPart::Pool => NamedPart::Pool,
+            BucketPart::Guarantee(child) => NamedPart::Guarantee(name(child)),
+        };
+        NamedBucket { of: name(bucket.of), part }
+    }
+
+    fn find(&self, tree: &TenantTree) -> Option<TenantBucket> {
+        let part = match &self.part {
+            NamedPart::Own => BucketPart::Own,
+            NamedPart::Pool => BucketPart::Pool,
+            NamedPart::Guarantee(child) => BucketPart::Guarantee(tree.find(child.as_bytes())?),
+        };
+        Some(TenantBucket { of: tree.find(self.of.as_bytes())?, part })
+    }
 }
 
 /// The buckets of one tenant.
@@ -70,7 +105,7 @@ impl CompiledTenants {
             .tenants()
             .iter()
             .map(|tenant| known(tenant).unwrap_or_else(|| Arc::new(compile.tenant(tenant))));
-        CompiledTenants { tenants: tenants.collect(), tree: tree.clone() }
+        CompiledTenants { tenants: Arc::new(tenants.collect()), tree: tree.clone() }
     }
 
     pub fn tree(&self) -> &Arc<TenantTree> {
@@ -94,19 +129,20 @@ impl CompiledTenants {
         }
     }
 
-    /// The numbers that hold by now for a bucket of a tree that was served before.
-    pub fn policy_of(&self, before: &CompiledTenants, bucket: TenantBucket) -> Option<&Policy> {
-        let now = |of: TenantIndex| self.tree.find(before.tree[of].spec.name.as_bytes());
-        let part = match bucket.part {
-            BucketPart::Guarantee(child) => BucketPart::Guarantee(now(child)?),
-            part => part,
-        };
-        let found = self.find_bucket(TenantBucket { of: now(bucket.of)?, part })?;
-        let same = found.bucket == before.bucket(bucket).bucket;
-        same.then_some(&found.numbers.policy)
+    /// The numbers that hold by now, with the tree that these are of, for a bucket that was served
+    /// before.
+    pub fn policy_of(
+        &self,
+        tree: &TenantTree,
+        name: &NamedBucket,
+        bucket: BucketId,
+    ) -> Option<&Policy> {
+        let found = self.find_bucket(name.find(tree)?)?;
+        (found.bucket == bucket).then_some(&found.numbers.policy)
     }
 
-    /// The same without the tree, to remember which numbers were served.
+    /// The same without the tree: for requests that are decided, and to remember which numbers were
+    /// served.
     pub(super) fn without_tree(&self) -> Self {
         CompiledTenants { tree: Arc::default(), tenants: self.tenants.clone() }
     }
@@ -116,12 +152,13 @@ impl CompiledTenants {
     pub(super) fn coexist_with(&mut self, other: &CompiledTenants) {
         let at: HashMap<BucketId, usize> =
             self.tenants.iter().enumerate().map(|(at, it)| (it.own.bucket, at)).collect();
-        for theirs in &other.tenants {
+        let tenants = Arc::make_mut(&mut self.tenants);
+        for theirs in other.tenants.iter() {
             match at.get(&theirs.own.bucket) {
-                Some(at) if Arc::ptr_eq(&self.tenants[*at], theirs) => {}
-                Some(at) => Arc::make_mut(&mut self.tenants[*at]).coexist_with(theirs),
+                Some(at) if Arc::ptr_eq(&tenants[*at], theirs) => {}
+                Some(at) => Arc::make_mut(&mut tenants[*at]).coexist_with(theirs),
                 // What is made anew under this name meets what is served of it elsewhere.
-                None => self.tenants.push(theirs.clone()),
+                None => tenants.push(theirs.clone()),
             }
         }
     }

@@ -120,7 +120,7 @@ fn a_pair_is_told_once_by_the_one_that_was_charged() {
         assert_eq!(written(&limits), member);
         assert!(limits.refusing().is_empty());
         // The charge that waits for the response is that bucket's.
-        let open = limits.open_charges().expect("deferred charges");
+        let open = limits.open_charges(&TenantTree::default()).expect("deferred charges");
         let buckets: Vec<BucketId> = open.deferred.iter().map(|it| it.charge.bucket()).collect();
         let chosen = limits.told().map(|it| it.check.bucket).collect::<Vec<_>>();
         assert_eq!(buckets, chosen);

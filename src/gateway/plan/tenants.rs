@@ -8,7 +8,7 @@ use super::limits::{DeferredLimit, PlannedLimits, SkipReason, applies};
 use crate::gateway::compiled::{CompiledLimit, RouteLimit};
 use crate::limit::key::KeyError;
 use crate::limit::source::KeyInput;
-use crate::limit::tenants::{TenantBucket, TenantIndex, TenantStep};
+use crate::limit::tenants::{TenantBucket, TenantIndex, TenantStep, TenantTree};
 use crate::limit::{Missing, Source};
 use crate::respond::Fault;
 use crate::store::{Check, Choice};
@@ -21,6 +21,7 @@ impl<'a> PlannedLimits<'a> {
     pub(super) fn collect_tenants(
         &mut self,
         planner: Planner<'a>,
+        tree: &TenantTree,
         route_limit: &'a RouteLimit,
         method: &Method,
         input: &KeyInput<'_>,
@@ -34,10 +35,9 @@ impl<'a> PlannedLimits<'a> {
             }
             Err(error) => return self.without_key(limit, error),
         }
-        let tree = planner.compiled.tenants.tree();
         let tenant = input.who.tenant.as_deref().and_then(|name| tree.find(name));
         let planned = match tenant {
-            Some(tenant) => self.add_tenant(planner, route_limit, tenant, input),
+            Some(tenant) => self.add_tenant(planner, tree, route_limit, tenant, input),
             None => Ok(false),
         };
         let planned = planned.and_then(|planned| match planned {
@@ -72,6 +72,7 @@ impl<'a> PlannedLimits<'a> {
     fn add_tenant(
         &mut self,
         planner: Planner<'a>,
+        tree: &TenantTree,
         route_limit: &'a RouteLimit,
         tenant: TenantIndex,
         input: &KeyInput<'_>,
@@ -83,10 +84,11 @@ impl<'a> PlannedLimits<'a> {
             let quotas = buckets.iter().map(|it| tenants.bucket(*it).numbers.policy.quota());
             route_limit.cost.within(cost, quotas.max().unwrap_or(0))
         };
-        let mut add = |bucket, cost, choice| {
-            self.add_bucket(planner, route_limit, bucket, cost, choice);
+        let mut add = |bucket: TenantBucket, cost, choice| {
+            let level = tree[bucket.of].level;
+            self.add_bucket(planner, route_limit, bucket, level, cost, choice);
         };
-        for step in tenants.tree().steps(tenant) {
+        for step in tree.steps(tenant) {
             match step {
                 TenantStep::One(bucket) => add(bucket, within(&[bucket]), Choice::Alone),
                 // The two agree in their cost, and the larger of them may take all of it.
@@ -105,11 +107,11 @@ impl<'a> PlannedLimits<'a> {
         planner: Planner<'a>,
         route_limit: &'a RouteLimit,
         bucket: TenantBucket,
+        level: usize,
         cost: u64,
         choice: Choice,
     ) {
         let compiled = planner.compiled;
-        let level = compiled.tenants.tree()[bucket.of].level;
         let limit = &compiled.limits[compiled.first_level() + level - 1];
         let of_tenant = compiled.tenants.bucket(bucket);
         if route_limit.deferred {

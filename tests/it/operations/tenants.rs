@@ -25,10 +25,10 @@ on_each_store!(
 );
 
 /// In which what was changed at one gateway holds at the others, on a busy machine.
-const SOON: Duration = Duration::from_secs(5);
+pub(super) const SOON: Duration = Duration::from_secs(5);
 
 /// The worked example: 5000 a minute for the partner, below 10000.
-const PARTNER: &str = r#"
+pub(super) const PARTNER: &str = r#"
     [tenants.system]
     rate = "10000/minute"
     burst = 1000
@@ -44,19 +44,19 @@ const PARTNER: &str = r#"
     description = "The first."
 "#;
 
-fn target(name: &str) -> String {
+pub(super) fn target(name: &str) -> String {
     format!("/v1/tenants/{name}")
 }
 
 #[track_caller]
-fn put(weir: &Weir, name: &str, body: &Value) -> Value {
+pub(super) fn put(weir: &Weir, name: &str, body: &Value) -> Value {
     let response = weir.operate("PUT", &target(name), &body.to_string());
     assert_eq!(response.status, 200, "{name} {body}: {}", response.text());
     response.json()
 }
 
 #[track_caller]
-fn refused(response: &Response, status: u16, error: &str, parts: &[&str]) {
+pub(super) fn refused(response: &Response, status: u16, error: &str, parts: &[&str]) {
     let body = response.json();
     assert_eq!((response.status, body["error"].as_str()), (status, Some(error)), "{body}");
     let why = body["error_description"].as_str().unwrap();
@@ -71,11 +71,11 @@ fn put_refused(weir: &Weir, name: &str, body: &Value, status: u16, error: &str, 
     refused(&response, status, error, parts);
 }
 
-fn show(weir: &Weir, name: &str) -> Value {
+pub(super) fn show(weir: &Weir, name: &str) -> Value {
     weir.admin(&target(name)).json()
 }
 
-fn names(page: &Value) -> Vec<&str> {
+pub(super) fn names(page: &Value) -> Vec<&str> {
     let tenants = page["tenants"].as_array().unwrap_or_else(|| panic!("a list in {page}"));
     tenants.iter().map(|it| it["name"].as_str().unwrap()).collect()
 }
@@ -104,6 +104,10 @@ fn the_tree_is_shown_with_what_is_allocated_and_used(test_store: &TestStore) {
         let used = tenant["effective"]["used"].as_u64().unwrap();
         assert!(used <= asked as u64 && used + refilled >= asked as u64, "{tenant}");
     }
+    for (limit, known) in [("tenants", true), ("tenants/a1", true), ("tenants/nobody", false)] {
+        let violations = weir.admin(&format!("/v1/violations?limit={limit}")).json();
+        assert_eq!(violations.get("hint").is_none(), known, "{limit}: {violations}");
+    }
     refused(&weir.admin("/v1/tenants/nobody"), 404, "no_route", &["no tenant \"nobody\""]);
     refused(&weir.operate("POST", "/v1/tenants", ""), 405, "method_not_allowed", &[]);
 }
@@ -128,9 +132,18 @@ fn a_list_is_paged_and_filtered(test_store: &TestStore) {
     let expected: Vec<String> =
         ["a1".to_owned()].into_iter().chain((0..25).map(|n| format!("t{n:02}"))).collect();
     assert_eq!(seen, expected);
-    for (query, why) in
-        [("max=0", "1 to 1000"), ("max=x", "1 to 1000"), ("below=a1", "max, after and under")]
-    {
+    for (query, why) in [
+        ("max=0", "1 to 1000"),
+        ("max=x", "1 to 1000"),
+        ("max=%2B5", "1 to 1000"),
+        ("max=+5", "1 to 1000"),
+        ("max=05", "1 to 1000"),
+        ("max=1&max=2", "given twice"),
+        ("under=a1&under=system", "given twice"),
+        ("after=a&after=b", "given twice"),
+        ("below=a1", "max, after, under"),
+        ("below=", "max, after, under"),
+    ] {
         let response = weir.admin(&format!("/v1/tenants?{query}"));
         refused(&response, 400, "bad_request", &[why]);
     }
@@ -236,6 +249,9 @@ fn impossible_tenants_are_refused_with_a_reason(test_store: &TestStore) {
         ("{\"budget\": {\"overcommit\": 2.5}}", "1.0 to 2.0"),
         ("{\"budget\": {\"overcommit\": 1.005}}", "two decimals"),
         ("{\"rate\": \"1/second\", \"rate\": \"2/second\"}", "twice"),
+        ("{\"rate\": \"1/second\", \"budget\": [\"shared\", 5, 1.0, null]}", "an object"),
+        ("{\"rate\": \"1/second\", \"budget\": []}", "an object"),
+        ("{\"budget\": {\"mode\": \"guaranteed\", \"guaranteed\": {\"a\": 1, \"a\": 2}}}", "twice"),
     ] {
         let response = weir.operate("PUT", &target("x"), body);
         refused(&response, 400, "bad_request", &[why]);

@@ -153,6 +153,7 @@ fn violations_are_found_by_caller_limit_route_and_time(test_store: &TestStore) {
         ("?limit=nope", Some("no limit or guard `nope` in the configuration")),
         ("?route=nope", Some("no route `nope` in the configuration")),
         ("?limit=trial", None),
+        ("?limit=tenants", Some("no limit or guard `tenants` in the configuration")),
         ("?route=items", None),
     ] {
         assert_eq!(answer(&weir, query).get("hint").and_then(Value::as_str), hint, "{query}");

@@ -57,7 +57,7 @@ fn what_did_not_change_is_shared_with_the_tree_before() {
     let before = compiled(&tree(30), None);
     let after = compiled(&tree(20), Some(&before));
     let shared =
-        before.tenants.iter().zip(&after.tenants).map(|(one, other)| Arc::ptr_eq(one, other));
+        before.tenants.iter().zip(after.tenants.iter()).map(|(one, other)| Arc::ptr_eq(one, other));
     assert_eq!(shared.collect::<Vec<_>>(), [true, false, true]);
 }
 
@@ -87,10 +87,14 @@ fn a_charge_that_was_deferred_finds_its_bucket_in_the_next_tree() {
     let (before, after) = (compiled(&tree(20), None), compiled(&tree(90), None));
     let at = |name: &str| before.tree.find(name.as_bytes()).expect("a tenant");
     let own = TenantBucket { of: at("a"), part: BucketPart::Own };
-    assert_eq!(after.policy_of(&before, own).map(Policy::quota), Some(90));
+    let policy = |after: &CompiledTenants, bucket| {
+        let (name, id) = (NamedBucket::new(&before.tree, bucket), before.bucket(bucket).bucket);
+        after.without_tree().policy_of(after.tree(), &name, id).map(Policy::quota)
+    };
+    assert_eq!(policy(&after, own), Some(90));
     let guarantee = TenantBucket { of: at("root"), part: BucketPart::Guarantee(at("a")) };
-    assert_eq!(after.policy_of(&before, guarantee).map(Policy::quota), Some(40));
-    assert_eq!(CompiledTenants::default().policy_of(&before, own), None);
+    assert_eq!(policy(&after, guarantee), Some(40));
+    assert_eq!(policy(&CompiledTenants::default(), own), None);
 }
 
 /// What docs/tenants.md says of memory.

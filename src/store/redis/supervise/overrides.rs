@@ -60,6 +60,7 @@ pub(crate) async fn remove(shared: &RedisShared, id: &str) -> Result<(), Failure
 
 async fn change(shared: &RedisShared, id: &str, text: &str, seconds: u64) -> Result<(), Failure> {
     let (hash, lifetime) = (shared.reserved_key(HASH), Duration::from_secs(seconds));
-    let change = HashChange { hash: &hash, id, text, lifetime, only_if: None, more: &[] };
+    let (only_if, mark_prefix, more) = (None, "", &[][..]);
+    let change = HashChange { hash: &hash, id, text, lifetime, only_if, mark_prefix, more };
     change.make(shared, &shared_hash::open(shared).await?).await.map(|_| ())
 }

@@ -31,6 +31,8 @@ pub(super) struct HashChange<'a> {
     pub(super) lifetime: Duration,
     /// The mark that the hash must still have, empty if it had none; `None`: whatever it has.
     pub(super) only_if: Option<&'a str>,
+    /// What its new mark begins with.
+    pub(super) mark_prefix: &'a str,
     /// More entries to set, with their names; only together with `only_if`.
     pub(super) more: &'a [(String, String)],
 }
@@ -43,8 +45,8 @@ impl HashChange<'_> {
         shared: &RedisShared,
         session: &Session,
     ) -> Result<Option<String>, Failure> {
-        let HashChange { hash, id, text, lifetime, only_if, more } = *self;
-        let mark = format!("{} {}", shared.node, shared.clock.now().0);
+        let HashChange { hash, id, text, lifetime, only_if, mark_prefix, more } = *self;
+        let mark = format!("{mark_prefix}{} {}", shared.node, shared.clock.now().0);
         let call = |form| {
             let bytes = more.iter().map(|(id, text)| id.len() + text.len()).sum::<usize>();
             let bytes = bytes + hash.len() + id.len() + text.len();
