@@ -126,7 +126,8 @@ impl Demand {
         let near = self.wait_near_limit(policy, timing);
         let sustained = policy.sustained(timing.sync);
         let need = per_interval.saturating_mul(near) / timing.sync;
-        let need = need.saturating_sub(kept).min(2 * sustained).max(least);
+        let most = policy.quota().min(2 * sustained);
+        let need = need.saturating_sub(kept).min(most).max(least);
         // Requests of a leaky bucket leave in the order of its units: what lies idle here holds up others.
         let paces = matches!(policy, Policy::LeakyBucket(_));
         // What of a window is left somewhere when it ends is lost.
