@@ -4,7 +4,7 @@
 //! from which the system serves port 0 and outgoing connections: only another run of the tests
 //! could take one.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const FIRST: usize = 12_000;
@@ -23,4 +23,10 @@ pub(crate) fn free_port() -> u16 {
         }
     }
     panic!("no port is free");
+}
+
+/// An address at which nobody listens, nor will.
+#[track_caller]
+pub(crate) fn nobody() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, free_port()).into()
 }

@@ -1,8 +1,8 @@
 //! `weir_upstream_errors_total`: every failure of an upstream is counted by its kind.
 
-use std::net::{SocketAddr, TcpListener};
 use std::sync::{Mutex, mpsc};
 
+use crate::support::ports::nobody;
 use crate::support::upstream::ok;
 use crate::support::{After, Config, PATIENCE, Upstream, Weir, get, post, wait_until};
 
@@ -29,10 +29,6 @@ fn are(weir: &Weir, expected: [f64; 5]) {
 #[track_caller]
 fn answered(weir: &Weir) -> f64 {
     weir.metrics().value("weir_upstream_seconds_count", &[("upstream", "api")]).unwrap()
-}
-
-fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 fn answer(status: u16, body: &str) -> Vec<u8> {

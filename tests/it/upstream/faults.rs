@@ -1,10 +1,10 @@
 //! An upstream that refuses, hangs, dies or sends garbage: the client always sees a failure.
 
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use crate::support::fields::{self, Bare};
+use crate::support::ports::nobody;
 use crate::support::upstream::ok;
 use crate::support::wire::ReadError;
 use crate::support::{After, Config, PATIENCE, Response, Upstream, Weir, get, post};
@@ -40,11 +40,6 @@ fn proxy_error(response: &Response) -> String {
     ];
     assert!(registered.contains(&error.as_str()), "{error} is not registered");
     error.clone()
-}
-
-/// An address that refuses connections.
-fn nobody() -> std::net::SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 #[test]
