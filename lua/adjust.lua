@@ -56,7 +56,7 @@ for i, correction in ipairs(corrections) do
     before, grants = expire_grants(algorithm, args, before, grants)
     local in_range = algorithm.clamp(args, before)
     is_changed = was_clamped(in_range, before)
-    before = withheld(algorithm, args, in_range, grants)
+    before = refill_capped(algorithm, args, in_range, grants)
   end
   journal = journal and journal_of(algorithm, journal)
   local after, clamped, kept

@@ -98,7 +98,7 @@ for r = 1, #requests do
       changed[key], journals[key] = algorithm, nil
     end
     if grants_of_key[key] then
-      clamped = withheld(algorithm, args, clamped, grants_of_key[key])
+      clamped = refill_capped(algorithm, args, clamped, grants_of_key[key])
     end
     states[key] = clamped
     local choice = choice_of_check and choice_of_check[check]

@@ -23,7 +23,8 @@
 --
 -- Units that were kept or given are outstanding until the grant's end: see outstanding.lua. To the
 -- bucket they are charged like any others. A grant that has ended counts as spent, so nothing of it
--- can be kept or returned any more: the bucket may have been full since.
+-- can be kept or returned any more: the bucket may have been full since. A call that asks for nothing
+-- clamps nothing: it may be made by numbers that have been replaced.
 
 local LEASE_NUMBERS, STEP_NUMBERS = 7, 7
 
@@ -100,7 +101,12 @@ for i = 1, #KEYS do
   end
   local clamped = algorithm.clamp(args, state)
   local is_known = not was_clamped(clamped, state)
-  state = withheld(algorithm, args, clamped, grants)
+  local first_step = at + LEASE_NUMBERS + 1
+  if lease[first_step] then
+    state = refill_capped(algorithm, args, clamped, grants)
+  elseif is_known then
+    state = refill_capped(algorithm, args, state, grants)
+  end
   local found = released_until == 0
   if not found then
     found = release(grants, math.min(released_until, now + LONGEST_LEASE), released)
@@ -110,7 +116,7 @@ for i = 1, #KEYS do
     state = algorithm.refund(args, state, taken_at > 0 and taken_at or now)
   end
   local units, amount
-  units, amount, state = take(algorithm, args, state, lease, at + LEASE_NUMBERS + 1)
+  units, amount, state = take(algorithm, args, state, lease, first_step)
   if found then
     amount = amount + kept
   end

@@ -10,8 +10,8 @@
 --
 -- Behind the text of a state stand its grants, as in "1794814088523726 0|L1794814089000000:5000":
 -- until when, and how much. Grants that end at the same instant are one. An amount is in what the
--- algorithm's `withhold` counts in: µs in which it refills (token_bucket), units (refill_bucket).
--- Windows refill nothing before they end, so they withhold nothing. Behind the grants may stand a
+-- algorithm's `cap_refill` counts in: µs in which it refills (token_bucket), units (refill_bucket).
+-- Windows refill nothing before they end, so nothing is capped. Behind the grants may stand a
 -- journal (journal.lua).
 
 -- No lease lasts longer, in µs. One that seems to was made before the clock was set back.
@@ -58,7 +58,7 @@ local function with_grants(grants, text)
 end
 
 -- The state once grants that have ended count as spent, and the grants that are left, ordered by
--- their ends. What a grant withheld it withheld until its end, and no longer.
+-- their ends. A grant caps the refill until its end, and no longer.
 local function expire_grants(algorithm, args, state, grants)
   local outstanding, left = 0, {}
   for _, grant in ipairs(grants) do
@@ -66,7 +66,7 @@ local function expire_grants(algorithm, args, state, grants)
   end
   for _, grant in ipairs(grants) do
     if grant[1] <= now then
-      state = algorithm.withhold(args, state, grant[1], outstanding)
+      state = algorithm.cap_refill(args, state, grant[1], outstanding)
       outstanding = outstanding - grant[2]
     else
       left[#left + 1] = grant
@@ -77,7 +77,7 @@ end
 
 -- The clamped state, refilled no further than what is outstanding leaves room for: if that is more than
 -- the bucket holds by these numbers, it is empty.
-local function withheld(algorithm, args, state, grants)
+local function refill_capped(algorithm, args, state, grants)
   local outstanding = 0
   for _, grant in ipairs(grants) do
     outstanding = outstanding + grant[2]
@@ -85,7 +85,7 @@ local function withheld(algorithm, args, state, grants)
   if outstanding == 0 then
     return state
   end
-  return algorithm.clamp(args, algorithm.withhold(args, state, now, outstanding))
+  return algorithm.clamp(args, algorithm.cap_refill(args, state, now, outstanding))
 end
 
 -- Writes a bucket with its grants, and keeps it until it is full and the last of them has ended.

@@ -104,7 +104,7 @@ function refill_bucket.journal_charge(args, state, at, cost)
 end
 
 -- At least so many units missing at the instant: see outstanding.lua.
-function refill_bucket.withhold(args, state, at, amount)
+function refill_bucket.cap_refill(args, state, at, amount)
   local units, next_refill = missing(args, state, at)
   return units < amount and state_missing(args, amount, next_refill) or state
 end

@@ -124,7 +124,7 @@ function token_bucket.journal_charge(_, state, at, span, rest)
 end
 
 -- Full no sooner than `amount` µs after the instant: see outstanding.lua.
-function token_bucket.withhold(_, state, at, amount)
+function token_bucket.cap_refill(_, state, at, amount)
   local full = at + amount
   if state.ends_at < full or state.ends_at == full and state.rest > 0 then
     return { ends_at = full, rest = 0 }

@@ -113,9 +113,9 @@ impl Policy {
         }
     }
 
-    /// What a bucket withholds while so many units are outstanding: the time in which they refill, in
+    /// By what a refill is capped while so many units are outstanding: the time in which they refill, in
     /// microseconds and rounded up, or the units. A window refills nothing before it ends, so there is
-    /// nothing to withhold.
+    /// nothing to cap.
     pub fn lease_amount(&self, units: u64) -> u64 {
         match self {
             Policy::TokenBucket(it) => it.span(units).as_micros() as u64,
@@ -137,11 +137,11 @@ impl Policy {
 
     /// The state, refilled no further at an instant than leaves room for so much that is outstanding.
     #[must_use]
-    pub fn withhold(&self, state: State, at: Micros, amount: u64) -> State {
+    pub fn cap_refill(&self, state: State, at: Micros, amount: u64) -> State {
         match self {
-            Policy::TokenBucket(it) => it.withhold(state, at, amount),
-            Policy::LeakyBucket(it) => it.bucket().withhold(state, at, amount),
-            Policy::RefillBucket(it) => it.withhold(state, at, amount),
+            Policy::TokenBucket(it) => it.cap_refill(state, at, amount),
+            Policy::LeakyBucket(it) => it.bucket().cap_refill(state, at, amount),
+            Policy::RefillBucket(it) => it.cap_refill(state, at, amount),
             _ => state,
         }
     }
@@ -196,22 +196,28 @@ impl LeasedBucket {
     /// Brings the bucket to an instant: grants that have ended count as spent, and it is refilled no
     /// further than what is outstanding leaves room for. True if it had to be clamped.
     pub fn advance(&mut self, policy: &Policy, now: Micros) -> bool {
-        let Outstanding(grants) = &mut self.outstanding;
-        grants.iter_mut().for_each(|it| it.until = it.until.min(Micros(now.0 + LONGEST_LEASE)));
-        let mut outstanding = grants.iter().map(|grant| grant.amount).sum();
-        let ended = grants.iter().take_while(|grant| grant.until <= now).count();
-        for grant in grants.drain(..ended) {
-            self.state = policy.withhold(self.state, grant.until, outstanding);
-            outstanding -= grant.amount;
-        }
+        let outstanding = self.expire(policy, now);
         let clamped = policy.clamp(self.state, now);
         let was_clamped = clamped != self.state;
         self.state = match outstanding {
             0 => clamped,
             // If that is more than the bucket holds by these numbers, it is empty.
-            amount => policy.clamp(policy.withhold(clamped, now, amount), now),
+            amount => policy.clamp(policy.cap_refill(clamped, now, amount), now),
         };
         was_clamped
+    }
+
+    /// Counts grants that have ended as spent. Returns what is still outstanding.
+    fn expire(&mut self, policy: &Policy, now: Micros) -> u64 {
+        let Outstanding(grants) = &mut self.outstanding;
+        grants.iter_mut().for_each(|it| it.until = it.until.min(Micros(now.0 + LONGEST_LEASE)));
+        let mut outstanding = grants.iter().map(|grant| grant.amount).sum();
+        let ended = grants.iter().take_while(|grant| grant.until <= now).count();
+        for grant in grants.drain(..ended) {
+            self.state = policy.cap_refill(self.state, grant.until, outstanding);
+            outstanding -= grant.amount;
+        }
+        outstanding
     }
 
     /// Decides one cost at an instant, as `lua/decide.lua` does: a refusal leaves the bucket as it is,
@@ -232,7 +238,14 @@ impl LeasedBucket {
 
     /// What `lua/lease.lua` does for one bucket.
     pub fn exchange(&mut self, policy: &Policy, now: Micros, asked: &LeaseRequest) -> LeaseReply {
-        let was_clamped = self.advance(policy, now);
+        let mut next = self.clone();
+        let was_clamped = next.advance(policy, now);
+        if was_clamped && asked.steps.is_empty() {
+            // It may be made by numbers that have been replaced: it asks for nothing, and clamps nothing.
+            self.expire(policy, now);
+        } else {
+            *self = next;
+        }
         let found = asked.released.is_none_or(|released| {
             let until = released.until.min(Micros(now.0 + LONGEST_LEASE));
             self.outstanding.release(Grant { until, ..released })

@@ -143,7 +143,7 @@ impl RefillBucket {
     }
 
     /// At least so many units missing at an instant: see [`lease`](super::lease).
-    pub(super) fn withhold(&self, state: State, at: Micros, amount: u64) -> State {
+    pub(super) fn cap_refill(&self, state: State, at: Micros, amount: u64) -> State {
         let (missing, next) = self.missing(state, at);
         let amount = u128::from(amount);
         if missing < amount { self.state_missing(amount, next) } else { state }

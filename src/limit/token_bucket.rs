@@ -193,7 +193,7 @@ impl TokenBucket {
     }
 
     /// Full no sooner than `amount` microseconds after an instant: see [`lease`](super::lease).
-    pub(super) fn withhold(&self, state: State, at: Micros, amount: u64) -> State {
+    pub(super) fn cap_refill(&self, state: State, at: Micros, amount: u64) -> State {
         let full = Micros(at.0 + amount);
         if state.ends_at < full || state.ends_at == full && state.rest > 0 {
             State::new(full, 0)

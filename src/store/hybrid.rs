@@ -58,6 +58,9 @@ struct Leases {
 /// As many checks as one number has bits: a request with more is decided by Redis.
 const MOST_CHECKS: usize = 64;
 
+/// A request waits for a lease for this part of `store.timeout`, and for a decision after that.
+const LEASE_PATIENCE: u32 = 4;
+
 /// What the leases say of a request.
 enum LeaseVerdict {
     /// All of it is spent.
@@ -66,8 +69,16 @@ enum LeaseVerdict {
     Refused { now: Micros },
     /// More is being asked for, for one of its buckets.
     Awaited,
-    /// Redis decides these checks; the others are spent.
-    Rest(CheckMask),
+    /// Redis decides some of the checks; others are spent.
+    Rest(SplitChecks),
+}
+
+/// A request of which Redis decides a part.
+#[derive(Debug, Clone, Copy)]
+struct SplitChecks {
+    for_redis: CheckMask,
+    /// The others, but for those that only watch and are known to refuse.
+    spent: CheckMask,
 }
 
 /// Some of a request's checks, by their positions.
@@ -81,6 +92,10 @@ impl CheckMask {
 
     fn has(self, index: usize) -> bool {
         self.0 >> index & 1 == 1
+    }
+
+    fn is_all(self, checks: usize) -> bool {
+        self.0.count_ones() as usize == checks
     }
 }
 
@@ -112,7 +127,9 @@ impl HybridStore {
         let (mut rest, mut spent) = (CheckMask::default(), CheckMask::default());
         let mut verdict = None;
         // A request that waits is decided again.
-        outcomes.iter_mut().for_each(|it| (it.refused, it.withheld) = (None, false));
+        for it in &mut *outcomes {
+            (it.refused, it.withheld, it.decided) = (None, false, true);
+        }
         for (index, (check, outcome)) in asked.checks.iter().zip(&mut *outcomes).enumerate() {
             if !is_leasable(check) {
                 rest.insert(index);
@@ -155,7 +172,7 @@ impl HybridStore {
             None if rest == CheckMask::default() => {
                 LeaseVerdict::Admitted { now: outcomes.first().map_or(now, |it| it.now) }
             }
-            None => LeaseVerdict::Rest(rest),
+            None => LeaseVerdict::Rest(SplitChecks { for_redis: rest, spent }),
         }
     }
 
@@ -188,21 +205,22 @@ impl HybridStore {
         }
     }
 
-    /// The checks that Redis decides, on their own.
-    fn rest<'c>(asked: CheckSet<'c>, rest: CheckMask) -> SmallVec<[Check<'c>; 4]> {
-        indexed(asked.checks, rest).copied().collect()
-    }
-
     /// What the leases gave to a request that Redis has not decided yet.
-    fn hold(&self, asked: CheckSet<'_>, rest: CheckMask) -> PendingHold {
+    fn hold(&self, asked: CheckSet<'_>, spent: CheckMask) -> PendingHold {
         let mut hold = LeaseHold::default();
         let (mut table, now) = (self.leases.table.borrow_mut(), self.leases.clock.now());
-        for (index, check) in asked.checks.iter().enumerate() {
-            if !rest.has(index) {
-                table.hold(lease_check(check), &mut hold, now);
-            }
+        for check in indexed(asked.checks, spent) {
+            table.hold(lease_check(check), &mut hold, now);
         }
         PendingHold { leases: self.leases.clone(), link: self.redis.lease_link(), hold }
+    }
+
+    /// The request has waited for a lease for long enough.
+    fn leave_to_redis(&self, asked: CheckSet<'_>) {
+        let (mut table, now) = (self.leases.table.borrow_mut(), self.leases.clock.now());
+        for check in asked.checks.iter().filter(|check| is_leasable(check)) {
+            table.leave_to_redis(lease_check(check), now);
+        }
     }
 
     /// Waits until more was given, or not, for as long as a decision may wait.
@@ -267,27 +285,23 @@ impl Store for HybridStore {
         if let Some(decision) = self.decided(&verdict, asked, outcomes) {
             return Some(Ok(decision));
         }
-        let LeaseVerdict::Rest(rest) = verdict else { return None };
-        let checks = Self::rest(asked, rest);
-        let decided = if checks.len() == asked.checks.len() {
+        let LeaseVerdict::Rest(SplitChecks { for_redis, spent }) = verdict else { return None };
+        let decided = if for_redis.is_all(asked.checks.len()) {
             self.redis.try_decide(asked, outcomes)
         } else {
-            let mut others = outcomes_of(outcomes, rest);
+            let checks = checks_in(asked, for_redis);
+            let mut others = outcomes_of(outcomes, for_redis);
             let set = CheckSet { checks: &checks, ..asked };
             let decided = self.redis.try_decide(set, &mut others);
-            put_outcomes(outcomes, rest, &others);
+            put_outcomes(outcomes, for_redis, &others);
             decided
         };
         if decided.is_some() {
-            self.count_unleased(asked, rest);
+            self.count_unleased(asked, for_redis);
         }
         if !decided.as_ref().is_some_and(|it| it.as_ref().is_ok_and(|it| it.admitted)) {
             let table = &mut *self.leases.table.borrow_mut();
-            for (index, check) in asked.checks.iter().enumerate() {
-                if !rest.has(index) {
-                    table.unspend(lease_check(check));
-                }
-            }
+            indexed(asked.checks, spent).for_each(|check| table.unspend(lease_check(check)));
         }
         decided
     }
@@ -300,33 +314,33 @@ impl Store for HybridStore {
         if asked.checks.len() > MOST_CHECKS {
             return self.redis.decide(asked, outcomes).await;
         }
-        let deadline = clock::now() + self.redis.timeout();
+        let deadline = clock::now() + self.redis.timeout() / LEASE_PATIENCE;
         let mut attempt = Attempt::First;
-        let rest = loop {
+        let SplitChecks { for_redis, spent } = loop {
             let verdict = self.spend(asked, outcomes, attempt);
             attempt = Attempt::Again;
             if let Some(decision) = self.decided(&verdict, asked, outcomes) {
                 return Ok(decision);
             }
             match verdict {
-                LeaseVerdict::Rest(rest) => break rest,
+                LeaseVerdict::Rest(split) => break split,
                 _ if self.redis.is_degraded() || clock::cached_now() >= deadline => {
-                    break CheckMask(u64::MAX);
+                    self.leave_to_redis(asked);
                 }
                 _ => self.renewed(deadline).await,
             }
         };
-        let checks = Self::rest(asked, rest);
-        if checks.len() == asked.checks.len() {
+        if for_redis.is_all(asked.checks.len()) {
             return self.redis.decide(asked, outcomes).await;
         }
-        let mut others = outcomes_of(outcomes, rest);
+        let checks = checks_in(asked, for_redis);
+        let mut others = outcomes_of(outcomes, for_redis);
         let set = CheckSet { checks: &checks, ..asked };
-        let hold = Rc::new(self.hold(asked, rest));
+        let hold = Rc::new(self.hold(asked, spent));
         let abandoned = hold.clone();
         let tell = move |admitted| abandoned.conclude(admitted);
         let decided = self.redis.decide_or_tell(set, &mut others, tell).await;
-        put_outcomes(outcomes, rest, &others);
+        put_outcomes(outcomes, for_redis, &others);
         hold.conclude(decided.as_ref().is_ok_and(|it| it.admitted));
         decided
     }
@@ -348,9 +362,12 @@ impl Store for HybridStore {
     }
 
     async fn flush(&self) {
-        renewal::return_all(&self.leases, &self.redis).await;
-        self.redis.flush().await;
+        tokio::join!(renewal::return_all(&self.leases, &self.redis), self.redis.flush());
     }
+}
+
+fn checks_in<'c>(asked: CheckSet<'c>, mask: CheckMask) -> SmallVec<[Check<'c>; 4]> {
+    indexed(asked.checks, mask).copied().collect()
 }
 
 fn outcomes_of(outcomes: &[CheckOutcome], rest: CheckMask) -> SmallVec<[CheckOutcome; 4]> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// What only Redis needs: it keeps states as text.
 const KEPT_AS_TEXT: [&str; 2] = ["parse", "text"];
 /// What only buckets have: journals (`lua/journal.lua`), and what is outstanding (`lua/outstanding.lua`).
-const BUCKET: [&str; 3] = ["journal_cost", "journal_charge", "withhold"];
+const BUCKET: [&str; 3] = ["journal_cost", "journal_charge", "cap_refill"];
 
 struct Twin {
     name: &'static str,

@@ -106,7 +106,7 @@ fn steps_that_fit_are_taken_up_to_the_first_that_is_enough() {
 }
 
 #[test]
-fn window_withholds_nothing_and_takes_back_in_the_same_window_only() {
+fn window_caps_nothing_and_takes_back_in_the_same_window_only() {
     let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
     let policy = Policy::FixedWindow(FixedWindow::new(rate));
     let mut leased = LeasedBucket::default();
@@ -153,4 +153,20 @@ fn grants_are_read_from_behind_a_state() {
     for none in ["", "3 0|8|1:2:3", "L", "Lx"] {
         assert!(Outstanding::parse(none).is_empty(), "{none}");
     }
+}
+
+#[test]
+fn return_by_numbers_that_were_replaced_forgives_nothing() {
+    let old = bucket(1_000, 1_000);
+    let day = Rate::new(1, Duration::from_secs(86_400)).expect("a rate");
+    let new = Policy::TokenBucket(TokenBucket::new(day, 500).expect("a bucket"));
+    let mut leased = LeasedBucket::default();
+    let taken = leased.exchange(&old, Micros(START), &ask(20));
+    for _ in 0..400 {
+        assert!(leased.decide(&new, Micros(START + 1), 1));
+    }
+    let left_before = left(&mut leased.clone(), &new, START + 2);
+    let back = LeaseRequest { released: taken.grant, returned: 20, steps: smallvec![], ..ask(0) };
+    leased.exchange(&old, Micros(START + 2), &back);
+    assert_eq!(left(&mut leased, &new, START + 2), left_before);
 }

@@ -36,8 +36,9 @@ pub(super) struct Demand {
     /// Since the last tick.
     units: u64,
     requests: u32,
-    /// The largest cost of late.
+    /// The largest cost since the last tick, and before that.
     cost: u64,
+    last_cost: u64,
     units_per_tick: f32,
     requests_per_tick: f32,
     idle_ticks: u64,
@@ -65,6 +66,7 @@ impl Demand {
     pub(super) fn add(&mut self, cost: u64) {
         self.units = self.units.saturating_add(cost);
         self.requests += 1;
+        self.idle_ticks = 0;
         self.cost = self.cost.max(cost);
     }
 
@@ -86,9 +88,7 @@ impl Demand {
             0 => self.idle_ticks += 1,
             _ => self.idle_ticks = 0,
         }
-        if self.idle_ticks >= TICKS {
-            self.cost = 0;
-        }
+        (self.last_cost, self.cost) = (self.cost, 0);
         (self.units, self.requests) = (0, 0);
     }
 
@@ -108,10 +108,10 @@ impl Demand {
         let per_tick = self.requests_per_tick.max(0.1);
         let wait = (REQUESTS_PER_CALL / per_tick * timing.tick as f32) as u64;
         let fill = match policy.refills() {
-            true => policy.span(policy.quota()).as_micros() as u64 / 8,
+            true => policy.span(policy.quota()).as_micros() as u64 / 4,
             false => timing.sync,
         };
-        wait.min(timing.sync).min(fill).max(SHORTEST_WAIT.min(timing.sync))
+        wait.min(2 * timing.sync).min(fill).max(SHORTEST_WAIT.min(timing.sync))
     }
 
     /// What to ask for beside what is kept, the best first.
@@ -122,7 +122,7 @@ impl Demand {
         timing: LeaseTiming,
     ) -> SmallVec<[LeaseStep; 12]> {
         let mut steps = SmallVec::new();
-        let (per_interval, least) = (self.per_interval(), self.cost.max(1));
+        let (per_interval, least) = (self.per_interval(), self.cost.max(self.last_cost).max(1));
         let near = self.wait_near_limit(policy, timing);
         let sustained = policy.sustained(timing.sync);
         let need = per_interval.saturating_mul(near) / timing.sync;
@@ -198,12 +198,12 @@ mod tests {
         let wait = |per_tick, policy: &Policy| {
             Demand::of_new(per_tick, 1).wait_near_limit(policy, timing())
         };
-        assert_eq!(wait(1, &policy(1_000, 1_000)), 100_000, "at most an interval");
+        assert_eq!(wait(1, &policy(1_000, 1_000)), 200_000, "at most two intervals");
         assert_eq!(wait(100, &policy(1_000, 1_000)), 25_000, "a tick for 100 requests");
         assert_eq!(
             wait(1, &policy(1_000, 80)),
-            10_000,
-            "an eighth of what the bucket takes to fill"
+            20_000,
+            "a quarter of what the bucket takes to fill"
         );
         assert_eq!(wait(60_000, &policy(1_000, 1_000)), SHORTEST_WAIT);
     }

@@ -7,11 +7,16 @@
 //! old one or a new one, both of which cover what is left here until the old end: it is spent until
 //! then, and never reported again.
 
+use std::rc::Rc;
+
 use super::demand::Demand;
 use super::timing::LeaseTiming;
 use crate::clock::Micros;
 use crate::limit::lease::{Grant, LeaseReply, LeaseRequest};
 use crate::limit::{Policy, Retry, State, Verdict};
+
+/// A bucket that was empty is asked for again after so many microseconds at the latest.
+const LONGEST_DRY: u64 = 1_000_000;
 
 #[derive(Debug)]
 pub(super) struct Lease {
@@ -19,7 +24,7 @@ pub(super) struct Lease {
     pub(super) id: u64,
     pub(super) policy: Policy,
     /// The bucket's key in Redis.
-    pub(super) key: Box<[u8]>,
+    pub(super) key: Rc<[u8]>,
     pub(super) demand: Demand,
     pub(super) phase: Phase,
     /// The bucket has other numbers by now.
@@ -34,6 +39,8 @@ pub(super) struct Lease {
     ends: Micros,
     /// What Redis knows to be outstanding. None if there is nothing, or it is not certain.
     grant: Option<Grant>,
+    /// It is not certain what Redis knows: what is left here is spent, and not reported.
+    is_orphan: bool,
     /// Below this, more is asked for.
     low_water: u64,
     heard: Heard,
@@ -103,6 +110,7 @@ impl Lease {
             losses: 0,
             ends: Micros(0),
             grant: None,
+            is_orphan: false,
             low_water: 0,
             heard: Heard::default(),
             dry_until: Micros(0),
@@ -213,19 +221,24 @@ impl Lease {
 
     /// Whether there is far more than is asked for.
     pub(super) fn is_too_much(&self) -> bool {
-        self.unspent > 12 * self.demand.per_interval().max(1)
+        self.unspent > self.demand.per_interval().max(1).saturating_mul(12)
     }
 
     /// What to ask of Redis: to go on, with more, or to return what nobody wants.
-    pub(super) fn request(&mut self, timing: LeaseTiming) -> LeaseRequest {
+    pub(super) fn request(&mut self, now: Micros, timing: LeaseTiming) -> LeaseRequest {
         self.phase = Phase::Asked;
+        if now >= self.ends {
+            // Redis may have counted it as spent.
+            self.forget();
+        }
         let (mut returned, returns) = (0, self.is_unwanted());
         if returns {
             returned = self.unspent;
         } else if self.is_too_much() {
-            returned = self.unspent - 3 * self.demand.per_interval();
+            returned = self.unspent.saturating_sub(self.demand.per_interval().saturating_mul(3));
         }
-        let is_certain = self.grant.is_some() || self.policy.lease_amount(1) == 0;
+        let has_grants = self.policy.lease_amount(1) > 0;
+        let is_certain = !self.is_orphan && (self.grant.is_some() || !has_grants);
         if !is_certain {
             // What Redis does not know of cannot be returned.
             returned = 0;
@@ -256,10 +269,10 @@ impl Lease {
             Policy::FixedWindow(_) => state.ends_at == self.heard.state.ends_at,
             _ => found && asked.released.is_some(),
         };
-        if !is_kept {
-            (self.unspent, self.held) = (0, 0);
-            self.losses += 1;
+        if !is_kept || self.is_orphan {
+            self.forget();
         }
+        self.is_orphan = false;
         self.unspent += granted;
         self.grant = grant;
         let mut span = timing.life;
@@ -278,14 +291,33 @@ impl Lease {
                 Retry::At(at) => at.0.saturating_sub(now.0),
                 Retry::Never => 0,
             };
+            // Others may return what they have taken in advance, so that is not believed for long.
+            let wait = wait.min(LONGEST_DRY);
             let wait = wait.max(self.demand.wait_near_limit(&self.policy, timing));
             (self.dry_until, self.unleased_until) = (Micros(received.0 + wait), Micros(0));
         }
     }
 
-    /// The reply to a call was lost, or leads to another server now: see the top of the file.
+    /// It is not certain any more what Redis knows of it: see the top of the file.
     pub(super) fn orphan(&mut self) {
+        (self.grant, self.low_water, self.is_orphan) = (None, 0, true);
+    }
+
+    /// There will be no reply to a question: Redis decides for a while, and shows what is wrong.
+    pub(super) fn lose_reply(&mut self, now: Micros, timing: LeaseTiming) {
         self.phase = Phase::Quiet;
-        (self.grant, self.low_water) = (None, 0);
+        self.orphan();
+        self.leave_to_redis(now, timing);
+    }
+
+    /// Nobody waits for this lease for an interval. What is left of it is spent first.
+    pub(super) fn leave_to_redis(&mut self, now: Micros, timing: LeaseTiming) {
+        self.unleased_until = Micros(now.0 + timing.sync);
+    }
+
+    /// What was left is lost, and so is all that was held.
+    fn forget(&mut self) {
+        (self.unspent, self.held, self.grant) = (0, 0, None);
+        self.losses += 1;
     }
 }

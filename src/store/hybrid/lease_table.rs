@@ -1,7 +1,9 @@
 //! The leases of one worker: what requests spend, which keys get one, and what is asked of Redis next.
 //!
 //! Pure: it is told the time and hands out what is to be sent, so that the simulation in
-//! `tests/model/leases.rs` runs this code and no copy of it.
+//! `tests/model/lease_simulation.rs` runs this code and no copy of it.
+
+use std::rc::Rc;
 
 use smallvec::SmallVec;
 
@@ -26,6 +28,8 @@ pub struct LeaseTable {
     urgent: bool,
     most: usize,
     last_id: u64,
+    /// How often the store became another one.
+    era: u64,
 }
 
 /// A bucket and what one request asks of it.
@@ -50,7 +54,7 @@ impl Attempt {
     #[inline]
     fn counts(self, spend: Spend) -> bool {
         match self {
-            Attempt::Immediate => spend != Spend::Awaited,
+            Attempt::Immediate => !matches!(spend, Spend::Awaited | Spend::Unleased),
             Attempt::First => true,
             Attempt::Again => false,
         }
@@ -62,7 +66,9 @@ impl Attempt {
 pub struct LeaseAsk {
     pub bucket: BucketId,
     id: u64,
-    pub key: Box<[u8]>,
+    pub key: Rc<[u8]>,
+    /// See [`LeaseTable::orphan_all`].
+    era: u64,
     pub policy: Policy,
     pub request: LeaseRequest,
 }
@@ -81,6 +87,8 @@ pub struct LeaseHold(SmallVec<[HeldCost; 4]>);
 #[derive(Debug, Clone)]
 struct HeldCost {
     bucket: BucketId,
+    key: Rc<[u8]>,
+    policy: Policy,
     id: u64,
     losses: u64,
     cost: u64,
@@ -91,7 +99,7 @@ struct HeldCost {
 /// A cost that can no longer come back to the lease that it was spent from.
 #[derive(Debug)]
 pub struct StrandedCost {
-    pub key: Box<[u8]>,
+    pub key: Rc<[u8]>,
     pub policy: Policy,
     pub cost: u64,
     /// When it was spent, by the clock of Redis.
@@ -121,6 +129,7 @@ impl LeaseTable {
             urgent: false,
             most: most.min(MOST_LEASES),
             last_id: 0,
+            era: 0,
         }
     }
 
@@ -168,8 +177,9 @@ impl LeaseTable {
         if let Some(lease) = self.leases.get_mut(&check.bucket) {
             lease.hold(check.cost);
             let (bucket, id, losses) = (check.bucket, lease.id, lease.losses);
+            let (key, policy) = (lease.key.clone(), lease.policy);
             let (cost, at) = (check.cost, lease.redis_time(now));
-            hold.0.push(HeldCost { bucket, id, losses, cost, at });
+            hold.0.push(HeldCost { bucket, key, policy, id, losses, cost, at });
         }
     }
 
@@ -183,17 +193,14 @@ impl LeaseTable {
         now: Micros,
     ) -> SmallVec<[StrandedCost; 1]> {
         let mut stranded = SmallVec::new();
-        for HeldCost { bucket, id, losses, cost, at } in hold.0.iter().cloned() {
-            let Some(lease) = self.leases.get_mut(&bucket).filter(|it| it.id == id) else {
-                continue;
-            };
-            let is_held = lease.losses == losses;
-            let comes_back = is_held && lease.is_live(now);
-            if is_held {
+        for HeldCost { bucket, key, policy, id, losses, cost, at } in hold.0.iter().cloned() {
+            let is_it = |it: &&mut Lease| it.id == id && it.losses == losses;
+            let mut comes_back = false;
+            if let Some(lease) = self.leases.get_mut(&bucket).filter(is_it) {
+                comes_back = lease.is_live(now);
                 lease.conclude(cost, admitted || !comes_back);
             }
             if !admitted && !comes_back {
-                let (key, policy) = (lease.key.clone(), lease.policy);
                 stranded.push(StrandedCost { key, policy, cost, charged_at: at });
             }
         }
@@ -249,17 +256,20 @@ impl LeaseTable {
             }
             true
         });
+        due.retain(|bucket| leases.contains_key(bucket));
     }
 
     /// What is to be asked next, of so many buckets at most.
-    pub fn take_due(&mut self, most: usize) -> Vec<LeaseAsk> {
+    pub fn take_due(&mut self, most: usize, now: Micros) -> Vec<LeaseAsk> {
         let rest = self.due.split_off(self.due.len().min(most));
         let mut asks = Vec::with_capacity(self.due.len());
         for bucket in std::mem::replace(&mut self.due, rest) {
-            let Some(lease) = self.leases.get_mut(&bucket) else { continue };
-            let request = lease.request(self.timing);
-            let (id, key, policy) = (lease.id, lease.key.clone(), lease.policy);
-            asks.push(LeaseAsk { bucket, id, key, policy, request });
+            // A lease that was forgotten meanwhile may have a successor, which is asked for once.
+            let is_due = |it: &&mut Lease| it.phase == Phase::Due;
+            let Some(lease) = self.leases.get_mut(&bucket).filter(is_due) else { continue };
+            let request = lease.request(now, self.timing);
+            let (id, key, policy, era) = (lease.id, lease.key.clone(), lease.policy, self.era);
+            asks.push(LeaseAsk { bucket, id, key, era, policy, request });
         }
         asks
     }
@@ -271,6 +281,10 @@ impl LeaseTable {
     /// Takes over the reply to a question.
     pub fn apply(&mut self, ask: &LeaseAsk, reply: &LeaseReply, times: CallSpan) {
         let timing = self.timing;
+        if ask.era != self.era {
+            // It may have come from another store than the next question goes to.
+            return self.lose(ask, times.received);
+        }
         if let Some(lease) = self.lease_of(ask) {
             lease.apply(&ask.request, reply, times, timing);
             if lease.is_unwanted() && lease.is_over(times.received) {
@@ -280,9 +294,17 @@ impl LeaseTable {
     }
 
     /// There will be no reply to a question.
-    pub fn lose(&mut self, ask: &LeaseAsk) {
+    pub fn lose(&mut self, ask: &LeaseAsk, now: Micros) {
+        let timing = self.timing;
         if let Some(lease) = self.lease_of(ask) {
-            lease.orphan();
+            lease.lose_reply(now, timing);
+        }
+    }
+
+    /// A request has waited for long enough: Redis decides it, and those that come next.
+    pub fn leave_to_redis(&mut self, check: LeaseCheck<'_>, now: Micros) {
+        if let Some(lease) = self.leases.get_mut(&check.bucket) {
+            lease.leave_to_redis(now, self.timing);
         }
     }
 
@@ -293,8 +315,8 @@ impl LeaseTable {
     /// The store is another one, or may have lost its data: nothing is reported to it of what another
     /// has given.
     pub fn orphan_all(&mut self) {
-        self.leases.values_mut().filter(|it| it.phase != Phase::Asked).for_each(Lease::orphan);
-        self.due.clear();
+        self.era += 1;
+        self.leases.values_mut().for_each(Lease::orphan);
     }
 
     /// Everything goes back: the process ends.
@@ -327,3 +349,6 @@ impl LeaseTable {
         stats
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ const MOST_PER_CALL: usize = 128;
 const MOST_CALLS: usize = 4;
 
 /// How long the process waits at its end for leases to be returned.
-const RETURN_TIMEOUT: Duration = Duration::from_millis(500);
+const RETURN_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(super) fn start(
     leases: Rc<Leases>,
@@ -60,7 +60,7 @@ async fn run(leases: Rc<Leases>, mut link: LeaseLink, timing: LeaseTiming, metri
 fn ask_all(leases: &Rc<Leases>, link: &LeaseLink, timing: LeaseTiming) {
     let may_ask = || leases.calls.get() < MOST_CALLS && link.is_usable();
     while leases.table.borrow().has_due() && may_ask() {
-        let asks = leases.table.borrow_mut().take_due(MOST_PER_CALL);
+        let asks = leases.table.borrow_mut().take_due(MOST_PER_CALL, leases.clock.now());
         let deadline = Instant::now() + Duration::from_micros(timing.sync).max(link.timeout());
         for group in link.group_by_slot(asks) {
             leases.calls.update(|calls| calls + 1);
@@ -83,7 +83,7 @@ async fn ask(leases: &Leases, link: &LeaseLink, asks: Vec<LeaseAsk>, deadline: I
                 link.note(ask, reply);
             }
         }
-        None => asks.iter().for_each(|ask| table.lose(ask)),
+        None => asks.iter().for_each(|ask| table.lose(ask, times.received)),
     }
     if table.has_due() {
         leases.wanted.notify_one();

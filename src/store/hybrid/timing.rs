@@ -9,8 +9,8 @@ use crate::limit::lease::LONGEST_LEASE;
 pub struct LeaseTiming {
     /// How often demand is looked at.
     pub tick: u64,
-    /// `store.sync_interval`: how long units may lie idle at a gateway, and the longest that a key near
-    /// its limit is refused without asking again.
+    /// `store.sync_interval`: how long units may lie idle at a gateway, and half of the longest that a
+    /// key near its limit is refused without asking again.
     pub sync: u64,
     /// How long a lease lasts.
     pub life: u64,

@@ -317,3 +317,44 @@ fn hot_key_lies_in_any_slot_of_a_cluster() {
     holds_everywhere(&mut passed, 100.0, 300.0);
     assert!(calls(&weirs[0]) > 0.0 && !weirs[0].degraded());
 }
+
+#[test]
+fn limit_that_degrades_gains_nothing_from_refusals_of_others() {
+    let redis = Redis::start();
+    let tables = r#"
+        [limits.soft]
+        key = "header:x-user"
+        rate = "50/second"
+        burst = 100
+        strategy = "degrade"
+
+        [limits.few]
+        key = "header:x-user"
+        algorithm = "sliding_log"
+        rate = "1/day"
+
+        [[routes]]
+        name = "both"
+        path = "/both"
+        upstream = "echo"
+        limits = ["soft", "few"]
+
+        [[routes]]
+        name = "soft"
+        path = "/*"
+        upstream = "echo"
+        limits = ["soft"]
+    "#;
+    let config = hybrid(&redis).store(PATIENT).server("workers = 1").open().routes(tables);
+    let weir = Weir::start(&config);
+    let (mut client, both) = (weir.connect(), get_with("/both", "X-User: hot\r\n"));
+    let (began, mut passed) = (Instant::now(), 0.0);
+    while began.elapsed() < Duration::from_secs(2) {
+        client.ask(&both);
+        let answer = client.ask(hot());
+        assert_eq!(answer.status, 200);
+        passed += f64::from(u8::from(!answer.has("x-weir-degraded")));
+    }
+    let most = 100.0 + 50.0 * began.elapsed().as_secs_f64();
+    assert!(passed <= most, "{passed} passed, at most {most} may");
+}

@@ -512,7 +512,8 @@ impl<'a> World<'a> {
 
     /// Sends what is due.
     fn ask(&mut self, gateway: usize) {
-        let asks = self.gateways[gateway].table.take_due(64);
+        let now = self.local_time(gateway);
+        let asks = self.gateways[gateway].table.take_due(64, now);
         if asks.is_empty() {
             return;
         }
@@ -581,7 +582,8 @@ impl<'a> World<'a> {
             return;
         }
         if let Some(Call { asks, .. }) = self.calls.remove(&call) {
-            asks.iter().for_each(|ask| self.gateways[gateway].table.lose(ask));
+            let now = self.local_time(gateway);
+            asks.iter().for_each(|ask| self.gateways[gateway].table.lose(ask, now));
         }
     }
 

@@ -16,6 +16,7 @@ use crate::store::redis::connect::hash_slot::group_by_hash_slot;
 use crate::store::redis::connect::session::Session;
 use crate::store::redis::wire::check_args::CallContext;
 use crate::store::redis::wire::lease_call::{self, LeaseCall};
+use crate::store::redis::wire::reply;
 use crate::store::redis::wire::script;
 
 #[derive(Debug, Clone)]
@@ -73,17 +74,25 @@ impl LeaseLink {
         self.link.shared.calls.inc();
         let command = |form| lease_call::call(&calls, &script::LEASE, form, context);
         let sent = clock::now();
-        let reply = match session.run(slot, deadline, command).await {
-            Ok(Value::BulkString(bytes)) => lease_call::replies(&bytes, &calls).ok().flatten(),
+        match session.run(slot, deadline, command).await {
+            Ok(Value::BulkString(bytes)) => {
+                self.hear_clock(&session, &bytes, sent);
+                lease_call::replies(&bytes, &calls).ok().flatten()
+            }
             // What fails here fails for decisions, too, which is where it is noticed.
             _ => None,
-        };
-        if let (Some(first), Session::Single(_)) =
-            (reply.as_ref().and_then(|it| it.first()), session)
-        {
-            self.link.shared.clock.steer(first.now, sent, clock::now());
         }
-        reply
+    }
+
+    /// Every reply begins with the time of the server. On a cluster each has its own.
+    fn hear_clock(&self, session: &Session, bytes: &[u8], sent: Instant) {
+        if let (Session::Single(_), Some((now, _))) = (session, reply::instant(bytes)) {
+            let received = clock::now();
+            self.link.shared.clock.steer(now, sent, received);
+            let mut clock = self.link.server_clock.get();
+            clock.update(now, sent, received);
+            self.link.server_clock.set(clock);
+        }
     }
 
     /// Remembers what was heard of a bucket, in case Redis fails.
@@ -95,7 +104,7 @@ impl LeaseLink {
     pub(in crate::store) fn refund(&self, stranded: StrandedCost) {
         let StrandedCost { key, policy, cost, charged_at } = stranded;
         let slot = self.link.shared.slot_of(&key);
-        let charged = Charged { name: key.into_vec(), policy, cost, pair: None };
+        let charged = Charged { name: key.to_vec(), policy, cost, pair: None };
         self.link.refund(charged_at, Refund { slot, charges: vec![charged] });
     }
 }
