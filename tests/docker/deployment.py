@@ -20,7 +20,7 @@ PARTNER_BURST = 100
 # failures.
 NOTHING_TO_SHOW = (
     '"Alerts" A', '"Outcomes" B', *(f'"Outcomes by limit" {part}' for part in "CDFG"), '"On trial: would be refused" A',
-    '"Guards" A', '"Violations" B', *(f'"Trust" {part}' for part in "ABC"),
+    '"Guards" A', '"Leases" A', '"Violations" B', *(f'"Trust" {part}' for part in "ABC"),
     '"Waiting in queues" A', '"Upstream failures" A', '"Connections not taken" A', '"Connections not taken" B',
 )
 

@@ -14,7 +14,8 @@ PAIR = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 # What Prometheus adds to every series it scrapes.
 TARGET = {"job", "instance"}
 
-# There are no such series without an upstream other than echo, a limit with a queue, a guard, or users.
+# There are no such series without an upstream other than echo, a limit with a queue, a guard, users, the
+# store `hybrid`, or a store that gateways share.
 CONDITIONAL = {
     "weir_upstream_errors_total": {"upstream", "error"},
     "weir_upstream_seconds_bucket": {"upstream", "le"},
@@ -23,6 +24,8 @@ CONDITIONAL = {
     "weir_queue_depth": {"limit"},
     "weir_guard_detections_total": {"guard", "action"},
     "weir_trust_score_bucket": {"le"},
+    "weir_leases": {"state"},
+    "weir_overshoot_bound": {"limit"},
 }
 VALUES = {
     ("weir_decisions_total", "outcome"): {"allowed", "refused", "queued", "degraded", "shadow_allowed",
@@ -32,9 +35,11 @@ VALUES = {
     ("weir_config_reloads_total", "result"): {"ok", "failed"},
     ("weir_upstream_errors_total", "error"): {"unreachable", "timeout", "broken", "cut_off", "status_5xx"},
     ("weir_access_total", "action"): {"allowed", "denied"},
+    ("weir_leases", "state"): {"active", "dry"},
     ("weir_guard_detections_total", "action"): {"warned", "blocked", "refused",
                                                 "shadow_warned", "shadow_blocked", "shadow_refused"},
-    **{(f"weir_decision_seconds_{part}", "store"): {"memory", "redis", "local"} for part in ("bucket", "count", "sum")},
+    **{(f"weir_decision_seconds_{part}", "store"): {"memory", "redis", "hybrid", "local"}
+       for part in ("bucket", "count", "sum")},
 }
 
 

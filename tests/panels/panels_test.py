@@ -43,7 +43,8 @@ PAGE = "\n".join([
     *histogram("weir_upstream_seconds", 'upstream="api"'), 'weir_queue_depth{limit="per-ip"} 0',
     'weir_build_info{node="weir-1",version="0.1.0"} 1', "weir_config_last_reload_successful 1",
     *(f"weir_{name} 0" for name in ("buckets", "buckets_overflow", "connections", "connections_turned_away_total",
-                                    "proxy_header_errors_total", "store_calls_total", "store_degraded", "store_nodes")),
+                                    "lease_tokens", "proxy_header_errors_total", "store_calls_total", "store_degraded",
+                                    "store_nodes")),
 ])
 FILES = panels.Files()
 
@@ -133,7 +134,7 @@ class Misspelt(unittest.TestCase):
             ("dashboard", 'outcome="shadow_refused"', 'outcome="shadow-refused"'),
             ("dashboard", 'outcome=~"allowed|refused|degraded"', 'outcome=~"allowed|refused|degrade"'),
             ("dashboard", 'outcome!~"queued|shadow_.*"', 'outcome!~"queue|shadow_.*"'),
-            ("dashboard", 'store="redis"', 'store="valkey"'),
+            ("dashboard", 'store=~"redis|hybrid"', 'store=~"redis|valkey"'),
             ("dashboard", 'error!~"status_5xx|cut_off"', 'error!~"status_5xx|cutoff"'),
             ("dashboard", 'alertstate="firing"', 'alertstate="fires"'),
             ("dashboard", 'alertname=~"Weir.*"', 'alertname=~"Wier.*"'),

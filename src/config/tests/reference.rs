@@ -203,6 +203,7 @@ fn shipped_files_are_good() {
         crate::config::DEFAULT_CONFIG,
         include_str!("../../../config/examples/simple.toml"),
         include_str!("../../../config/examples/redis.toml"),
+        include_str!("../../../config/examples/hybrid.toml"),
         include_str!("../../../config/examples/windows.toml"),
         include_str!("../../../config/examples/algorithms.toml"),
         include_str!("../../../config/examples/strategies.toml"),
