@@ -2,7 +2,7 @@
 
 All peers get the same number of workers, keep-alive on both sides and no log. Without
 Redis each has two limits, per address and global. With Redis the peers have one, per
-address, and Weir has four. They add no forwarding headers unless they always do, and no
+address, and Weir has four, whatever its store is. They add no forwarding headers unless they always do, and no
 rate headers unless they have them: where Weir does more work, it pays for it.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import shared_redis
 from install import MODULES
-from paths import PATHS
+from paths import NARROW
 from processes import Failure, Server, free_port
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -29,15 +29,25 @@ FILES = {
     "traefik": ["traefik.toml", "traefik-routes.toml"],
 }
 
+# A decision that Redis did not take must show as a failure, not pass as a quick one.
+SHARED_STORE = """\
+kind = "{kind}"
+url = "redis://127.0.0.1:{redis.port}"
+timeout = "1s"
+on_error = "deny"
+"""
 
-def start(name, program, directory, values, redis=None):
-    """Starts one server on a port of its own and returns once it accepts."""
+
+def start(name, program, directory, values, redis=None, path=None):
+    """Starts one server on a port of its own and returns once it accepts. A Weir has the store of the path."""
     port = free_port()
     home = Path(directory, name)
     home.mkdir(parents=True)
     values = {**values, "PORT": port, "ADMIN_PORT": free_port(), "DIR": home, "LOG": home / "log",
               "MODULES": MODULES, "TEMPLATES": TEMPLATES, "REDIS_PORT": redis and redis.port}
-    files = FILES.get(name) or ["weir-redis.toml" if redis else "weir.toml"]
+    kind = path.store_of(name) if path else "memory"
+    values["STORE"] = SHARED_STORE.format(kind=kind, redis=redis) if redis else f'kind = "{kind}"'
+    files = FILES.get(name) or ["weir-four-limits.toml" if path.redis else "weir.toml"]
     for file in files:
         (home / file).write_text(render((TEMPLATES / file).read_text(), values))
     config = home / files[0]
@@ -49,8 +59,7 @@ def start(name, program, directory, values, redis=None):
         "haproxy": [program, "-db", "-f", config],
         # A Go program has as many threads at work as this says.
         "traefik": ["env", f"GOMAXPROCS={values['WORKERS']}", program, f"--configFile={config}"],
-        "weir": [program, "run", "--config", config],
-    }[name]
+    }.get(name) or [program, "run", "--config", config]
     server = Server(name, [str(part) for part in command], port, home / "log", redis)
     return server.once_it_accepts()
 
@@ -102,20 +111,20 @@ def check(server, path):
             raise Failure(f"{server.name} closes the connection after a {status}: keep-alive is needed")
 
 
-def check_sharing(name, program, redis_program, directory, values):
+def check_sharing(name, path, programs, directory, values):
     """Stops the run unless what one process of a peer admits, another refuses by Redis.
 
     With one request an hour on both, the second can know of the first's only from there.
     """
-    path, started = PATHS["redis-refused"], []
+    headers, started = path.headers, []
     try:
-        redis = shared_redis.start(redis_program, Path(directory, "redis"))
+        redis = shared_redis.start(programs["redis-server"], Path(directory, "redis"))
         started.append(redis)
-        settings = {**values, **path.limits}
+        settings = {**values, **NARROW}
         for part, wanted in (("one", 200), ("other", 429)):
-            server = start(name, program, Path(directory, part), settings, redis)
+            server = start(name, programs[name], Path(directory, part), settings, redis, path)
             started.append(server)
-            status = first_decision(server, path.headers)
+            status = first_decision(server, headers)
             if status != wanted:
                 raise Failure(f"{name} does not share its limit by Redis: the {part} process answers {status}")
         if not shared_redis.keys(redis):

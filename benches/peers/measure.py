@@ -77,6 +77,7 @@ def round_of(server, origin, path, seconds, connections):
             raise Failure(f"{server.name} admitted {requests} requests without asking Redis")
         figures |= {
             "redis_us": redis_spent * 1e6 / requests,
+            "both_us": (user + system + redis_spent) * 1e6 / requests,
             "redis_us_call": redis_spent * 1e6 / scripts if scripts else 0.0,
             "redis_calls": scripts / requests,
             "redis_commands": commands / requests,

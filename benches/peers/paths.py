@@ -2,7 +2,13 @@
 
 from typing import NamedTuple
 
-PEERS = ("nginx", "haproxy", "nginx-lua", "traefik", "weir")
+PEERS = ("nginx", "haproxy", "nginx-lua", "traefik", "weir", "weir-memory", "weir-redis", "weir-hybrid")
+# Weir beside itself, with one configuration and three stores.
+STORES = {"weir-memory": "memory", "weir-redis": "redis", "weir-hybrid": "hybrid"}
+
+
+def is_weir(peer):
+    return peer == "weir" or peer in STORES
 
 
 class Path(NamedTuple):
@@ -15,8 +21,22 @@ class Path(NamedTuple):
     redis: bool
     # What all requests carry.
     headers: dict = {}
-    # Weir's CPU a request is to be at most this share of the peer's.
+    # The Weir that is compared, and its store.
+    subject: str = "weir"
+    # Its CPU a request is to be at most this share of the peer's.
     bounds: dict = {}
+    # It is to make at most so many script calls a request.
+    calls_bound: float | None = None
+
+    def store_of(self, peer):
+        """Which kind of store a Weir on this path has."""
+        return STORES.get(peer, "redis" if self.redis else "memory")
+
+    def weirs(self):
+        return [peer for peer in self.peers if is_weir(peer)]
+
+    def has_redis(self, peer):
+        return self.redis and self.store_of(peer) != "memory"
 
 
 WIDE = {
@@ -45,6 +65,8 @@ PATHS = {path.name: path for path in (
     Path("refused", ALONE, NARROW, admits=False, redis=False),
     Path("redis", SHARING, WIDE, admits=True, redis=True, headers=CALLER, bounds={"nginx-lua": 0.8, "traefik": 0.3}),
     Path("redis-refused", SHARING, NARROW, admits=False, redis=True, headers=CALLER),
+    Path("hybrid", tuple(STORES), WIDE, admits=True, redis=True, headers=CALLER, subject="weir-hybrid",
+         bounds={"weir-memory": 1.05, "weir-redis": 0.5}, calls_bound=0.02),
 )}
 # Those that need neither Redis nor anything from PyPI.
 USUAL = ("admitted", "refused")

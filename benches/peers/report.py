@@ -15,6 +15,7 @@ COLUMNS = (
 )
 REDIS_COLUMNS = (
     ("redis_us", "CPU µs/req", "{:.2f}"),
+    ("both_us", "both µs/req", "{:.2f}"),
     ("redis_us_call", "CPU µs/call", "{:.2f}"),
     ("redis_calls", "script calls/req", "{:.3f}"),
     ("redis_commands", "commands/req", "{:.2f}"),
@@ -42,7 +43,7 @@ def paired(rounds, base):
 def show(path, results, options):
     """Prints everything about one path."""
     rows = {name: medians(rounds) for name, rounds in results.items()}
-    bases = [name for name in path.peers if name in rows and name != "weir"]
+    bases = [name for name in path.peers if name in rows and name != path.subject]
     measure = next(iter(results.values()))[-1]["memory_measure"]
     print()
     print(bold(f"{path.name}: median of {options.rounds} rounds of {options.seconds} s, "
@@ -63,7 +64,7 @@ def show(path, results, options):
         table(["CPU, by round"] + [f"÷ {base}" for base in bases],
               [[name] + ["{:.3f} ({:.3f}–{:.3f})".format(*paired(results[name], results[base]))
                          if name != base else "1" for base in bases] for name in compared])
-    if path.bounds and "weir" in results:
+    if path.bounds and path.subject in results:
         show_bounds(path, results)
     foreign = median(each["foreign_share"] for rounds in results.values() for each in rounds)
     print(f"\nother work on this machine meanwhile: {foreign:.0%} of its cores"
@@ -82,8 +83,14 @@ def show_bounds(path, results):
     print()
     for base, bound in path.bounds.items():
         if base in results:
-            middle = paired(results["weir"], results[base])[0]
-            print(f"weir ÷ {base}: {middle:.3f}, wanted at most {bound}: {'kept' if middle <= bound else 'NOT KEPT'}")
+            show_bound(f"CPU, {path.subject} ÷ {base}", paired(results[path.subject], results[base])[0], bound)
+    if path.calls_bound is not None:
+        calls = median(each["redis_calls"] for each in results[path.subject])
+        show_bound(f"script calls a request, {path.subject}", calls, path.calls_bound)
+
+
+def show_bound(what, figure, bound):
+    print(f"{what}: {figure:.3f}, wanted at most {bound}: {'kept' if figure <= bound else 'NOT KEPT'}")
 
 
 def show_syscalls(path, counts):

@@ -215,6 +215,41 @@ impl HybridStore {
         PendingHold { leases: self.leases.clone(), link: self.redis.lease_link(), hold }
     }
 
+    /// A request was refused: what its leases gave is there again.
+    fn show_given_back(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+        spent: CheckMask,
+    ) {
+        let (table, now) = (self.leases.table.borrow(), self.leases.clock.now());
+        for (index, check) in asked.checks.iter().enumerate() {
+            if spent.has(index)
+                && let Some(view) = table.view(check.bucket, now)
+            {
+                write(&mut outcomes[index], view);
+            }
+        }
+    }
+
+    /// What Redis has told of buckets beside their leases is newer than what those have heard.
+    fn hear(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &[CheckOutcome],
+        for_redis: CheckMask,
+        decided: &Result<Decision, StoreError>,
+    ) {
+        let Ok(Decision { admitted: true, alone: false, .. }) = decided else { return };
+        let (mut table, now) = (self.leases.table.borrow_mut(), self.leases.clock.now());
+        for (index, (check, outcome)) in asked.checks.iter().zip(outcomes).enumerate() {
+            if for_redis.has(index) && is_leasable(check) {
+                let told = LeaseView { state: outcome.state, now: outcome.now };
+                table.hear(check.bucket, told, now);
+            }
+        }
+    }
+
     /// The request has waited for a lease for long enough.
     fn leave_to_redis(&self, asked: CheckSet<'_>) {
         let (mut table, now) = (self.leases.table.borrow_mut(), self.leases.clock.now());
@@ -303,6 +338,9 @@ impl Store for HybridStore {
             let table = &mut *self.leases.table.borrow_mut();
             indexed(asked.checks, spent).for_each(|check| table.unspend(lease_check(check)));
         }
+        if let Some(Ok(Decision { admitted: false, .. })) = decided {
+            self.show_given_back(asked, outcomes, spent);
+        }
         decided
     }
 
@@ -331,7 +369,9 @@ impl Store for HybridStore {
             }
         };
         if for_redis.is_all(asked.checks.len()) {
-            return self.redis.decide(asked, outcomes).await;
+            let decided = self.redis.decide(asked, outcomes).await;
+            self.hear(asked, outcomes, for_redis, &decided);
+            return decided;
         }
         let checks = checks_in(asked, for_redis);
         let mut others = outcomes_of(outcomes, for_redis);
@@ -342,6 +382,10 @@ impl Store for HybridStore {
         let decided = self.redis.decide_or_tell(set, &mut others, tell).await;
         put_outcomes(outcomes, for_redis, &others);
         hold.conclude(decided.as_ref().is_ok_and(|it| it.admitted));
+        self.hear(asked, outcomes, for_redis, &decided);
+        if let Ok(Decision { admitted: false, .. }) = decided {
+            self.show_given_back(asked, outcomes, spent);
+        }
         decided
     }
 

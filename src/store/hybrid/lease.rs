@@ -158,6 +158,13 @@ impl Lease {
         LeaseView { state: self.policy.refund(state, now, unspent, now), now }
     }
 
+    /// Redis has told of the bucket beside this lease.
+    pub(super) fn hear(&mut self, view: LeaseView, received: Micros) {
+        if view.now > self.heard.now {
+            self.heard = Heard { state: view.state, now: view.now, received };
+        }
+    }
+
     /// What the clock of Redis shows at an instant here, at the earliest.
     pub(super) fn redis_time(&self, now: Micros) -> Micros {
         let Heard { now: heard_at, received, .. } = self.heard;

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::demand::{Demand, is_worth_leasing};
 use super::hot_keys::HotKeys;
-use super::lease::{CallSpan, Lease, Phase, Spend};
+use super::lease::{CallSpan, Lease, LeaseView, Phase, Spend};
 use super::timing::LeaseTiming;
 use crate::clock::Micros;
 use crate::limit::Policy;
@@ -163,6 +163,18 @@ impl LeaseTable {
             _ => {}
         }
         spend
+    }
+
+    /// Redis has decided a check of a bucket, and told of it.
+    pub fn hear(&mut self, bucket: BucketId, told: LeaseView, now: Micros) {
+        if let Some(lease) = self.leases.get_mut(&bucket).filter(|lease| !lease.is_new()) {
+            lease.hear(told, now);
+        }
+    }
+
+    /// What is left of a bucket, as far as is known.
+    pub fn view(&self, bucket: BucketId, now: Micros) -> Option<LeaseView> {
+        self.leases.get(&bucket).map(|lease| lease.view(now))
     }
 
     /// Gives back what was spent a moment ago: the request is decided once more, or refused.
