@@ -53,6 +53,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests under way at a time, for `/v1` and for the rest each: a change whose body does not come
 /// holds up no health check.
 const MAX_CONCURRENT: usize = 32;
+/// Answers to questions that are made at a time: a list takes several times its length meanwhile.
+const MAX_CONCURRENT_READS: usize = 8;
 /// The largest body of a question.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 /// How long a scrape waits for a worker to add up its counts.
@@ -67,6 +69,7 @@ pub(crate) struct AdminService {
     api: Arc<AdminApi>,
     /// One for each request to `/v1` that is under way.
     api_permits: Arc<Semaphore>,
+    read_permits: Arc<Semaphore>,
     draining: AtomicBool,
 }
 
@@ -78,8 +81,9 @@ impl AdminService {
         api: Arc<AdminApi>,
     ) -> Self {
         let api_permits = Arc::new(Semaphore::new(MAX_CONCURRENT));
+        let read_permits = Arc::new(Semaphore::new(MAX_CONCURRENT_READS));
         let draining = AtomicBool::new(false);
-        AdminService { metrics, store, workers, api, api_permits, draining }
+        AdminService { metrics, store, workers, api, api_permits, read_permits, draining }
     }
 
     /// From now on the gateway is not ready: it is about to leave.
@@ -114,10 +118,16 @@ impl AdminService {
             Err(_) => return api_error::no_body(),
         };
         let (api, reading) = (self.api.clone(), hosts::is_reading(&parts.method));
+        let mut read_permit = None;
+        if reading {
+            let turn = timeout_at(begin_by, self.read_permits.clone().acquire_owned()).await;
+            let Ok(Ok(permit)) = turn else { return api_error::not_read_in_time() };
+            read_permit = Some(permit);
+        }
         let runtime = tokio::runtime::Handle::current();
         let answered = move || {
             // Goes with the thread, whether somebody still waits for its answer or not.
-            let _permit = permit;
+            let _permits = (permit, read_permit);
             let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
             let query = parts.uri.query().unwrap_or_default();
             let target = ApiTarget { path, query, begin_by };

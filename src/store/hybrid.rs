@@ -16,19 +16,20 @@ pub mod lease;
 pub mod lease_table;
 mod open;
 mod renewal;
+mod split_checks;
 pub mod timing;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use self::lease::{LeaseView, Spend};
 use self::lease_table::{Attempt, LeaseCheck, LeaseHold, LeaseTable};
 pub(super) use self::open::open;
+use self::split_checks::{CheckMask, SplitChecks, checks_in, indexed, outcomes_of, put_outcomes};
 use self::timing::LeaseTiming;
 use super::redis::{LeaseLink, RedisShared, RedisStore};
 use super::{Check, CheckOutcome, CheckSet, Choice, Decision, DeferredCheck, Store, StoreError};
@@ -71,32 +72,6 @@ enum LeaseVerdict {
     Awaited,
     /// Redis decides some of the checks; others are spent.
     Rest(SplitChecks),
-}
-
-/// A request of which Redis decides a part.
-#[derive(Debug, Clone, Copy)]
-struct SplitChecks {
-    for_redis: CheckMask,
-    /// The others, but for those that only watch and are known to refuse.
-    spent: CheckMask,
-}
-
-/// Some of a request's checks, by their positions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct CheckMask(u64);
-
-impl CheckMask {
-    fn insert(&mut self, index: usize) {
-        self.0 |= 1 << index;
-    }
-
-    fn has(self, index: usize) -> bool {
-        self.0 >> index & 1 == 1
-    }
-
-    fn is_all(self, checks: usize) -> bool {
-        self.0.count_ones() as usize == checks
-    }
 }
 
 impl HybridStore {
@@ -276,13 +251,6 @@ fn lease_check<'c>(check: &Check<'c>) -> LeaseCheck<'c> {
     LeaseCheck { bucket: check.bucket, policy: check.policy, cost: check.cost }
 }
 
-fn indexed<'a, 'c>(
-    checks: &'a [Check<'c>],
-    mask: CheckMask,
-) -> impl Iterator<Item = &'a Check<'c>> {
-    checks.iter().enumerate().filter(move |(index, _)| mask.has(*index)).map(|(_, it)| it)
-}
-
 #[inline]
 fn write(outcome: &mut CheckOutcome, view: LeaseView) {
     let LeaseView { state, now } = view;
@@ -408,18 +376,4 @@ impl Store for HybridStore {
     async fn flush(&self) {
         tokio::join!(renewal::return_all(&self.leases, &self.redis), self.redis.flush());
     }
-}
-
-fn checks_in<'c>(asked: CheckSet<'c>, mask: CheckMask) -> SmallVec<[Check<'c>; 4]> {
-    indexed(asked.checks, mask).copied().collect()
-}
-
-fn outcomes_of(outcomes: &[CheckOutcome], rest: CheckMask) -> SmallVec<[CheckOutcome; 4]> {
-    let chosen = outcomes.iter().enumerate().filter(|(index, _)| rest.has(*index));
-    chosen.map(|(_, outcome)| *outcome).collect()
-}
-
-fn put_outcomes(outcomes: &mut [CheckOutcome], rest: CheckMask, others: &[CheckOutcome]) {
-    let chosen = outcomes.iter_mut().enumerate().filter(|(index, _)| rest.has(*index));
-    chosen.zip(others).for_each(|((_, outcome), other)| *outcome = *other);
 }
