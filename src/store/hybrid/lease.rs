@@ -37,6 +37,8 @@ pub(super) struct Lease {
     pub(super) losses: u64,
     /// The first instant at which nothing may be spent any more, by the clock of this process.
     ends: Micros,
+    /// When the window ends that the units are of, by the clock of Redis.
+    window_ends: Micros,
     /// What Redis knows to be outstanding. None if there is nothing, or it is not certain.
     grant: Option<Grant>,
     /// It is not certain what Redis knows: what is left here is spent, and not reported.
@@ -109,6 +111,7 @@ impl Lease {
             held: 0,
             losses: 0,
             ends: Micros(0),
+            window_ends: Micros(0),
             grant: None,
             is_orphan: false,
             low_water: 0,
@@ -153,8 +156,8 @@ impl Lease {
     }
 
     pub(super) fn view(&self, now: Micros) -> LeaseView {
+        let unspent = if self.is_live(now) { self.unspent + self.held } else { 0 };
         let (state, now) = (self.heard.state, self.redis_time(now));
-        let unspent = self.unspent + self.held;
         LeaseView { state: self.policy.refund(state, now, unspent, now), now }
     }
 
@@ -273,7 +276,7 @@ impl Lease {
         let LeaseReply { now, granted, grant, found, state, .. } = *reply;
         let is_kept = match self.policy {
             // Units of a window are worth nothing in the next.
-            Policy::FixedWindow(_) => state.ends_at == self.heard.state.ends_at,
+            Policy::FixedWindow(_) => state.ends_at == self.window_ends,
             _ => found && asked.released.is_some(),
         };
         if !is_kept || self.is_orphan {
@@ -281,6 +284,7 @@ impl Lease {
         }
         self.is_orphan = false;
         self.unspent += granted;
+        self.window_ends = state.ends_at;
         self.grant = grant;
         let mut span = timing.life;
         if let Policy::FixedWindow(_) = self.policy {

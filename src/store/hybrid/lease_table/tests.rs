@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use super::*;
+use crate::limit::fixed_window::FixedWindow;
 use crate::limit::lease::LeasedBucket;
 use crate::limit::token_bucket::TokenBucket;
-use crate::limit::{Rate, Retry};
+use crate::limit::{Rate, Retry, State};
 
 const START: u64 = 1_794_814_000_000_000;
 const BUCKET: BucketId = BucketId(7);
@@ -161,4 +162,25 @@ fn what_was_held_from_a_lease_that_is_gone_is_refunded() {
     pair.now += 10_000_000;
     let stranded = pair.table.conclude(&hold, false, Micros(pair.now));
     assert_eq!(stranded.iter().map(|it| it.cost).collect::<Vec<_>>(), [3]);
+}
+
+#[test]
+fn units_of_a_window_are_not_spent_in_the_next_whatever_redis_has_told_meanwhile() {
+    let rate = Rate::new(10_000, Duration::from_secs(1)).expect("a rate");
+    let mut pair = Pair::new(Policy::FixedWindow(FixedWindow::new(rate)));
+    pair.lease();
+    while pair.table.unspent(BUCKET, Micros(pair.now)) > 2 {
+        pair.spend(1);
+    }
+    let asks = pair.ask();
+    assert_eq!(asks.len(), 1);
+    // The next window has begun, and Redis has decided a request in it.
+    pair.now += 1_000_001;
+    let next = State::new(Micros(START + 2_000_000), 1);
+    let told = LeaseView { state: next, now: Micros(pair.now) };
+    pair.table.hear(BUCKET, told, Micros(pair.now));
+    pair.shared.state = next;
+    pair.answer(&asks[0]);
+    let granted = pair.shared.state.rest - 1;
+    assert_eq!(pair.table.unspent(BUCKET, Micros(pair.now)), granted);
 }
