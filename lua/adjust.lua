@@ -75,7 +75,7 @@ for i, correction in ipairs(corrections) do
     redis.call('DEL', KEYS[i])
   else
     local whole = with_journal(algorithm, kept, with_grants(grants, algorithm.text(after)))
-    write_bucket(KEYS[i], after, grants, whole)
+    write_bucket(KEYS[i], algorithm, args, after, grants, whole)
   end
 end
 

@@ -70,7 +70,7 @@ if call then
   buckets = buckets - 1
 end
 local states, changed, charged, passes, verdicts = {}, {}, {}, {}, {}
-local journals, grants_of_key, tentative = {}, {}, {}
+local journals, grants_of_key, args_of_key, tentative = {}, {}, {}, {}
 for _, request in ipairs(asked[5] or {}) do
   tentative[request] = true
 end
@@ -90,7 +90,8 @@ for r = 1, #requests do
       state = text and algorithm.parse(text) or algorithm.absent
       journals[key] = journal and journal_of(algorithm, journal)
       if grants then
-        state, grants_of_key[key] = expire_grants(algorithm, args_of_check[check], state, grants)
+        state, grants_of_key[key] = expire_grants(algorithm, args, state, grants)
+        args_of_key[key] = args
       end
     end
     local clamped = algorithm.clamp(args, state)
@@ -152,7 +153,7 @@ for key = 1, buckets do
   if changed[key] then
     local text = with_grants(grants_of_key[key], changed[key].text(states[key]))
     text = with_journal(changed[key], journals[key], text)
-    write_bucket(KEYS[key], states[key], grants_of_key[key], text)
+    write_bucket(KEYS[key], changed[key], args_of_key[key], states[key], grants_of_key[key], text)
     wrote = true
   end
 end

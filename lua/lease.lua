@@ -131,7 +131,8 @@ for i = 1, #KEYS do
   if state.ends_at <= now and #grants == 0 then
     redis.call('DEL', KEYS[i])
   else
-    write_bucket(KEYS[i], state, grants, with_grants(grants, algorithm.text(state)))
+    local whole = with_grants(grants, algorithm.text(state))
+    write_bucket(KEYS[i], algorithm, args, state, grants, whole)
   end
   reply[length + 1], reply[length + 2] = units, ends
   reply[length + 3], reply[length + 4] = amount, found and 1 or 0

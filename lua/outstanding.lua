@@ -88,11 +88,20 @@ local function refill_capped(algorithm, args, state, grants)
   return algorithm.clamp(args, algorithm.cap_refill(args, state, now, outstanding))
 end
 
--- Writes a bucket with its grants, and keeps it until it is full and the last of them has ended.
-local function write_bucket(key, state, grants, text)
+-- Writes a bucket with its grants, and keeps it until it is full again: what is outstanding when the
+-- last of them ends refills only from then on.
+local function write_bucket(key, algorithm, args, state, grants, text)
   local ends_at = state.ends_at
   if grants and #grants > 0 then
-    ends_at = math.max(ends_at, grants[#grants][1])
+    local outstanding = 0
+    for _, grant in ipairs(grants) do
+      outstanding = outstanding + grant[2]
+    end
+    for _, grant in ipairs(grants) do
+      state = algorithm.cap_refill(args, state, grant[1], outstanding)
+      outstanding = outstanding - grant[2]
+    end
+    ends_at = math.max(ends_at, state.ends_at, grants[#grants][1])
   end
   write(key, ends_at, text)
 end

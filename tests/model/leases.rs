@@ -1,10 +1,14 @@
 //! Buckets of which units are taken in advance: `lua/lease.lua` and its twin in Rust, step by step, with
 //! requests that are decided in between.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use weir::clock::Micros;
-use weir::limit::Policy;
 use weir::limit::lease::{Grant, LeaseReply, LeaseRequest, LeaseStep, LeasedBucket};
+use weir::limit::refill_bucket::RefillBucket;
+use weir::limit::token_bucket::TokenBucket;
+use weir::limit::{Policy, Rate};
 
 use crate::decider::{Ask, Decider, Engine};
 use crate::limit_changes::change;
@@ -163,4 +167,31 @@ fn lua_and_rust_take_the_same_in_advance() {
             }
         }
     });
+}
+
+/// Redis keeps a bucket until it is full, also if that is long after the last lease has ended.
+#[test]
+fn bucket_is_kept_until_what_was_outstanding_has_refilled() {
+    let redis = Redis::start();
+    let rate = Rate::new(50, Duration::from_secs(1)).expect("a rate");
+    let tokens = Policy::TokenBucket(TokenBucket::new(rate, 4_000).expect("a bucket"));
+    let refill = RefillBucket::new(Duration::from_secs(1), 50, 4_000).expect("a bucket");
+    for policy in [tokens, Policy::RefillBucket(refill)] {
+        let mut lua = redis.fresh();
+        let ask = Ask { key: 1, policy: &policy, cost: 1 };
+        let steps =
+            [LeaseStep { units: 1_000, tested: 1_000, is_enough: true }].into_iter().collect();
+        let life = 5_000_000;
+        let (released, taken_at) = (None, Micros(0));
+        let request = LeaseRequest { life, released, kept: 0, returned: 0, taken_at, steps };
+        // The life of the lease, and twenty seconds in which a thousand refill.
+        let kept = |lua: &crate::lua::Lua<'_>| {
+            let milliseconds: i64 = redis.ask(redis::cmd("PTTL").arg(&lua.name(&ask)));
+            assert!(milliseconds > 24_000, "{milliseconds} ms: {policy:?}");
+        };
+        assert_eq!(lua.lease_now(&ask, &request).granted, 1_000);
+        kept(&lua);
+        lua.charge_now(&ask);
+        kept(&lua);
+    }
 }

@@ -235,6 +235,29 @@ impl Lua<'_> {
         replies.expect("it was run")[0]
     }
 
+    /// The same by the product's own script, at Redis's own time.
+    pub(crate) fn lease_now(&self, ask: &Ask<'_>, request: &LeaseRequest) -> LeaseReply {
+        let name = self.name(ask);
+        let calls = [LeaseCall { name: &name, policy: ask.policy, request }];
+        let command =
+            lease_call::call(&calls, &script::LEASE, Form::Hash, call_context(self.holder));
+        let bytes: Vec<u8> = self.redis.ask(&command);
+        let replies = lease_call::replies(&bytes, &calls).expect("a reply");
+        replies.expect("it was run")[0]
+    }
+
+    /// Decides one request by the product's own script, at Redis's own time.
+    pub(crate) fn charge_now(&mut self, ask: &Ask<'_>) {
+        let name = self.name(ask);
+        self.batch.clear();
+        let bucket = self.names.check(ask).bucket;
+        self.batch.push(std::iter::once(Charge::new(bucket, &name, ask.policy, ask.cost)));
+        let context = call_context(self.holder);
+        let command = self.batch.call(&script::DECIDE, Form::Hash, None, context);
+        let bytes: Vec<u8> = self.redis.ask(&command);
+        assert!(Reply::parse(&bytes, &self.batch).expect("a reply").admitted(0));
+    }
+
     /// What the caller takes for Redis's time.
     fn call_context(&self, at: Micros) -> CallContext {
         CallContext {

@@ -141,6 +141,10 @@ impl LeaseTable {
     #[inline]
     pub fn spend(&mut self, check: LeaseCheck<'_>, now: Micros, attempt: Attempt) -> Spend {
         let Some(lease) = self.leases.get_mut(&check.bucket) else { return Spend::Unleased };
+        // What no bucket holds is no demand, and Redis says so.
+        if check.cost > check.policy.quota() {
+            return Spend::Unleased;
+        }
         if lease.policy != *check.policy {
             // The units go back by the numbers that they were taken by.
             lease.is_outdated = true;
