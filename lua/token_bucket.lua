@@ -97,6 +97,9 @@ function token_bucket.charge_after(args, state)
     end
     span, rest = args.deepest, args.deepest_rest
   end
+  if state.ends_at - now == span and state.rest == rest then
+    return state
+  end
   return { ends_at = now + span, rest = rest }
 end
 

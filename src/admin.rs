@@ -12,14 +12,17 @@ mod json_body;
 mod override_request;
 mod overshoot;
 mod page_size;
+mod path_parts;
 mod penalties;
 mod query;
 mod scrape;
 mod server;
+mod shared_port;
 mod stored_keys;
 mod tenant_request;
 mod tenant_view;
 mod tenants;
+mod upstreams;
 mod violations;
 mod written_time;
 
@@ -41,6 +44,7 @@ use tower::BoxError;
 pub(crate) use api::AdminApi;
 use api::ApiTarget;
 pub(crate) use server::{AdminServer, start};
+pub(crate) use shared_port::bind;
 
 use crate::listen::worker::Worker;
 use crate::store::StoreControl;

@@ -1,8 +1,8 @@
 //! The body of a request or a response, on its way through the gateway.
 //!
 //! One type for every origin, so that listeners, gateway and upstreams exchange bodies without boxing
-//! them. Bodies are streamed; none is held whole except those Weir writes itself. A codec beside
-//! HTTP/1.1 adds its bodies here, as another kind.
+//! them. Bodies are streamed; none is held whole except those Weir writes itself. Each codec adds its
+//! bodies here, as a kind of their own.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -10,11 +10,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 
 use crate::gateway::RequestEnd;
-use crate::http1::{BodyError, Framing, Inbound};
+use crate::http1::{BodyError, Framing, Inbound, PollData};
+use crate::http2::IncomingBody;
 use crate::respond::Scratch;
-use crate::upstream::UpstreamBody;
+use crate::upstream::{Http2Body, UpstreamBody};
 
 #[derive(Debug)]
 pub struct Body {
@@ -29,9 +31,12 @@ enum Kind {
     Full(Bytes),
     Text(Scratch),
     Client(Rc<RefCell<Inbound>>),
+    /// Of a request that came over HTTP/2.
+    Http2(Box<IncomingBody>),
     /// A client's body of which the beginning was read ahead.
     ReadAhead(Box<ReadAhead>),
     Upstream(Box<UpstreamBody>),
+    UpstreamHttp2(Box<Http2Body>),
 }
 
 #[derive(Debug)]
@@ -39,7 +44,7 @@ struct ReadAhead {
     beginning: Bytes,
     /// Of the whole body.
     framing: Framing,
-    rest: Rc<RefCell<Inbound>>,
+    rest: Kind,
 }
 
 impl From<Kind> for Body {
@@ -66,13 +71,32 @@ impl Body {
         Kind::Client(inbound).into()
     }
 
+    pub(crate) fn http2(body: IncomingBody) -> Self {
+        Kind::Http2(Box::new(body)).into()
+    }
+
     pub(crate) fn upstream(body: Box<UpstreamBody>) -> Self {
         Kind::Upstream(body).into()
+    }
+
+    pub(crate) fn upstream_http2(body: Box<Http2Body>) -> Self {
+        Kind::UpstreamHttp2(body).into()
+    }
+
+    /// A body of which the beginning was read before; `framing` is that of the whole.
+    pub(crate) fn resumed(beginning: Bytes, framing: Framing, rest: Body) -> Self {
+        Kind::ReadAhead(Box::new(ReadAhead { beginning, framing, rest: rest.kind })).into()
     }
 
     /// Has the request end with this body.
     pub(crate) fn attach(&mut self, end: RequestEnd) {
         self.end = Some(end);
+    }
+
+    /// Leaves out what the body has to say: an answer to HEAD, or one whose head says it all. What ends
+    /// with the request still ends with this.
+    pub(crate) fn omit(&mut self) {
+        self.kind = Kind::Empty;
     }
 
     /// How this body would be framed for the next hop.
@@ -81,15 +105,11 @@ impl Body {
             Kind::Empty => Framing::Empty,
             Kind::Full(bytes) => Framing::Length(bytes.len() as u64),
             Kind::Text(text) => Framing::Length(text.len() as u64),
-            Kind::Client(inbound) => match inbound.borrow().remaining() {
-                Some(length) => Framing::Length(length),
-                None => Framing::Chunked,
-            },
             Kind::ReadAhead(ahead) => ahead.framing,
-            Kind::Upstream(body) => match body.remaining() {
-                Some(length) => Framing::Length(length),
-                None => Framing::Chunked,
-            },
+            Kind::Client(inbound) => framing_of(inbound.borrow().remaining()),
+            Kind::Http2(body) => framing_of(body.remaining()),
+            Kind::Upstream(body) => framing_of(body.remaining()),
+            Kind::UpstreamHttp2(body) => framing_of(body.remaining()),
         }
     }
 
@@ -98,14 +118,24 @@ impl Body {
         matches!(self.kind, Kind::Empty)
     }
 
+    /// Has a client's body be no larger than that, whatever was said before.
+    pub fn set_max(&mut self, max: Option<u64>) {
+        match &mut self.kind {
+            Kind::Client(inbound) => inbound.borrow_mut().set_max_body(max),
+            Kind::Http2(body) => body.set_max_length(max),
+            _ => {}
+        }
+    }
+
     /// Refuses a body whose declared length is above the maximum. Neither it nor what follows it on
     /// the connection is read then.
     ///
     /// # Errors
     /// `TooLarge`, if it is.
-    pub fn refuse_too_large(&self) -> Result<(), BodyError> {
+    pub fn reject_too_large(&self) -> Result<(), BodyError> {
         match &self.kind {
-            Kind::Client(inbound) => inbound.borrow_mut().refuse_too_large(),
+            Kind::Client(inbound) => inbound.borrow_mut().reject_too_large(),
+            Kind::Http2(body) => body.reject_too_large(),
             _ => Ok(()),
         }
     }
@@ -119,17 +149,20 @@ impl Body {
         if let Kind::ReadAhead(ahead) = &self.kind {
             return Ok(ahead.beginning.clone());
         }
-        let Kind::Client(inbound) = &self.kind else { return Ok(Bytes::new()) };
-        let (rest, framing) = (inbound.clone(), self.framing());
+        if !matches!(self.kind, Kind::Client(_) | Kind::Http2(_)) {
+            return Ok(Bytes::new());
+        }
+        let framing = self.framing();
         let mut read = BytesMut::new();
         while read.len() < most {
-            match poll_fn(|cx| rest.borrow_mut().poll_data(cx)).await {
+            match poll_fn(|cx| self.poll_data(cx)).await {
                 None => break,
                 Some(data) => read.extend_from_slice(&data?),
             }
         }
         let beginning = read.freeze();
         if !beginning.is_empty() {
+            let rest = std::mem::replace(&mut self.kind, Kind::Empty);
             let ahead = ReadAhead { beginning: beginning.clone(), framing, rest };
             self.kind = Kind::ReadAhead(Box::new(ahead));
         }
@@ -150,7 +183,7 @@ impl Body {
     }
 
     /// The next piece; `None` at the end.
-    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> PollData {
         let next = match &mut self.kind {
             Kind::Empty => None,
             Kind::Full(bytes) => {
@@ -166,14 +199,31 @@ impl Body {
             Kind::Client(inbound) => ready!(inbound.borrow_mut().poll_data(cx)),
             Kind::ReadAhead(ahead) => {
                 let beginning = std::mem::take(&mut ahead.beginning);
-                self.kind = Kind::Client(ahead.rest.clone());
+                self.kind = std::mem::replace(&mut ahead.rest, Kind::Empty);
                 Some(Ok(beginning))
             }
+            Kind::Http2(body) => ready!(body.poll_data(cx)),
             Kind::Upstream(body) => ready!(body.poll_data(cx)),
+            Kind::UpstreamHttp2(body) => ready!(body.poll_data(cx)),
         };
         if let (Some(RequestEnd { meter, .. }), Some(Ok(data))) = (&mut self.end, &next) {
             meter.sent(data.len());
         }
         Poll::Ready(next)
     }
+
+    /// What stood behind the body, once it has ended. Trailers of HTTP/1.1 are not passed on: nothing
+    /// says which of them may be.
+    pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
+        match &mut self.kind {
+            Kind::Http2(body) => body.take_trailers(),
+            Kind::UpstreamHttp2(body) => body.take_trailers(),
+            _ => None,
+        }
+    }
+}
+
+/// By the number of bytes that are left, if that is known.
+fn framing_of(remaining: Option<u64>) -> Framing {
+    remaining.map_or(Framing::Chunked, Framing::Length)
 }

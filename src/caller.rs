@@ -15,6 +15,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::HeaderName;
 
+use crate::limit::source::ClientCertificate;
+
 /// The other end of a connection, as the socket or a PROXY header says, with its address in the
 /// forms that forwarding headers want.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct Peer {
     pub text: String,
     /// As in the `for` of `Forwarded`, RFC 7239 section 6.
     pub node: String,
+    /// The certificate that it has shown, if it has.
+    pub certificate: Option<Box<ClientCertificate>>,
 }
 
 impl Peer {
@@ -33,7 +37,7 @@ impl Peer {
             IpAddr::V4(ip) => ip.to_string(),
             IpAddr::V6(ip) => format!("\"[{ip}]\""),
         };
-        Peer { ip, text: ip.to_string(), node }
+        Peer { ip, text: ip.to_string(), node, certificate: None }
     }
 }
 

@@ -7,6 +7,8 @@ mod health;
 mod run;
 mod violations;
 
+use std::fmt::Display;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,6 +17,12 @@ use clap::{Parser, Subcommand};
 /// Exit codes: fine, failed at run time, bad usage or configuration.
 const FAILED: u8 = 1;
 const BAD_CONFIGURATION: u8 = 2;
+
+/// Writes to standard error. If that cannot be written, because its reader has gone or its disk is full,
+/// nobody is there to be told, and what was to be done is done all the same.
+fn report(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
 
 /// A reverse proxy that limits rates exactly.
 ///
@@ -43,7 +51,8 @@ Environment:
   WEIR_LOG          what to log: error, warn, info (default), debug, trace, off
   WEIR_LOG_FORMAT   json: one object a line; text (default)
 
-Signals: SIGHUP reloads the file, SIGTERM and SIGINT drain and end.
+Signals: SIGHUP reloads the file, SIGTERM and SIGINT drain and end. A new process takes over with
+--takeover.
 Exit codes: 0 fine, 1 failed at run time, 2 bad usage or configuration.";
 
 #[derive(Debug, Subcommand)]

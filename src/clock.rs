@@ -5,8 +5,8 @@
 //! tests and replays own their time.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
@@ -27,6 +27,14 @@ pub fn now() -> Instant {
 /// reading the clock takes as long as deciding a limit.
 pub fn cached_now() -> Instant {
     CACHED.get().unwrap_or_else(now)
+}
+
+/// An instant as a number that fits into an atomic: milliseconds since the first call; never zero, so
+/// that zero can mean that there is none.
+pub fn millis(instant: Instant) -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let since = instant.saturating_duration_since(*START).as_millis();
+    u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1)
 }
 
 /// What the wall clock shows: seconds since the Unix epoch.

@@ -10,7 +10,6 @@ mod error;
 mod file;
 mod locate;
 mod mask;
-mod planned;
 pub(crate) mod regular_file;
 pub mod settings;
 mod suggest;
@@ -26,6 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use compile::DEFAULT_ADMIN_LISTEN;
+pub(crate) use compile::certificate_dates;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use error::ConfigError;
 use file::Reporter;

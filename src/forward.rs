@@ -1,26 +1,31 @@
 //! Sending an admitted request to its upstream, and the response back.
 //!
-//! HTTP/1.1 is all that is spoken to upstreams. HTTP/2 would attach in [`UpstreamRequest::send`]: a
-//! server whose connections speak it gets the same method, target, [`OutboundHeaders`] and body, and
-//! its response becomes the same `Response<Content>`.
+//! One attempt after another, whichever version of HTTP the servers speak: a [`Link`] is what a
+//! request is sent over, a [`Transport`] has it until the head of the response is there.
 
 pub(crate) mod echo;
+pub(crate) mod field_rules;
 pub(crate) mod headers;
+mod http2_head;
 pub(crate) mod tunnel;
 
 use std::future::poll_fn;
+use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use tokio::time::Instant;
 
 use crate::body::Body;
 use crate::gateway::RequestSignals;
-use crate::http1::{BufferedStream, Framing, StatusLine, encode};
+use crate::http1::{BufferedStream, Framing, HeadFlags, StatusLine, encode};
 use crate::respond::{Content, Fault};
 use crate::telemetry::Failure;
-use crate::upstream::{ConnectError, Exchange, ExchangeError, Server, Upstream};
+use crate::upstream::{
+    ActiveRequest, ConnectError, ConnectionSharing, Exchange, ExchangeError, Http2Exchange,
+    KeyDigest, Link, PooledConnection, Server, Transport, Upstream,
+};
 use headers::OutboundHeaders;
 use tunnel::Tunnel;
 
@@ -29,10 +34,12 @@ use tunnel::Tunnel;
 pub(crate) struct UpstreamRequest<'a> {
     pub upstream: &'a Upstream,
     pub method: &'a Method,
+    /// What the request is hashed by, where the upstream's servers are chosen by that.
+    pub affinity: Option<KeyDigest>,
     /// Path and query for the upstream.
     pub target: &'a [u8],
     pub outbound: &'a OutboundHeaders<'a>,
-    /// Where it is noted that the request was sent.
+    /// Where it is noted that the request was sent, and what the upstream says before its response.
     pub signals: &'a RequestSignals,
     /// From the end of the request to the head of the response.
     pub response_timeout: Duration,
@@ -45,33 +52,45 @@ impl UpstreamRequest<'_> {
     /// held the request's headers is used again for the response's.
     ///
     /// # Errors
-    /// If no server gave a usable answer.
+    /// If no server gave a usable answer. If the body is still there, nothing was sent to any.
     pub(crate) async fn send(
         &self,
-        mut headers: HeaderMap,
-        body: Body,
+        headers: &mut HeaderMap,
+        body: &mut Option<Body>,
         mut started: Instant,
     ) -> Result<Response<Content>, Fault> {
         let upgrade = self.outbound.upgrade;
+        self.upstream.admit(started).map_err(Fault::BreakerOpen)?;
         self.upstream.earn_retries();
-        let bodiless = body.is_empty();
+        let bodiless = body.as_ref().is_none_or(Body::is_empty);
         let repeatable = bodiless && is_idempotent(self.method);
-        let mut body = Some(body);
         let mut failed: Option<Rc<Server>> = None;
         let (mut attempts, mut fresh) = (0, false);
+        let mut sharing = match upgrade {
+            true => ConnectionSharing::Tunnel,
+            false => ConnectionSharing::Shared,
+        };
         loop {
             if attempts > 0 {
                 started = Instant::now();
             }
-            let server = self.upstream.pick(failed.as_ref(), started);
-            let active = server.begin_request(started);
-            let idle = if fresh { None } else { server.reuse(started, self.method) };
-            let reused = idle.is_some();
-            let announced = idle.as_ref().is_some_and(|idle| idle.announced);
-            let mut io = match idle {
-                Some(idle) => idle.io,
-                None => match self.upstream.connect(&server).await {
-                    Ok(io) => io,
+            let server = self.upstream.pick(self.affinity, failed.as_ref(), started);
+            let mut active = server.begin_request(started);
+            let no_idle = fresh || server.shares_connections(upgrade);
+            let idle = if no_idle { None } else { active.reuse(started, self.method) };
+            // Who leaves while it waits for its turn makes room for another.
+            let waits = idle.is_none() && server.is_full();
+            let waiting = waits.then(|| self.signals.wait());
+            if sharing == ConnectionSharing::Shared
+                && server.shares_connections(upgrade)
+                && is_large(headers)
+            {
+                sharing = ConnectionSharing::Alone;
+            }
+            let link = match idle {
+                Some(idle) => Link::Http1(idle),
+                None => match self.upstream.open(&mut active, self.method, sharing).await {
+                    Ok(link) => link,
                     // Nothing was sent, so another server may be tried even for requests that are not
                     // idempotent; and since no upstream did any work, the retry budget is not charged.
                     Err(error)
@@ -85,15 +104,20 @@ impl UpstreamRequest<'_> {
                     Err(error) => return Err(self.connect_failed(error)),
                 },
             };
+            drop(waiting);
+            let (reused, announced) = link.history();
             // A malformed head may overwrite the headers before it is seen to be malformed.
             let kept = (announced && repeatable).then(|| headers.clone());
-            let body = body.take().unwrap_or_else(Body::empty);
-            self.write_head(&mut io, &server, &headers, &body);
+            let whole = body.take().unwrap_or_else(Body::empty);
             let sent = if reused { started } else { Instant::now() };
+            let mut exchange = self.begin(link, active, headers, whole, sent)?;
             self.signals.note_sent();
-            let mut exchange = Exchange::new(io, active, body, sent, self.response_timeout);
-            match poll_fn(|cx| exchange.poll_head(cx, &mut headers, upgrade)).await {
-                Ok(line) => return self.response(exchange, line, headers, started),
+            let pass_hints = |fields: &mut HeaderMap, flags| self.pass_hints(fields, flags);
+            match poll_fn(|cx| exchange.poll_head(cx, headers, upgrade, pass_hints)).await {
+                Ok(line) => {
+                    self.upstream.note_answered(&server);
+                    return self.response(exchange, line, mem::take(headers), started);
+                }
                 // The idle connection was closed before anything was written: no server has seen
                 // the request, so this was no attempt.
                 Err(ExchangeError::Closed(_)) if reused && bodiless && exchange.is_unsent() => {
@@ -103,16 +127,76 @@ impl UpstreamRequest<'_> {
                 Err(error) if announced && error.is_malformed() => {
                     server.note_forbidden_body();
                     let kept = kept.filter(|_| self.may_retry(&mut attempts, repeatable));
-                    let Some(kept) = kept else { return Err(self.failed(error)) };
-                    (headers, fresh) = (kept, true);
+                    let Some(kept) = kept else { return Err(self.failed(&server, error)) };
+                    *headers = kept;
+                    fresh = true;
+                }
+                // No server has looked at it, and servers may end connections at any time: the first
+                // time this was no attempt. Other streams or connections may be ending as well.
+                Err(error @ ExchangeError::Unprocessed) => {
+                    let again = !fresh || self.has_attempt_left(&mut attempts);
+                    *body = exchange.take_back_body().filter(|_| again);
+                    if body.is_none() {
+                        return Err(self.failed(&server, error));
+                    }
+                    fresh = true;
                 }
                 // The server may have closed an idle connection just when it was used again, or have
                 // died over the request; that cannot be told. Other idle connections are likely
                 // closed as well, so the next attempt is made on a new one.
-                Err(ExchangeError::Closed(_)) if self.may_retry(&mut attempts, repeatable) => {
+                Err(error @ (ExchangeError::Closed(_) | ExchangeError::Reset(_)))
+                    if self.may_retry(&mut attempts, repeatable) =>
+                {
+                    if !reused {
+                        self.upstream.note_failed(&server);
+                    }
                     (failed, fresh) = (Some(server), true);
+                    // If the connection has ended over this request, no further one with others on it
+                    // is to do so.
+                    let has_ended = matches!(error, ExchangeError::Closed(_));
+                    if has_ended && sharing == ConnectionSharing::Shared {
+                        sharing = ConnectionSharing::Alone;
+                    }
                 }
-                Err(error) => return Err(self.failed(error)),
+                // It has had its time and has not begun to answer: another may.
+                Err(ExchangeError::TimedOut)
+                    if self.upstream.has_others()
+                        && exchange.is_unanswered()
+                        && self.may_retry(&mut attempts, repeatable) =>
+                {
+                    self.upstream.note_failed(&server);
+                    failed = Some(server);
+                }
+                Err(error) => return Err(self.failed(&server, error)),
+            }
+        }
+    }
+
+    /// Puts the request on its way.
+    #[inline]
+    fn begin(
+        &self,
+        link: Link,
+        active: ActiveRequest,
+        headers: &HeaderMap,
+        body: Body,
+        sent: Instant,
+    ) -> Result<Transport, Fault> {
+        let max_fields = self.upstream.max_response_headers;
+        match link {
+            Link::Http1(PooledConnection { mut io, .. }) => {
+                self.write_head(&mut io, active.server(), headers, &body);
+                let mut exchange = Exchange::new(io, active, body, sent, self.response_timeout);
+                exchange.max_fields = max_fields;
+                Ok(Transport::Http1(exchange))
+            }
+            Link::Http2(stream) => {
+                let head = self.http2_head(active.server(), headers)?;
+                let fields = self.outbound.fields.clone();
+                let mut exchange = Http2Exchange::new(stream, active, head, body, fields);
+                exchange.max_fields = max_fields;
+                exchange.set_response_timeout(sent, self.response_timeout);
+                Ok(Transport::Http2(Box::new(exchange)))
             }
         }
     }
@@ -121,23 +205,27 @@ impl UpstreamRequest<'_> {
     #[inline]
     fn response(
         &self,
-        exchange: Exchange,
+        exchange: Transport,
         line: StatusLine,
         mut headers: HeaderMap,
         started: Instant,
     ) -> Result<Response<Content>, Fault> {
         let upgraded = line.status == StatusCode::SWITCHING_PROTOCOLS;
-        let content = if upgraded {
-            Content::Tunnel(Box::new(Tunnel::new(exchange.into_upgraded(&mut headers))))
-        } else {
-            let body = exchange.into_body(self.method, line, &mut headers, self.stall_timeout);
-            let mut body = body.map_err(|error| self.failed(error))?;
-            if line.status.is_server_error() {
-                self.upstream.failures.count(Failure::Status5xx);
-            } else {
-                body.count_in(&self.upstream.failures);
+        let content = match exchange {
+            Transport::Http1(exchange) if upgraded => {
+                Content::Tunnel(Box::new(Tunnel::new(exchange.into_upgraded(&mut headers))))
             }
-            Content::Body(Body::upstream(Box::new(body)))
+            exchange => {
+                // What becomes of the body of a 5xx is not counted as well.
+                let cut_off = (!line.status.is_server_error()).then_some(&self.upstream.failures);
+                let (stall, headers) = (self.stall_timeout, &mut headers);
+                let body = exchange.into_body(self.method, line, headers, stall, cut_off);
+                let body = body.map_err(|error| self.counted(error))?;
+                if line.status.is_server_error() {
+                    self.upstream.failures.count(Failure::Status5xx);
+                }
+                Content::Body(body)
+            }
         };
         self.upstream.seconds.observe(started.elapsed().as_secs_f64());
         headers::clean_response(&mut headers, line.flags, upgraded);
@@ -147,17 +235,33 @@ impl UpstreamRequest<'_> {
         Ok(response)
     }
 
+    /// Passes a `103 Early Hints` on to a client that can take it.
+    fn pass_hints(&self, fields: &mut HeaderMap, flags: HeadFlags) {
+        if self.signals.hints.is_wanted() {
+            headers::clean_hints(fields, flags, &self.outbound.fields.response_edits);
+            self.signals.hints.push(std::mem::take(fields));
+        }
+    }
+
     fn connect_failed(&self, error: ConnectError) -> Fault {
         if let Some(failure) = error.failure() {
-            self.upstream.failures.count(failure);
+            self.upstream.count_failed(failure);
         }
         error.into()
     }
 
+    /// Counts what was the server's failure.
+    fn failed(&self, server: &Server, error: ExchangeError) -> Fault {
+        if error.failure().is_some() {
+            self.upstream.note_failed(server);
+        }
+        self.counted(error)
+    }
+
     /// Counts what was the upstream's failure.
-    fn failed(&self, error: ExchangeError) -> Fault {
+    fn counted(&self, error: ExchangeError) -> Fault {
         if let Some(failure) = error.failure() {
-            self.upstream.failures.count(failure);
+            self.upstream.count_failed(failure);
         }
         error.into()
     }
@@ -184,8 +288,9 @@ impl UpstreamRequest<'_> {
             // HTTP/1.0 clients need not send it, but HTTP/1.1 requires it.
             encode::field(io.write_buf(), &header::HOST, server.authority.as_bytes());
         }
-        let write = |name: &_, value: &_| encode::field(io.write_buf(), name, value);
-        self.outbound.for_each(headers, write);
+        let mut write =
+            |name: &HeaderName, value: &[u8]| encode::field(io.write_buf(), name, value);
+        self.outbound.write_to(headers, &mut write);
         match body.framing() {
             Framing::Length(length) => encode::content_length(io.write_buf(), length),
             Framing::Chunked | Framing::UntilClose => {
@@ -200,4 +305,12 @@ impl UpstreamRequest<'_> {
 /// RFC 9110 section 9.2.2.
 fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
+}
+
+/// Whether a head is so large that servers may end an HTTP/2 connection over it, as nginx does: RFC 9113
+/// leaves that to them. Most take 8 KiB.
+fn is_large(headers: &HeaderMap) -> bool {
+    const USUAL: usize = 8 * 1024;
+    let size = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
+    headers.iter().map(size).sum::<usize>() > USUAL
 }

@@ -8,9 +8,13 @@
 mod admission;
 mod auditing;
 mod compiled;
+mod connections;
+mod early_hints;
 mod forwarding;
 mod guard;
 mod guarding;
+mod https_redirect;
+mod in_flight;
 mod inputs;
 mod max_forwards;
 mod outcomes;
@@ -26,7 +30,6 @@ mod worker_config;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::mem;
-use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -34,6 +37,7 @@ use tokio::sync::Notify;
 
 pub use compiled::{Compiled, CompiledBucket, CompiledTenants, ExternalSnapshot, ServedConfig};
 pub use guard::RequestGuard;
+pub use in_flight::RequestsInFlight;
 pub use queues::WaitQueues;
 pub use request::{ClientRequest, RequestEnd};
 pub use signals::RequestSignals;
@@ -43,13 +47,12 @@ use crate::caller::Peer;
 use crate::caller::jwt::TokenCache;
 use crate::clock::{self, Clock};
 use crate::guards::GuardTable;
-use crate::listen::proxy_protocol::HeaderError;
 use crate::protocol::Protocol;
-use crate::respond::{Answer, Fault, Fields, RateHeaders};
+use crate::respond::{Answer, RateHeaders};
 use crate::store::{AnyStore, BucketHasher, Store, StoreControl};
-use crate::telemetry::{AccessLogEntry, AuditLog, RequestMeter};
+use crate::telemetry::{AuditLog, RequestMeter};
 use crate::trust::TrustTable;
-use crate::upstream::Servers;
+use crate::upstream::{Servers, SharedUpstreams};
 use crate::violations::RecentViolations;
 use admission::{Admission, AdmitError};
 use forwarding::Outgoing;
@@ -57,7 +60,7 @@ use guarding::GuardVerdict;
 use inputs::{InputError, PlanInputs};
 use outcomes::LimitOutcomes;
 use plan::{PendingInputs, PlanSource, Planner, RequestHead, RequestPlan};
-use request::{CountedBy, RequestContent, RequestContext};
+use request::{CountedBy, RequestContent, RequestContext, finish};
 use wall_step::WallStep;
 use worker_config::{WorkerConfig, WorkerTree};
 
@@ -84,6 +87,7 @@ pub struct Gateway {
     violations: RecentViolations,
     /// What is known of users.
     trust: Arc<TrustTable>,
+    in_flight: Arc<RequestsInFlight>,
     clock: Clock,
     wall: WallStep,
 }
@@ -99,6 +103,8 @@ pub struct ProcessShared {
     pub guards: Arc<GuardTable>,
     pub trust: Arc<TrustTable>,
     pub audit: AuditLog,
+    pub upstreams: Arc<SharedUpstreams>,
+    pub in_flight: Arc<RequestsInFlight>,
 }
 
 impl Gateway {
@@ -109,8 +115,9 @@ impl Gateway {
         served: ServedConfig,
     ) -> Self {
         let ServedConfig { compiled, tree } = served;
-        let servers = Servers::default();
-        let ProcessShared { queues, via, token_secret, guards, trust, audit } = shared;
+        let ProcessShared { queues, via, token_secret, guards, trust, audit, upstreams, in_flight } =
+            shared;
+        let servers = Servers::new(upstreams);
         let clock = store.clock();
         Gateway {
             store: Rc::new(store.worker_store()),
@@ -125,6 +132,7 @@ impl Gateway {
             guards,
             violations: RecentViolations::new(audit),
             trust,
+            in_flight,
             wall: WallStep::new(clock.clone()),
             clock,
         }
@@ -138,6 +146,8 @@ impl Gateway {
         let before = self.config.replace(Rc::new(config));
         // Long answers may keep the old configuration alive; what it has counted is due now.
         before.flush_meters();
+        // Servers that only it had are forgotten now, unless its requests still use them.
+        drop(before);
         self.config_changed.notify_waiters();
         self.servers.tidy();
     }
@@ -176,17 +186,35 @@ impl Gateway {
         let started = clock::now();
         let mut config = self.config.borrow().clone();
         let (mut parts, body) = request.request.into_parts();
-        let log = config.compiled.access_log.as_ref();
-        let names = &config.compiled.names;
-        let entry = log.map(|log| AccessLogEntry::begin(log, names.of(&peer.text), &mut parts));
-        let mut meter = RequestMeter::start(config.unrouted.clone(), started, entry);
+        let record = config.compiled.recorder.as_ref().and_then(|recorder| {
+            let from_trusted = config.compiled.addresses.is_trusted(peer.ip);
+            recorder.begin(&mut parts, || config.compiled.names.of(&peer.text), from_trusted)
+        });
+        let mut meter = RequestMeter::start(config.unrouted.clone(), started, record);
         let mut guard = RequestGuard::new(request.signals);
+        if let Err(fault) =
+            guard.enter(&self.in_flight, config.compiled.settings.server.max_requests)
+        {
+            meter.failed(fault.error());
+            let mut answer = fault.into();
+            finish(&mut answer, meter, guard);
+            return Ok(answer);
+        }
         let headers = mem::take(&mut parts.headers);
         let mut content = RequestContent { headers, body, counted_by: CountedBy::default() };
 
         let own = max_forwards::answer(&parts.method, &parts.uri, &mut content.headers);
+        let own = own.map(Ok).or_else(|| {
+            let Compiled { settings, addresses, .. } = &*config.compiled;
+            let (server, headers) = (&settings.server, &content.headers);
+            https_redirect::answer(server, addresses, peer, protocol.scheme, &parts.uri, headers)
+        });
         let mut answer = match own {
             Some(answer) => {
+                let answer = answer.unwrap_or_else(|fault| {
+                    meter.failed(fault.error());
+                    fault.into()
+                });
                 let context =
                     RequestContext { config: &config, peer, parts: &parts, protocol, started };
                 // No limit is asked, but whom nobody lets in gets no answer here either.
@@ -198,7 +226,7 @@ impl Gateway {
                     Ok(answer) => answer,
                     Err(fault) => {
                         meter.failed(fault.error());
-                        fault.into()
+                        Answer::of_fault(fault, protocol)
                     }
                 }
             }
@@ -208,7 +236,7 @@ impl Gateway {
                     Ok(route) => route,
                     Err(fault) => {
                         meter.failed(fault.error());
-                        break fault.into();
+                        break Answer::of_fault(fault, protocol);
                     }
                 };
                 meter.take_route(&config.routes[route.index].meter);
@@ -221,7 +249,7 @@ impl Gateway {
                     Ok(answer) => answer,
                     Err(AdmitError::Fault(fault)) => {
                         meter.failed(fault.error());
-                        fault.into()
+                        Answer::of_fault(fault, protocol)
                     }
                     Err(AdmitError::Outdated) => {
                         drop(plan);
@@ -235,39 +263,8 @@ impl Gateway {
             },
         };
 
-        if let Some(entry) = meter.entry() {
-            entry.tell_id(answer.response.headers_mut());
-        }
-        // A request that was only finished for its charges has no client to answer.
-        if !guard.signals().client_has_left() {
-            meter.answered(answer.response.status());
-        }
-        answer.response.body_mut().attach(RequestEnd { meter, _guard: guard });
+        finish(&mut answer, meter, guard);
         Ok(answer)
-    }
-
-    /// Measures a request that could not be parsed, and so never came here.
-    pub fn note_unparsed(&self, peer: &Peer, fault: &Fault) {
-        let config = self.config.borrow().clone();
-        let log = config.compiled.access_log.as_ref();
-        let entry =
-            log.map(|log| AccessLogEntry::unparsed(log, config.compiled.names.of(&peer.text)));
-        let mut meter = RequestMeter::start(config.unrouted.clone(), clock::cached_now(), entry);
-        meter.failed(fault.error());
-        meter.answered(fault.status());
-    }
-
-    /// Whether a connection from there has to begin with a PROXY header.
-    pub fn awaits_proxy_header(&self, peer: IpAddr) -> bool {
-        let config = self.config.borrow();
-        let Compiled { settings, addresses, .. } = &*config.compiled;
-        settings.server.proxy_protocol && addresses.is_trusted(peer.to_canonical())
-    }
-
-    /// Counts a connection without the PROXY header that it has to begin with.
-    pub fn note_missing_proxy_header(&self, peer: SocketAddr, error: &HeaderError) {
-        self.config.borrow().compiled.metrics.proxy_header_errors.inc();
-        tracing::debug!(%peer, %error, "a connection was closed unread");
     }
 
     /// From a plan that has route and address to an answer.
@@ -282,12 +279,13 @@ impl Gateway {
         let planner = self.planner(request.config);
         debug_assert!(Rc::ptr_eq(request.config, &self.config.borrow()), "nothing has waited yet");
         let tree = self.tree.borrow().clone();
-        if let Some(entry) = meter.entry() {
+        if let Some(record) = meter.record() {
             let ip = plan.caller.address.caller.ip;
-            entry.client = planner.compiled.names.of(&ip.to_string());
+            record.set_client(|| planner.compiled.names.of(&ip.to_string()));
         }
         let RequestContent { headers, body, counted_by } = content;
-        let mut inputs = PlanInputs::default();
+        body.set_max(plan.route.settings.max_body);
+        let mut inputs = PlanInputs::of(request.peer);
         let arrived = match self.known_inputs(planner, plan, headers, body, &mut inputs) {
             Ok(None) => Ok(()),
             Ok(Some(steps)) => {
@@ -317,7 +315,7 @@ impl Gateway {
         }
         if let Err(fault) = planned {
             meter.failed(fault.error());
-            let mut answer = Answer::from(fault);
+            let mut answer = Answer::of_fault(fault, request.protocol);
             guards.mark_answer(&mut answer.fields);
             return Ok(answer);
         }
@@ -325,11 +323,16 @@ impl Gateway {
 
         let RequestPlan { route, caller, limits, .. } = plan;
         let mut limits = LimitOutcomes::new(limits);
+        let deciding_since = meter.record().and_then(|record| record.span_start());
         let Admission { decision, decided_at } = match self.admit_immediately(request, &mut limits)
         {
             Some(admission) => admission?,
             None => self.admit(request, guard, &mut limits).await?,
         };
+        guard.signals().note_decided();
+        if let Some((record, since)) = meter.record().zip(deciding_since) {
+            record.decided(since);
+        }
         if limits.has_refused() {
             let head = RequestHead::of(request.parts, headers);
             let (address, inputs) = (&caller.address, inputs.accepted());
@@ -341,10 +344,10 @@ impl Gateway {
         let respond = planner.compiled.settings.respond;
         let rate = RateHeaders::new(respond, decision.now, self.wall.at(decided_at));
         if !decision.admitted {
-            if let Some(entry) = meter.entry() {
+            if let Some(record) = meter.record() {
                 let names = planner.compiled.names;
-                entry.limit = limits.refusing().first().map(|it| it.logged_name(names));
-                entry.error = Some(limits.refusal_error(decision.now));
+                let limit = limits.refusing().first().map(|it| it.logged_name(names));
+                record.refused(limit, limits.refusal_error(decision.now));
             }
             let mut answer = limits.refuse(rate, decision.now, respond.retry_jitter, headers);
             self.count_refusal(&mut plan.trust);
@@ -356,7 +359,7 @@ impl Gateway {
         }
         drop(tree);
         let admitted_at = self.pace(guard, &limits, decided_at).await.unwrap_or(decided_at);
-        let target = forwarding::target(request.config, route, &limits, &mut headers);
+        let destination = forwarding::destination(request.config, route, &limits, &mut headers);
         if !planner.compiled.guards.is_empty() {
             guards.mark_request(&mut headers);
         }
@@ -364,22 +367,33 @@ impl Gateway {
             request,
             route,
             caller: &caller.address.caller,
+            identity: &caller.identity,
             via: &self.via,
             signals: guard.signals(),
+            affinity: plan.affinity,
         };
-        let forwarded = outgoing.forward(target, headers, body, admitted_at).await;
-        let client_failure = guard.is_client_failure(&forwarded);
-        let mut response = forwarded.unwrap_or_else(|fault| {
-            meter.failed(fault.error());
-            fault.into_response()
-        });
-        if guard.is_pending() {
-            limits.note_charged(&guard.charge(&response, client_failure).await);
+        let forwarded = outgoing.forward(destination, headers, body, admitted_at).await;
+        if let Some(record) = meter.record() {
+            let upstream = destination.name(request.config);
+            if !upstream.is_empty() {
+                record.forwarded(upstream, admitted_at);
+            }
         }
-        let mut fields = Fields::default();
-        rate.write(limits.applied(), response.headers_mut(), &mut fields);
-        guards.mark_answer(&mut fields);
-        Ok(Answer { response, fields })
+        let client_failure = guard.is_client_failure(&forwarded);
+        let mut answer = match forwarded {
+            Ok(response) => Answer::from(response),
+            Err(fault) => {
+                meter.failed(fault.error());
+                Answer::of_fault(fault, request.protocol)
+            }
+        };
+        let Answer { response, fields } = &mut answer;
+        if guard.is_pending() {
+            limits.note_charged(&guard.charge(response, client_failure).await);
+        }
+        rate.write(limits.applied(), response.headers_mut(), fields);
+        guards.mark_answer(fields);
+        Ok(answer)
     }
 
     fn planner<'a>(&'a self, config: &'a WorkerConfig) -> Planner<'a> {

@@ -5,9 +5,9 @@
 //! bare line feeds, repeated lengths, a length beside a transfer coding, obsolete folding.
 //! Everything runs inside the request's own task; there are no channels and no extra wake-ups.
 
+mod body_pace;
 mod buffered_stream;
 mod chunked;
-mod deadline;
 mod decode;
 pub(crate) mod encode;
 mod framing;
@@ -15,9 +15,10 @@ pub(crate) mod head;
 mod head_search;
 mod inbound;
 
+pub(crate) use body_pace::BodyPace;
 pub(crate) use buffered_stream::{BufferedStream, IdleEvent};
-pub(crate) use decode::{BodyError, Decoder};
+pub(crate) use decode::{BodyError, Decoder, PollData};
 pub(crate) use framing::{Framing, FramingError};
 pub(crate) use head::{HeadError, HeadFlags, StatusLine};
 pub(crate) use head_search::HeadSearch;
-pub(crate) use inbound::Inbound;
+pub(crate) use inbound::{BodyLimits, Inbound};

@@ -6,13 +6,20 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`cli`] | the command line |
 //! | [`config`] | TOML with its spans, diagnostics, validated settings, reload |
 //! | [`listen`] | sockets, workers, connections |
+//! | [`stream`] | what is under a connection: TCP, TLS, a Unix socket |
+//! | [`tls`] | certificates, and what TLS is on both sides |
 //! | [`http1`] | the strict codec both sides share |
+//! | [`http2`] | what hyper needs to speak HTTP/2 on either side |
+//! | [`body`] | a body, whatever it comes from |
+//! | [`deadline`] | the one deadline of a connection |
 //! | [`protocol`] | the version and the scheme of a request |
 //! | [`gateway`] | the whole way of a request in one place |
 //! | [`route`] | paths in one spelling, and the table of routes |
 //! | [`caller`] | who sent the request |
+//! | [`clock`] | time, which everything is handed as a value |
 //! | [`limit`] | policies as pure functions, and keys |
 //! | [`store`] | where buckets live and decisions are taken |
 //! | [`respond`] | refusals, faults, rate headers |
@@ -38,10 +45,13 @@ pub mod caller;
 pub mod cli;
 pub mod clock;
 pub mod config;
+mod deadline;
+mod field_class;
 mod forward;
 pub mod gateway;
 pub mod guards;
 mod http1;
+mod http2;
 pub mod limit;
 mod listen;
 pub mod overrides;
@@ -56,6 +66,7 @@ pub mod telemetry;
 pub mod tenants;
 #[cfg(test)]
 mod test_folder;
+mod tls;
 pub mod trust;
 mod upstream;
 pub mod violations;

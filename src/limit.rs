@@ -26,6 +26,7 @@ pub mod spelling;
 pub mod tenants;
 pub mod token_bucket;
 pub mod trust;
+mod value_pattern;
 pub mod wire;
 
 use std::time::Duration;
@@ -39,6 +40,7 @@ pub use key::{Key, Missing};
 pub use policy::Policy;
 pub use rate::Rate;
 pub use source::Source;
+pub use value_pattern::ValuePattern;
 
 /// A named limit, as the configuration describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]

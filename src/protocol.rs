@@ -9,6 +9,8 @@ use http::Version;
 pub struct Protocol {
     pub version: Version,
     pub scheme: Scheme,
+    /// Whether it is a call of gRPC, over HTTP/2.
+    pub is_grpc: bool,
 }
 
 /// What is under HTTP.
@@ -58,7 +60,7 @@ mod tests {
             (Version::HTTP_11, "1.1", true),
             (Version::HTTP_2, "2", false),
         ] {
-            let protocol = Protocol { version, scheme: Scheme::Https };
+            let protocol = Protocol { version, scheme: Scheme::Https, is_grpc: false };
             assert_eq!((protocol.via_version(), protocol.can_upgrade()), (named, upgrades));
         }
     }

@@ -5,9 +5,11 @@ pub(crate) mod blocked;
 pub(crate) mod fault;
 pub(crate) mod field_name;
 pub(crate) mod fields;
+pub(crate) mod grpc;
 pub(crate) mod rate_headers;
 pub(crate) mod refusal;
 mod retry_after;
+pub(crate) mod route_answer;
 pub(crate) mod scratch;
 pub(crate) mod structured;
 

@@ -24,11 +24,11 @@ use smallvec::SmallVec;
 use crate::clock::Micros;
 
 pub use bucket_id::{BucketHasher, BucketId, BucketIdBuilder, BucketMap};
-pub use bucket_keys::{BucketKeys, KeyRange};
+pub use bucket_keys::{BucketKey, BucketKeys, KeyRange, KeysView};
 pub use check::{Check, CheckOutcome, CheckSet, Choice, DeferredCheck};
 pub use control::{KnownBucket, OpenedStore, StoreContext, StoreControl};
 pub use kinds::{AnyStore, open};
-pub use memory::{Buckets, MemoryStore};
+pub use memory::{Buckets, HeldSlots, MemoryStore};
 
 /// The outcome of all of a request's checks, taken together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +48,14 @@ pub enum StoreError {
     Unavailable,
 }
 
+/// A decision, or why there is none.
+pub type Decided = Result<Decision, StoreError>;
+
 /// Decisions and charges, as one worker makes them.
 pub trait Store {
     /// Decides without waiting, if that is possible: `None` if it has to be waited for, with
     /// [`Store::decide`].
-    fn try_decide(
-        &self,
-        asked: CheckSet<'_>,
-        outcomes: &mut [CheckOutcome],
-    ) -> Option<Result<Decision, StoreError>>;
+    fn try_decide(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome]) -> Option<Decided>;
 
     /// Decides all checks at one instant, and writes what came of each into `outcomes`, which has
     /// one entry for each check.
@@ -64,14 +63,14 @@ pub trait Store {
         &self,
         asked: CheckSet<'_>,
         outcomes: &mut [CheckOutcome],
-    ) -> impl Future<Output = Result<Decision, StoreError>>;
+    ) -> impl Future<Output = Decided>;
 
     /// What the checks would get at one instant, without spending.
     fn peek(
         &self,
         asked: CheckSet<'_>,
         outcomes: &mut [CheckOutcome],
-    ) -> impl Future<Output = Result<Decision, StoreError>> {
+    ) -> impl Future<Output = Decided> {
         async move {
             let unspent = asked.checks.iter().map(|check| Check { spends: false, ..*check });
             let checks: SmallVec<[Check<'_>; 4]> = unspent.collect();

@@ -1,33 +1,57 @@
 //! Where admitted requests go: servers, their connections, and the choice between them.
 //!
-//! Each worker has its own [`Upstream`]: connections never cross threads, so nothing here is
-//! locked or shared. A reload keeps the connections of every server that is still configured.
+//! Each worker has its own [`Upstream`] and its own connections, which never cross threads. What
+//! workers have to agree on about a server is in [`SharedUpstreams`]: its health, ejection, slots and
+//! addresses. On the way of a request these are atomics; locks are for rare events. A reload keeps the
+//! connections of every server that is still configured.
 
 mod balance;
 mod body_sender;
+mod breaker;
+mod connect;
+mod ejection;
 mod exchange;
+mod hashing;
+mod health;
+mod http2_body;
+mod http2_connection;
+mod http2_exchange;
+mod http2_pool;
+mod link;
+mod pending;
 mod pool;
+mod record;
 mod resolve;
+mod shared;
+mod slots;
+mod transport;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::local::LocalHistogram;
-use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::Instant;
 
+pub(crate) use connect::{ConnectError, TlsFailure};
 pub(crate) use exchange::{Exchange, ExchangeError, Upgraded, UpstreamBody};
-pub(crate) use pool::Server;
+pub(crate) use hashing::{KeyDigest, KeyHasher};
+pub(crate) use health::HealthChecks;
+pub(crate) use http2_exchange::{Http2Body, Http2Exchange};
+pub(crate) use link::{ConnectionSharing, Link};
+pub(crate) use pool::{ActiveRequest, PooledConnection, Server};
+pub(crate) use shared::{ServerStatus, SharedUpstreams};
+pub(crate) use transport::Transport;
 
-use crate::config::settings;
-use crate::http1::BufferedStream;
-use crate::stream::enable_keepalive;
+use crate::config::settings::{self, Breaker, Ejection};
 use crate::telemetry::{Failure, FailureMeter, Metrics};
+use crate::tls::TlsClient;
 use balance::Balancer;
+use breaker::BreakerState;
+use connect::ServerProtocol;
+use shared::ServerId;
 
 /// Retries may add at most this share to an upstream's traffic, in percent.
 const RETRY_SHARE: u32 = 20;
@@ -41,91 +65,99 @@ const LOG_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) struct Upstream {
     pub connect_timeout: Duration,
     pub retries: u32,
+    pub max_response_headers: usize,
     pub seconds: LocalHistogram,
     pub failures: Rc<FailureMeter>,
     servers: Vec<Rc<Server>>,
     balancer: Balancer,
+    ejection: Ejection,
+    max_pending: usize,
+    breaker: Option<UpstreamBreaker>,
     /// Hundredths of a retry that may still be made.
     retry_budget: Cell<u32>,
     logged: Cell<Option<Instant>>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    #[error("the name could not be resolved")]
-    Resolve(#[source] io::Error),
-    #[error("the connection was refused or failed")]
-    Refused(#[source] io::Error),
-    #[error("no connection in time")]
-    TimedOut,
-    /// The gateway has run out of something: no server has been asked.
-    #[error("{0}")]
-    Exhausted(#[source] io::Error),
-}
-
-impl ConnectError {
-    /// What it counts as, if it was the upstream's fault.
-    pub fn failure(&self) -> Option<Failure> {
-        match self {
-            ConnectError::Resolve(_) | ConnectError::Refused(_) => Some(Failure::Unreachable),
-            ConnectError::TimedOut => Some(Failure::Timeout),
-            ConnectError::Exhausted(_) => None,
-        }
-    }
-
-    /// Whether the gateway is at fault, so that another server would not help.
-    pub fn is_ours(&self) -> bool {
-        matches!(self, ConnectError::Exhausted(_))
-    }
-
-    fn of_connecting(error: io::Error) -> Self {
-        if is_exhaustion(&error) {
-            ConnectError::Exhausted(error)
-        } else {
-            ConnectError::Refused(error)
-        }
-    }
-
-    fn of_resolving(error: io::Error) -> Self {
-        if is_exhaustion(&error) {
-            ConnectError::Exhausted(error)
-        } else {
-            ConnectError::Resolve(error)
-        }
-    }
-}
-
-/// Whether this process or machine has run out of something: file descriptors, ports, memory.
-fn is_exhaustion(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let errno = Errno::from_io_error(error);
-    let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
-    errno.is_some_and(|errno| ours.contains(&errno))
+/// The breaker of an upstream that has one.
+#[derive(Debug)]
+struct UpstreamBreaker {
+    settings: Breaker,
+    state: Arc<BreakerState>,
 }
 
 impl Upstream {
     /// Builds the worker's view, taking over the servers it already had.
     pub(crate) fn new(upstream: &settings::Upstream, known: &Servers, metrics: &Metrics) -> Self {
-        let servers = upstream
-            .servers
-            .iter()
-            .map(|origin| known.server(origin, upstream.keepalive, upstream.keepalive_timeout))
-            .collect();
+        let servers =
+            upstream.servers.iter().map(|it| known.server(upstream, &it.origin)).collect();
         Upstream {
             connect_timeout: upstream.connect_timeout,
             retries: upstream.retries,
+            max_response_headers: upstream.max_response_headers,
             seconds: metrics.upstream_seconds.with_label_values(&[upstream.name.as_str()]).local(),
             failures: Rc::new(FailureMeter::new(&upstream.name, metrics)),
             servers,
-            balancer: Balancer::new(upstream.balance),
+            balancer: Balancer::new(upstream.balance.clone(), &upstream.servers),
+            ejection: upstream.ejection,
+            max_pending: upstream.max_pending,
+            breaker: upstream.breaker.map(|settings| UpstreamBreaker {
+                settings,
+                state: known.shared.breaker(&upstream.name),
+            }),
             retry_budget: Cell::new(RETRY_BURST * 100),
             logged: Cell::new(None),
         }
     }
 
     /// Picks the server for the next attempt, leaving out the one that just failed if possible.
-    pub(crate) fn pick(&self, failed: Option<&Rc<Server>>, now: Instant) -> Rc<Server> {
-        self.balancer.pick(&self.servers, failed, now).clone()
+    pub(crate) fn pick(
+        &self,
+        key: Option<KeyDigest>,
+        failed: Option<&Rc<Server>>,
+        now: Instant,
+    ) -> Rc<Server> {
+        let server = self.balancer.pick(&self.servers, key, failed, now);
+        server.shared.ejection.note_attempt(now, &self.ejection);
+        server.clone()
+    }
+
+    /// Lets a request try, unless it would fail as those before it did.
+    ///
+    /// # Errors
+    /// If the breaker is open: with the time until another request may try.
+    #[inline]
+    pub(crate) fn admit(&self, now: Instant) -> Result<(), Duration> {
+        let Some(breaker) = &self.breaker else { return Ok(()) };
+        breaker.state.admit(now, &breaker.settings).inspect_err(|_| {
+            self.failures.count(Failure::BreakerOpen);
+        })
+    }
+
+    /// A response has come.
+    #[inline]
+    pub(crate) fn note_answered(&self, server: &Server) {
+        server.shared.note_answered();
+        if let Some(breaker) = &self.breaker {
+            breaker.state.note_answered();
+        }
+    }
+
+    /// A request has failed for good.
+    pub(crate) fn count_failed(&self, failure: Failure) {
+        self.failures.count(failure);
+        if let Some(breaker) = self.breaker.as_ref().filter(|_| failure != Failure::Saturated) {
+            breaker.state.note_failed(Instant::now(), &breaker.settings);
+        }
+    }
+
+    /// A request was sent, and there is no response to it.
+    pub(crate) fn note_failed(&self, server: &Server) {
+        let others_remain = || {
+            let out = self.servers.iter().filter(|it| it.shared.ejection.is_out()).count();
+            let most = self.servers.len() * self.ejection.max_percent as usize / 100;
+            out < most.max(1) && out + 1 < self.servers.len()
+        };
+        server.shared.note_failed(&self.ejection, others_remain);
     }
 
     /// Whether a request that failed at one server can go to another.
@@ -155,23 +187,13 @@ impl Upstream {
         self.failures.flush();
     }
 
-    /// A new connection to `server`, tried at each of its addresses in turn.
-    ///
-    /// # Errors
-    /// If none of them accepts within the connect timeout. The server is then left alone for a
-    /// moment, as long as there are others.
-    pub(crate) async fn connect(
-        &self,
-        server: &Rc<Server>,
-    ) -> Result<Box<BufferedStream>, ConnectError> {
-        server.note_attempt(Instant::now());
-        let result = connect(server, self.connect_timeout).await;
-        match &result {
-            Ok(_) => server.note_recovered(),
+    /// Notes how connecting to `server` went.
+    fn note_connected<T>(&self, server: &Server, result: &Result<T, ConnectError>) {
+        match result {
+            Ok(_) => server.shared.note_connected(),
             Err(error) if error.is_ours() => self.log_exhausted(error),
-            Err(error) => server.note_failed(Instant::now(), error),
+            Err(error) => server.shared.note_unreachable(&self.ejection, self.has_others(), error),
         }
-        result
     }
 
     /// Logs what the gateway has run out of: once, and again while it lasts.
@@ -187,64 +209,49 @@ impl Upstream {
     }
 }
 
-async fn connect(server: &Server, patience: Duration) -> Result<Box<BufferedStream>, ConnectError> {
-    let deadline = Instant::now() + patience;
-    let lookup = timeout(patience, server.address.lookup()).await;
-    let found = lookup.map_err(|_| ConnectError::TimedOut)?.map_err(ConnectError::of_resolving)?;
-    if !found.stale {
-        return connect_to(&found.addresses, patience).await;
-    }
-    // The server may have moved: keep half of the time for the answer that was just asked for.
-    let last = match connect_to(&found.addresses, patience / 2).await {
-        Ok(io) => return Ok(io),
-        Err(error) => error,
-    };
-    match timeout_at(deadline, server.address.renewed()).await {
-        Ok(Ok(addresses)) if addresses != found.addresses => {
-            connect_to(&addresses, deadline.saturating_duration_since(Instant::now())).await
-        }
-        _ => Err(last),
-    }
-}
-
-/// Tries each address in turn.
-async fn connect_to(
-    addresses: &[SocketAddr],
-    patience: Duration,
-) -> Result<Box<BufferedStream>, ConnectError> {
-    // An address that drops every packet must not use up the time of the others.
-    let share = patience / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
-    let mut last = ConnectError::TimedOut;
-    for &address in addresses {
-        match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                stream.set_nodelay(true).map_err(ConnectError::of_connecting)?;
-                enable_keepalive(&stream);
-                return Ok(Box::new(BufferedStream::new(stream.into())));
-            }
-            Ok(Err(error)) => last = ConnectError::of_connecting(error),
-            Err(_) => last = ConnectError::TimedOut,
-        }
-    }
-    Err(last)
-}
-
-/// Every server one worker knows, by origin, with its idle connections.
+/// Every server one worker knows, with its idle connections.
 #[derive(Debug, Default)]
-pub(crate) struct Servers(RefCell<HashMap<settings::Origin, Rc<Server>>>);
+pub(crate) struct Servers {
+    shared: Arc<SharedUpstreams>,
+    known: RefCell<HashMap<ServerKey, Rc<Server>>>,
+}
+
+/// Connections of one are of no use to another.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ServerKey {
+    id: ServerId,
+    tls: Option<TlsClient>,
+    http2: bool,
+}
 
 impl Servers {
-    fn server(&self, origin: &settings::Origin, keep: usize, patience: Duration) -> Rc<Server> {
-        let mut known = self.0.borrow_mut();
-        let server = known.entry(origin.clone()).or_insert_with(|| Rc::new(Server::new(origin)));
-        server.keep_idle(keep, patience);
+    pub(crate) fn new(shared: Arc<SharedUpstreams>) -> Self {
+        Servers { shared, known: RefCell::default() }
+    }
+
+    fn server(&self, upstream: &settings::Upstream, origin: &settings::Origin) -> Rc<Server> {
+        let mut known = self.known.borrow_mut();
+        let new = || {
+            let shared = self.shared.server(upstream, origin);
+            let server =
+                Rc::new(Server::new(origin, ServerProtocol::new(origin, upstream), shared));
+            if server.address.is_name() {
+                let following = server.address.clone().follow(Rc::downgrade(&server));
+                tokio::task::spawn_local(following);
+            }
+            server
+        };
+        let (tls, http2) = (upstream.tls.clone(), upstream.http2);
+        let key = ServerKey { id: ServerId::new(upstream, origin), tls, http2 };
+        let server = known.entry(key).or_insert_with(new);
+        server.configure(upstream);
         server.clone()
     }
 
     /// Closes connections that have been idle for too long, and forgets servers that are no longer configured.
     pub(crate) fn tidy(&self) {
         let now = Instant::now();
-        self.0.borrow_mut().retain(|_, server| {
+        self.known.borrow_mut().retain(|_, server| {
             server.close_idle(now);
             Rc::strong_count(server) > 1
         });

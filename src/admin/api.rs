@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::api_error::{ApiError, error_response, full, not_allowed, not_begun, unavailable};
 use super::hosts::{HostCheck, is_reading};
 use super::override_request::OverrideRequest;
+use super::path_parts::{canonical_network, parse_action, parse_caller_kind, percent_decoded};
 use super::stored_keys::StoredKeys;
 use super::tenants::TenantsApi;
 use super::{AdminResponse, answer};
@@ -31,6 +32,7 @@ use crate::served_changes::ServedChanges;
 use crate::store::StoreControl;
 use crate::telemetry::{AuditEvent, AuditLog, CallerNames};
 use crate::tenants::{MergedTenants, TenantTable};
+use crate::upstream::SharedUpstreams;
 
 /// For how long an override holds that does not say so.
 const DEFAULT_SECONDS: u64 = 3_600;
@@ -49,6 +51,7 @@ pub(crate) struct AdminApi {
     overrides: Arc<OverrideTable>,
     pub(super) tenants: TenantsApi,
     pub(super) guards: Arc<GuardTable>,
+    pub(super) upstreams: Arc<SharedUpstreams>,
     pub(super) store: Arc<dyn StoreControl>,
     pub(super) audit: AuditLog,
     /// As it was at the start.
@@ -71,13 +74,14 @@ impl AdminApi {
         overrides: Arc<OverrideTable>,
         tenants: Arc<TenantTable>,
         guards: Arc<GuardTable>,
+        upstreams: Arc<SharedUpstreams>,
         store: Arc<dyn StoreControl>,
         audit: AuditLog,
         settings: Arc<Settings>,
     ) -> Self {
         let admin = settings.admin.clone();
         let (tenants, settings) = (TenantsApi::new(tenants), Mutex::new(settings));
-        AdminApi { overrides, tenants, guards, store, audit, admin, settings }
+        AdminApi { overrides, tenants, guards, upstreams, store, audit, admin, settings }
     }
 
     /// Another tree of tenants is served: this one, of which some may be of run time.
@@ -171,6 +175,7 @@ impl AdminApi {
         match (method.as_str(), &parts[..]) {
             ("GET" | "HEAD", ["overrides"]) => Ok(self.list(true)),
             ("GET" | "HEAD", ["access"]) => Ok(self.list(false)),
+            ("GET" | "HEAD", ["upstreams"]) => Ok(self.list_upstreams()),
             ("GET" | "HEAD", ["penalties"]) => self.list_penalties(target.query),
             ("GET" | "HEAD", ["violations"]) => self.list_violations(target.query).await,
             ("DELETE", ["penalties", guard, key]) => self.lift_penalty(guard, key).await,
@@ -230,7 +235,7 @@ impl AdminApi {
                     _ => Err(not_allowed(ALL_METHODS)),
                 }
             }
-            (_, ["overrides" | "access" | "violations" | "tenants"]) => {
+            (_, ["overrides" | "access" | "violations" | "tenants" | "upstreams"]) => {
                 Err(not_allowed(READ_METHODS))
             }
             _ => Err(ApiError::not_found()),
@@ -360,40 +365,6 @@ fn with_expiry(subject: Subject, change: &OverrideRequest) -> Result<Override, A
         return Err(ApiError::bad_request("The reason has more than 500 characters."));
     }
     Ok(Override { subject, until: overrides::now() + seconds, reason })
-}
-
-fn parse_action(text: &str) -> Result<AccessAction, ApiError> {
-    match text {
-        "allow" => Ok(AccessAction::Allow),
-        "deny" => Ok(AccessAction::Deny),
-        _ => Err(ApiError::not_found()),
-    }
-}
-
-fn parse_caller_kind(text: &str) -> Result<CallerKind, ApiError> {
-    match text {
-        "ip" => Ok(CallerKind::Ip),
-        "user" => Ok(CallerKind::User),
-        "client" => Ok(CallerKind::Client),
-        _ => Err(ApiError::not_found()),
-    }
-}
-
-pub(super) fn percent_decoded(text: &str) -> Result<String, ApiError> {
-    let bytes = crate::limit::source::unpercent(text).to_vec();
-    let good = |text: &String| !text.is_empty() && !text.chars().any(char::is_control);
-    String::from_utf8(bytes)
-        .ok()
-        .filter(good)
-        .ok_or_else(|| ApiError::bad_request("That is no name."))
-}
-
-/// One spelling for each network.
-fn canonical_network(text: &str) -> Result<String, ApiError> {
-    let network = overrides::network(text)
-        .ok_or_else(|| ApiError::bad_request("That is neither an address nor a network."))?;
-    let single = network.prefix_len() == network.max_prefix_len();
-    Ok(if single { network.addr().to_string() } else { network.to_string() })
 }
 
 pub(super) fn json(value: &impl Serialize) -> String {

@@ -8,6 +8,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -20,7 +21,9 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::held_answers::HeldAnswers;
-use super::{AdminBody, AdminResponse, AdminService, MAX_CONCURRENT, TIMEOUT, api_error, hosts};
+use super::{
+    AdminBody, AdminResponse, AdminService, MAX_CONCURRENT, TIMEOUT, api_error, hosts, shared_port,
+};
 
 /// More connections than this wait to be accepted.
 const MAX_CONNECTIONS: usize = 256;
@@ -35,14 +38,35 @@ const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30);
 /// The running listener.
 #[derive(Debug)]
 pub(crate) struct AdminServer {
-    stop: watch::Sender<bool>,
+    phase: watch::Sender<ListenerPhase>,
     ended: tokio::task::JoinHandle<()>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ListenerPhase {
+    Serving,
+    /// Until another process listens there as well.
+    Sharing,
+    /// Only connections that are there.
+    Closed,
+    /// Not these either.
+    Stopping,
+}
+
 impl AdminServer {
+    /// Lets a successor bind the address, which then has it alone.
+    pub(crate) fn share_port(&self) {
+        let _ = self.phase.send(ListenerPhase::Sharing);
+    }
+
+    /// Leaves new connections to whoever has the same socket.
+    pub(crate) fn stop_accepting(&self) {
+        let _ = self.phase.send(ListenerPhase::Closed);
+    }
+
     /// Ends it once the answers under way are out, or after a moment without.
     pub(crate) async fn stop(self) {
-        let _ = self.stop.send(true);
+        let _ = self.phase.send(ListenerPhase::Stopping);
         let _ = tokio::time::timeout(Duration::from_secs(1), self.ended).await;
     }
 }
@@ -126,48 +150,54 @@ impl BoundedService {
 /// If the listener cannot be watched.
 pub(crate) fn start(listener: TcpListener, admin: Arc<AdminService>) -> io::Result<AdminServer> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let (stop, stopping) = watch::channel(false);
+    let (phase, phases) = watch::channel(ListenerPhase::Serving);
     let bounded = BoundedService::new(admin);
     let ended = tokio::spawn(async move {
-        // Telling HTTP/1 from HTTP/2 would read a first byte that no timer covers.
-        let mut server = http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
-        server.max_buf_size(MAX_BUFFERED_BYTES);
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let mut stopped = stopping.clone();
+        let mut phase = phases.clone();
         loop {
             let accepted = tokio::select! {
                 accepted = accept(&listener, &permits) => accepted,
-                _ = stopped.changed() => break,
+                () = left_to_others(&listener, &mut phase) => break,
             };
             match accepted {
-                Ok((stream, permit)) => {
-                    let (local, api_permit) = (stream.local_addr().ok(), Mutex::default());
-                    let connection = Arc::new(AdminConnection { local, api_permit });
-                    let bounded = bounded.clone();
-                    let service = hyper::service::service_fn(move |request| {
-                        let answer = bounded.clone().answer(request, connection.clone());
-                        let answer = async move { Ok::<_, Infallible>(answer.await) };
-                        Box::pin(answer) as Pin<Box<dyn Future<Output = _> + Send>>
-                    });
-                    let served = server.serve_connection(TokioIo::new(stream), service);
-                    let stopping = stopping.clone();
-                    tokio::spawn(async move {
-                        serve(served, stopping).await;
-                        drop(permit);
-                    });
-                }
+                Ok((stream, permit)) => serve_beside(stream, permit, &bounded, &phases),
                 Err(error) => {
                     tracing::warn!(%error, "the admin listener cannot accept");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
         }
+        // What waits in a socket of this process alone would be reset with it.
+        let is_inherited = *phase.borrow() == ListenerPhase::Closed;
+        while !is_inherited
+            && let Some(Ok((stream, permit))) = accept(&listener, &permits).now_or_never()
+        {
+            serve_beside(stream, permit, &bounded, &phases);
+        }
         drop(listener);
         // All of them are free when the last connection has ended.
         let _ = permits.acquire_many(MAX_CONNECTIONS as u32).await;
     });
-    Ok(AdminServer { stop, ended })
+    Ok(AdminServer { phase, ended })
+}
+
+/// Resolves when no more connections are to be accepted. It is cancel safe.
+async fn left_to_others(
+    listener: &tokio::net::TcpListener,
+    phase: &mut watch::Receiver<ListenerPhase>,
+) {
+    let closed = |it: &ListenerPhase| *it >= ListenerPhase::Closed;
+    let shared =
+        phase.wait_for(|it| *it >= ListenerPhase::Sharing).await.is_ok_and(|it| !closed(&it));
+    if shared && shared_port::share(listener).is_ok() {
+        tokio::select! {
+            () = shared_port::taken(listener) => {}
+            _ = phase.wait_for(closed) => {}
+        }
+    } else {
+        let _ = phase.wait_for(closed).await;
+    }
 }
 
 /// The next connection, once there is a permit for it.
@@ -179,10 +209,37 @@ async fn accept(
     Ok((listener.accept().await?.0, permit))
 }
 
+/// Serves a connection in a task of its own.
+fn serve_beside(
+    stream: TcpStream,
+    permit: OwnedSemaphorePermit,
+    bounded: &BoundedService,
+    phases: &watch::Receiver<ListenerPhase>,
+) {
+    // Telling HTTP/1 from HTTP/2 would read a first byte that no timer covers.
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
+    server.max_buf_size(MAX_BUFFERED_BYTES);
+    let (local, api_permit) = (stream.local_addr().ok(), Mutex::default());
+    let connection = Arc::new(AdminConnection { local, api_permit });
+    let bounded = bounded.clone();
+    let service = hyper::service::service_fn(move |request| {
+        let answer = bounded.clone().answer(request, connection.clone());
+        let answer = async move { Ok::<_, Infallible>(answer.await) };
+        Box::pin(answer) as Pin<Box<dyn Future<Output = _> + Send>>
+    });
+    let served = server.serve_connection(TokioIo::new(stream), service);
+    let phases = phases.clone();
+    tokio::spawn(async move {
+        serve(served, phases).await;
+        drop(permit);
+    });
+}
+
 /// Serves one connection to its end.
 async fn serve<S>(
     connection: http1::Connection<TokioIo<TcpStream>, S>,
-    mut stopping: watch::Receiver<bool>,
+    mut phase: watch::Receiver<ListenerPhase>,
 ) where
     S: HttpService<Incoming, ResBody = AdminBody>,
     S::Error: Into<BoxError>,
@@ -191,7 +248,7 @@ async fn serve<S>(
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
         () = tokio::time::sleep(MAX_CONNECTION_AGE) => None,
-        _ = stopping.changed() => None,
+        _ = phase.wait_for(|it| *it == ListenerPhase::Stopping) => None,
     };
     let ended = match ended {
         Some(ended) => ended,

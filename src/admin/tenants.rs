@@ -8,8 +8,9 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use super::api::{AdminApi, json, percent_decoded};
+use super::api::{AdminApi, json};
 use super::api_error::{ApiError, not_begun, unavailable};
+use super::path_parts::percent_decoded;
 use super::tenant_view::{TenantPage, TenantView, TenantViews};
 use super::{page_size, query, tenant_request};
 use crate::gateway::CompiledTenants;

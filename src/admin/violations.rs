@@ -3,8 +3,9 @@
 use http::StatusCode;
 use serde::Serialize;
 
-use super::api::{AdminApi, json, percent_decoded};
+use super::api::{AdminApi, json};
 use super::api_error::ApiError;
+use super::path_parts::percent_decoded;
 use super::written_time::{self, WrittenTime};
 use super::{page_size, query};
 use crate::clock::unix_time;

@@ -16,9 +16,9 @@ use super::external::RunTimeState;
 use super::reload::Reloader;
 use crate::config::watch::FileWatcher;
 
-/// How often lists in files of their own are polled. A change is read at the second poll that finds
-/// it.
-const LIST_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the files that the configuration names are polled: lists, clients, tenants,
+/// certificates. A change is read at the second poll that finds it.
+const FILE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The main thread's handle on it.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ async fn serve(
     let mut watch = file.and_then(watch_file);
     // The file may have changed between its first reading and the start of the watch.
     reloader.reload_if_changed();
-    let mut look = tokio::time::interval(LIST_POLL_INTERVAL);
+    let mut look = tokio::time::interval(FILE_POLL_INTERVAL);
     loop {
         let changed = async {
             match &mut watch {
@@ -96,7 +96,7 @@ async fn serve(
             },
             () = changed => reloader.reload_if_changed(),
             _ = look.tick() => {
-                reloader.reload_if_lists_changed();
+                reloader.read_changed_files();
                 reloader.drop_unused();
             }
             () = run_time.changed() => reloader.apply_run_time().await,

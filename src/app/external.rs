@@ -1,22 +1,19 @@
 //! What a configuration is served with besides its own file: the keys that tokens are verified with,
-//! the lists of allowed and denied callers, files of clients and tenants, and overrides.
+//! the lists of allowed and denied callers, the files that it names, and overrides.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::task::AbortHandle;
 
+use super::watched_files::WatchedFiles;
 use crate::caller::AccessLists;
-use crate::caller::access::{self, FileStamp, ListFileError};
+use crate::caller::access::ListFileError;
 use crate::caller::jwt::{KeyError, Verifier};
 use crate::config::settings::{self, Settings};
 use crate::gateway::ExternalSnapshot;
 use crate::limit::tenants::TenantTree;
 use crate::overrides::OverrideTable;
 use crate::tenants::{self, MergedTenants, TenantTable};
-
-/// A list that never rests, because somebody adds to it all the time, is read after so many polls.
-const MAX_POLLS_WAITED: u32 = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExternalError {
@@ -31,20 +28,12 @@ pub(crate) enum ExternalError {
 pub(crate) struct ExternalState {
     tokens: Option<TokenVerification>,
     access: Option<Arc<AccessLists>>,
-    /// The state of all files when they were read, when they were last accepted or given up on, and
-    /// when they were last polled.
-    read: Vec<Option<FileStamp>>,
-    lists: Vec<Option<FileStamp>>,
-    polled: Vec<Option<FileStamp>>,
-    /// For how many polls a change has waited to be read.
-    polls_waited: u32,
-    settings: settings::Access,
     run_time: RunTimeState,
     /// The tenants of the configuration with those of run time, as they were last put together.
     merged: Option<MergedAt>,
-    /// Files of clients and of tenants. They have become part of the settings, and are only watched
-    /// here.
-    files: Vec<PathBuf>,
+    /// All files that the configuration names, whether they have become part of the settings or of
+    /// this.
+    pub(crate) files: WatchedFiles,
 }
 
 /// What operators decide while the gateway runs.
@@ -112,26 +101,12 @@ impl ExternalState {
     /// # Errors
     /// If there are no keys to verify tokens with, or a list cannot be read.
     pub(crate) fn load(settings: &Settings, run_time: RunTimeState) -> Result<Self, ExternalError> {
-        let (clients, tenants) = (&settings.identity.clients_files, &settings.tenants.files);
-        let files: Vec<PathBuf> = clients.iter().chain(tenants).cloned().collect();
-        let lists = stamps(&settings.access, &files);
+        let files = WatchedFiles::of(settings);
         let access = AccessLists::load(&settings.access)?;
         let access = Some(access).filter(|it| !it.allow.is_empty() || !it.deny.is_empty());
         let tokens = settings.identity.jwt.as_ref().map(TokenVerification::new).transpose()?;
-        let settings = settings.access.clone();
         let access = access.map(Arc::new);
-        Ok(ExternalState {
-            tokens,
-            access,
-            read: lists.clone(),
-            polled: lists.clone(),
-            lists,
-            polls_waited: 0,
-            settings,
-            run_time,
-            merged: None,
-            files,
-        })
+        Ok(ExternalState { tokens, access, run_time, merged: None, files })
     }
 
     /// The same for another configuration, to [take over](ExternalState::replace_with).
@@ -166,32 +141,6 @@ impl ExternalState {
             let kept = tokio::spawn(tokens.verifier.clone().refresh_keys());
             tokens.refresher = Some(kept.abort_handle());
         }
-    }
-
-    /// Whether a list says something else than when it was read.
-    pub(crate) fn lists_changed(&self) -> bool {
-        stamps(&self.settings, &self.files) != self.lists
-    }
-
-    /// Whether a list has changed since it was read, and has come to rest: a file that is rewritten in
-    /// place is empty first and incomplete then, and a `deny` list must not be in force like that.
-    pub(crate) fn poll_lists(&mut self) -> bool {
-        let now = stamps(&self.settings, &self.files);
-        let rests = now == self.polled;
-        self.polls_waited = if now == self.lists { 0 } else { self.polls_waited + 1 };
-        self.polled = now;
-        self.polls_waited > 0 && (rests || self.polls_waited > MAX_POLLS_WAITED)
-    }
-
-    /// Whether the lists are those that were read, and not given up on.
-    pub(crate) fn lists_are_as_read(&self) -> bool {
-        stamps(&self.settings, &self.files) == self.read
-    }
-
-    /// Takes the lists for read as they are now: what is wrong with them has been logged.
-    pub(crate) fn accept_lists_as_seen(&mut self) {
-        self.lists = stamps(&self.settings, &self.files);
-        self.polls_waited = 0;
     }
 
     pub(crate) fn run_time(&self) -> &RunTimeState {
@@ -239,12 +188,6 @@ impl ExternalState {
             announced_tenants,
         }
     }
-}
-
-/// The state of all files that are watched.
-fn stamps(access: &settings::Access, files: &[PathBuf]) -> Vec<Option<FileStamp>> {
-    let files = files.iter().map(|path| FileStamp::of(path));
-    access::stamps(access).into_iter().chain(files).collect()
 }
 
 impl TokenVerification {

@@ -1,32 +1,44 @@
 //! The first part of a run: everything that can fail is bound, opened, read or started.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use super::AppError;
 use super::external::{ExternalState, RunTimeState};
+use super::inherited::InheritedSockets;
+use super::listeners::{DataListeners, OpenListener};
 use super::logs::Logs;
+use super::takeover::{Predecessor, PreparedOffer};
+use crate::admin;
 use crate::config::LoadedConfig;
-use crate::config::settings::Settings;
+use crate::config::settings::{ListenAddress, Settings};
 use crate::gateway::{Compiled, Gateway, ProcessShared, ServedConfig};
 use crate::guards::{GuardSharing, GuardTable};
-use crate::listen::acceptor;
+use crate::listen::address_count::AddressCounts;
 use crate::listen::worker::Worker;
 use crate::store::{self, OpenedStore, StoreContext};
 use crate::telemetry::Metrics;
 use crate::trust::TrustTable;
+use crate::upstream::SharedUpstreams;
 
 /// A gateway that is ready to serve. Its workers run and have nothing to do yet.
 pub(super) struct OpenedGateway {
     pub(super) settings: Arc<Settings>,
     /// What the gateway is called in `Via`, in metrics and in a shared store.
     pub(super) node: String,
-    pub(super) data_listeners: Vec<TcpListener>,
+    pub(super) open_listeners: Vec<OpenListener>,
+    pub(super) data_listeners: DataListeners,
     pub(super) admin_listener: TcpListener,
+    /// Where a successor may ask for these two.
+    pub(super) takeover: Option<PreparedOffer>,
+    /// The gateway that is to leave once this one is ready.
+    pub(super) predecessor: Option<Predecessor>,
     pub(super) metrics: Metrics,
     pub(super) logs: Logs,
     pub(super) store: OpenedStore,
     pub(super) guards: Arc<GuardTable>,
+    pub(super) upstreams: Arc<SharedUpstreams>,
     pub(super) external_state: ExternalState,
     pub(super) compiled: Compiled,
     /// The same as workers have it.
@@ -35,24 +47,37 @@ pub(super) struct OpenedGateway {
 }
 
 impl OpenedGateway {
-    pub(super) fn open(loaded: &LoadedConfig) -> Result<Self, AppError> {
-        let settings = Arc::new(loaded.settings.clone());
-        let data_listeners = settings
-            .server
-            .listen
-            .iter()
-            .map(|&address| bind(address, "server.listen"))
-            .collect::<Result<Vec<_>, _>>()?;
-        let admin_listener = bind(settings.admin.listen, "admin.listen")?;
+    pub(super) fn open(
+        loaded: &LoadedConfig,
+        mut inherited: InheritedSockets,
+        predecessor: Option<Predecessor>,
+    ) -> Result<Self, AppError> {
+        let mut settings = loaded.settings.clone();
+        let replacing = predecessor.is_some();
+        // First of all: a gateway that runs has the other addresses as well, and can be replaced.
+        let takeover = settings.server.takeover.as_deref();
+        let takeover = takeover.map(|path| PreparedOffer::bind(path, replacing)).transpose()?;
+        let configured = tcp_addresses(&settings);
+        let bound = DataListeners::bind(&mut settings.server, &mut inherited);
+        let (open_listeners, data_listeners) =
+            bound.map_err(|error| explained(error, &inherited, &configured))?;
+        let settings = Arc::new(settings);
+        let admin_listener = match inherited.take_tcp(settings.admin.listen) {
+            Some(listener) => listener,
+            None => bind_admin(settings.admin.listen)
+                .map_err(|error| explained(error, &inherited, &configured))?,
+        };
+        inherited.close_unclaimed()?;
 
         let metrics = Metrics::new();
         let node = random_node_name()?;
         metrics.set_build_info(&node);
+        data_listeners.show_certificates(&metrics);
         let count = match settings.server.workers {
             0 => std::thread::available_parallelism()?.get(),
             count => count,
         };
-        let logs = Logs::open(&settings.telemetry, &metrics)?;
+        let logs = Logs::open(&settings.telemetry, &metrics, &node)?;
         let context =
             StoreContext { workers: count, node: &node, metrics: &metrics, audit: &logs.audit };
         let store = store::open(&settings.store, context).map_err(AppError::Randomness)?;
@@ -83,10 +108,10 @@ impl OpenedGateway {
         let run_time = RunTimeState { overrides, tenants };
         let mut external_state = ExternalState::load(&settings, run_time)?;
         let external = external_state.snapshot(&settings);
-        let access_log = logs.access.clone();
-        let compiled =
-            Compiled::new(settings.clone(), &store.hasher, &metrics, access_log, external);
+        let recorder = logs.recorder(&settings.telemetry);
+        let compiled = Compiled::new(settings.clone(), &store.hasher, &metrics, recorder, external);
         let served = compiled.served();
+        let upstreams = Arc::new(SharedUpstreams::new(&metrics));
         let mut token_secret = [0; 16];
         getrandom::fill(&mut token_secret).map_err(AppError::Randomness)?;
         let shared = ProcessShared {
@@ -96,22 +121,49 @@ impl OpenedGateway {
             guards: guards.clone(),
             trust,
             audit: logs.audit.clone(),
+            upstreams: upstreams.clone(),
+            in_flight: Arc::default(),
         };
-        let workers = start_workers(count, &store, &shared, &served)?;
+        let workers =
+            start_workers(count, &store, &shared, &served, &data_listeners.address_counts)?;
         Ok(OpenedGateway {
             settings,
             node,
+            open_listeners,
             data_listeners,
             admin_listener,
+            takeover,
+            predecessor,
             metrics,
             logs,
             store,
             guards,
+            upstreams,
             external_state,
             compiled,
             served,
             workers: Arc::new(workers),
         })
+    }
+}
+
+fn tcp_addresses(settings: &Settings) -> Vec<SocketAddr> {
+    let data = settings.server.listen.iter().filter_map(|it| match it.address {
+        ListenAddress::Tcp(address) => Some(address),
+        ListenAddress::Unix { .. } => None,
+    });
+    data.chain([settings.admin.listen]).collect()
+}
+
+/// An address is often in use because the socket unit has opened another one of its port.
+fn explained(error: AppError, inherited: &InheritedSockets, configured: &[SocketAddr]) -> AppError {
+    match &error {
+        AppError::Bind { address: ListenAddress::Tcp(address), source, .. }
+            if source.kind() == io::ErrorKind::AddrInUse =>
+        {
+            inherited.in_the_way(*address, configured).map_or(error, AppError::from)
+        }
+        _ => error,
     }
 }
 
@@ -123,8 +175,10 @@ fn random_node_name() -> Result<String, AppError> {
     Ok(format!("weir-{:08x}", u32::from_ne_bytes(id)))
 }
 
-fn bind(address: SocketAddr, key: &'static str) -> Result<TcpListener, AppError> {
-    acceptor::bind(address).map_err(|source| AppError::Bind { address, key, source })
+fn bind_admin(address: SocketAddr) -> Result<TcpListener, AppError> {
+    let key = "admin.listen";
+    let named = ListenAddress::Tcp(address);
+    admin::bind(address).map_err(|source| AppError::Bind { address: named, key, source })
 }
 
 fn start_workers(
@@ -132,12 +186,13 @@ fn start_workers(
     store: &OpenedStore,
     shared: &ProcessShared,
     served: &ServedConfig,
+    counts: &Arc<AddressCounts>,
 ) -> Result<Vec<Worker>, AppError> {
     let start = |index| {
         let (store, hasher) = (store.control.clone(), store.hasher.clone());
         let (shared, for_gateway) = (shared.clone(), served.clone());
         let gateway = move || Gateway::new(store, hasher, shared, for_gateway);
-        Ok(Worker::start(index, gateway, served.compiled.clone())?)
+        Ok(Worker::start(index, gateway, served.compiled.clone(), counts.clone())?)
     };
     (0..count).map(start).collect()
 }

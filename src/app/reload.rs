@@ -1,22 +1,27 @@
 //! A changed configuration: checked whole, then served from the next request on.
 
+mod named_files;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
 use super::external::ExternalState;
+use super::listeners::DataListeners;
 use super::logs::Logs;
 use super::recent::RecentlyServed;
+use super::service_manager;
 use crate::admin::AdminApi;
-use crate::config::settings::{Settings, StoreKind};
-use crate::config::{self, ConfigSource, LoadedConfig, regular_file};
+use crate::config::settings::{ListenAddress, Settings, StoreKind};
+use crate::config::{ConfigSource, LoadedConfig};
 use crate::gateway::{Compiled, ExternalSnapshot, ServedConfig};
 use crate::guards::GuardTable;
 use crate::limit::tenants::TenantTree;
 use crate::listen::worker::Worker;
 use crate::store::{BucketHasher, StoreControl};
 use crate::telemetry::{AuditEvent, Metrics};
+use crate::upstream::{HealthChecks, SharedUpstreams};
 
 #[derive(Debug)]
 pub(crate) struct Reloader {
@@ -26,7 +31,7 @@ pub(crate) struct Reloader {
     store: Arc<dyn StoreControl>,
     store_kind: StoreKind,
     /// The text of the last failure, so that it is logged once.
-    refused: Option<String>,
+    last_failure: Option<String>,
     workers: Arc<Vec<Worker>>,
     hasher: BucketHasher,
     metrics: Metrics,
@@ -34,6 +39,9 @@ pub(crate) struct Reloader {
     external_state: ExternalState,
     api: Arc<AdminApi>,
     guards: Arc<GuardTable>,
+    upstreams: Arc<SharedUpstreams>,
+    listeners: DataListeners,
+    health: HealthChecks,
     /// What is served.
     served: Arc<Settings>,
     compiled: Compiled,
@@ -64,6 +72,9 @@ pub(crate) struct ReloaderParts {
     pub(crate) external_state: ExternalState,
     pub(crate) api: Arc<AdminApi>,
     pub(crate) guards: Arc<GuardTable>,
+    pub(crate) upstreams: Arc<SharedUpstreams>,
+    pub(crate) listeners: DataListeners,
+    pub(crate) health: HealthChecks,
 }
 
 /// How long workers may take to apply a configuration.
@@ -81,7 +92,7 @@ impl Reloader {
             current: parts.current,
             store: parts.store,
             store_kind,
-            refused: None,
+            last_failure: None,
             workers: parts.workers,
             hasher: parts.hasher,
             metrics: parts.metrics,
@@ -89,6 +100,9 @@ impl Reloader {
             external_state,
             api: parts.api,
             guards: parts.guards,
+            upstreams: parts.upstreams,
+            listeners: parts.listeners,
+            health: parts.health,
             served,
             compiled: parts.compiled,
             sent: parts.served,
@@ -102,12 +116,15 @@ impl Reloader {
     /// Starts what goes on beside the reloads, on the current runtime.
     pub(crate) fn start(&mut self) {
         self.external_state.start_key_refresh();
+        self.health.configure(&self.served.upstreams);
     }
 
     /// Loads the file, whether it changed or not: this also opens the logs anew.
     pub(crate) fn reload(&mut self) {
-        self.refused = None;
-        self.attempt(true);
+        self.last_failure = None;
+        service_manager::reloading();
+        let old = "serving the configuration before: the new one has faults";
+        service_manager::reloaded(if self.attempt(true) { "serving" } else { old });
     }
 
     /// Loads the file if it says something else than before.
@@ -115,52 +132,52 @@ impl Reloader {
         self.attempt(false);
     }
 
-    /// Loads the file again if a list or a file of clients or tenants that it names has changed and come to rest.
-    pub(crate) fn reload_if_lists_changed(&mut self) {
-        if self.external_state.poll_lists() {
-            self.attempt(true);
-        }
-    }
-
-    fn attempt(&mut self, always: bool) {
+    /// Whether it is served now, or was before.
+    fn attempt(&mut self, always: bool) -> bool {
         // Anything that happens in the file's folder leads here, so this must be cheap.
-        let same = |path| {
-            let read = regular_file::read(path, config::MAX_CONFIG_BYTES);
-            read.is_ok_and(|text| text == self.current.text.as_bytes())
-        };
-        if !always && self.source.path().is_some_and(same) {
+        let same = self.file_is_served();
+        if !always && same {
             // The last failure may have been in a file that the configuration names.
-            if !self.external_state.lists_changed() {
-                self.refused = None;
+            if !self.external_state.files.have_changed() {
+                self.last_failure = None;
             }
-            if self.external_state.lists_are_as_read() {
-                if self.metrics.last_reload.get() == 0 {
-                    tracing::info!("the configuration is again the one that is served");
-                }
-                self.metrics.last_reload.set(1);
-            }
-            return;
+            self.note_if_all_is_served();
+            return true;
         }
-        match self.source.load() {
-            Ok(loaded) => self.apply(loaded),
+        // Files that change while they are read are read again.
+        let before = self.external_state.files.stamps();
+        let applied = match self.source.load() {
+            Ok(loaded) => {
+                let applied = self.apply(loaded);
+                if applied {
+                    let (routes, limits, tenants) = self.served_counts();
+                    self.external_state.files.note_read(&before);
+                    self.last_failure = None;
+                    self.metrics.last_reload.set(1);
+                    tracing::info!(routes, limits, tenants, "configuration reloaded");
+                }
+                applied
+            }
             Err(error) => {
-                // Read again only when a file changes again.
-                self.external_state.accept_lists_as_seen();
                 self.metrics.last_reload.set(0);
                 let text = error.to_string();
-                if self.refused.as_ref() == Some(&text) {
-                    return;
+                if self.last_failure.as_ref() != Some(&text) {
+                    error.lines().iter().for_each(|line| tracing::error!("{line}"));
+                    self.report_failure("the configuration has faults");
+                    self.last_failure = Some(text);
                 }
-                for line in error.lines() {
-                    tracing::error!("{line}");
-                }
-                self.report_failure("the configuration has faults");
-                self.refused = Some(text);
+                false
             }
+        };
+        if same && !applied {
+            // The fault is in one of these, and has been logged.
+            self.external_state.files.note_seen(&before);
         }
+        applied
     }
 
-    fn apply(&mut self, loaded: LoadedConfig) {
+    /// Whether it is served now.
+    fn apply(&mut self, loaded: LoadedConfig) -> bool {
         for line in loaded.warnings.lines() {
             tracing::warn!("{line}");
         }
@@ -168,15 +185,16 @@ impl Reloader {
         let next = match self.external_state.load_next(&settings) {
             Ok(next) => next,
             Err(error) => {
-                self.external_state.accept_lists_as_seen();
-                return self.report_failure(&error.to_string());
+                self.report_failure(&error.to_string());
+                return false;
             }
         };
         // Another kind of store takes a restart.
         settings.telemetry.audit_log.redis &= self.store.is_shared();
         let telemetry = &self.current.settings.telemetry;
         if let Err(error) = self.logs.renew(telemetry, &settings.telemetry) {
-            return self.report_failure(&error.to_string());
+            self.report_failure(&error.to_string());
+            return false;
         }
         self.external_state.replace_with(next, &settings);
         for key in restart_only_changes(&self.current.settings, &settings) {
@@ -184,19 +202,40 @@ impl Reloader {
         }
         settings.store.kind = self.store_kind.clone();
         self.store.configure(&settings.store);
+        self.listeners.configure(&mut settings.server);
+        self.serve(settings);
+        self.current = loaded;
+        self.metrics.reloads.with_label_values(&["ok"]).inc();
+        let (routes, limits, tenants) = self.served_counts();
+        self.logs.audit.record(AuditEvent::ConfigUpdated { routes, limits, tenants });
+        true
+    }
+
+    /// Serves by other settings, which the listeners go by already.
+    fn serve(&mut self, settings: Settings) {
+        self.listeners.show_certificates(&self.metrics);
         self.served = Arc::new(settings);
         self.guards.configure(&self.served.guards);
+        self.health.configure(&self.served.upstreams);
+        self.upstreams.configure(&self.served.upstreams);
         self.api.configure(self.served.clone());
         self.compile();
-        let compiled = &self.compiled;
-        self.current = loaded;
-        self.refused = None;
-        self.metrics.reloads.with_label_values(&["ok"]).inc();
-        self.metrics.last_reload.set(1);
-        let (routes, limits) = (compiled.settings.routes.len(), compiled.settings.limits.len());
-        let tenants = compiled.settings.tenants.tree.tenants().len();
-        self.logs.audit.record(AuditEvent::ConfigUpdated { routes, limits, tenants });
-        tracing::info!(routes, limits, tenants, "configuration reloaded");
+    }
+
+    /// Routes, limits and tenants that are served.
+    fn served_counts(&self) -> (usize, usize, usize) {
+        let Settings { routes, limits, tenants, .. } = &*self.served;
+        (routes.len(), limits.len(), tenants.tree.tenants().len())
+    }
+
+    /// Says in metrics that what is served is what the files say, if it is.
+    fn note_if_all_is_served(&self) {
+        if self.file_is_served() && self.external_state.files.are_as_read() {
+            if self.metrics.last_reload.get() == 0 {
+                tracing::info!("the configuration is again the one that is served");
+            }
+            self.metrics.last_reload.set(1);
+        }
     }
 
     /// Serves the same configuration with the overrides and tenants that hold now. It takes two steps: first every
@@ -231,6 +270,7 @@ impl Reloader {
 
     /// Forgets configurations that no request uses any more, and the series of what only they had.
     pub(crate) fn drop_unused(&mut self) {
+        self.listeners.log_expiry();
         self.retired_trees.retain(|it| Arc::strong_count(it) > 1);
         if self.retired.is_empty() {
             return;
@@ -262,8 +302,9 @@ impl Reloader {
         if Arc::ptr_eq(&self.compiled.settings, &self.served) {
             return self.compiled.with(&self.hasher, external.clone());
         }
-        let (settings, access_log) = (self.served.clone(), self.logs.access.clone());
-        Compiled::new(settings, &self.hasher, &self.metrics, access_log, external.clone())
+        let (settings, recorder) =
+            (self.served.clone(), self.logs.recorder(&self.served.telemetry));
+        Compiled::new(settings, &self.hasher, &self.metrics, recorder, external.clone())
     }
 
     fn send_to_workers(&mut self, compiled: Compiled) {
@@ -284,17 +325,27 @@ impl Reloader {
         let _ = timeout(APPLY_TIMEOUT, futures_util::future::join_all(flushed)).await;
     }
 
-    fn report_failure(&self, why: &str) {
+    fn count_failure(&self) {
         self.metrics.reloads.with_label_values(&["failed"]).inc();
         self.metrics.last_reload.set(0);
+    }
+
+    fn report_failure(&self, why: &str) {
+        self.count_failure();
         tracing::error!("configuration not reloaded: {why}; the one before serves on");
     }
+}
+
+/// What is listened on.
+fn addresses(settings: &Settings) -> Vec<&ListenAddress> {
+    settings.server.listen.iter().map(|it| &it.address).collect()
 }
 
 /// The keys that are read only at the start.
 fn restart_only_changes(old: &Settings, new: &Settings) -> Vec<&'static str> {
     let changes = [
-        ("server.listen", old.server.listen != new.server.listen),
+        ("server.listen", addresses(old) != addresses(new)),
+        ("server.takeover", old.server.takeover != new.server.takeover),
         ("server.workers", old.server.workers != new.server.workers),
         ("server.max_connections", old.server.max_connections != new.server.max_connections),
         ("admin", old.admin != new.admin),

@@ -1,6 +1,7 @@
-//! The second and the third part of a run: serving until a signal comes, and draining.
+//! The second part of a run: serving until a signal comes, or a successor.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,64 +10,101 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::AppError;
 use super::control::ControlThread;
 use super::open::OpenedGateway;
 use super::reload::{Reloader, ReloaderParts};
+use super::takeover::{STORE_TIME, Successor, TakeoverError, TakeoverOffer};
+use super::{AppError, service_manager};
 use crate::admin::{self, AdminApi, AdminServer, AdminService};
 use crate::config::{ConfigSource, LoadedConfig, admin_summary, store_summary};
 use crate::listen::acceptor::{self, ConnectionLimit};
 use crate::listen::worker::Worker;
 use crate::shutdown::{Signal, Signals};
 use crate::store::{OpenedStore, StoreControl};
+use crate::upstream::HealthChecks;
 
 /// File descriptors kept for everything that is not a connection.
 const RESERVED_FILES: u64 = 64;
+/// How often a store is looked at that cannot be reached.
+const STORE_POLL: Duration = Duration::from_millis(50);
 /// Less room than this is worth a warning.
 const FEW_CONNECTIONS: usize = 512;
 
 /// A gateway that takes requests.
 pub(super) struct RunningGateway {
-    signals: Signals,
-    acceptors: JoinSet<io::Result<()>>,
-    stop_accepting: watch::Sender<bool>,
-    workers: Arc<Vec<Worker>>,
-    store: Arc<dyn StoreControl>,
-    api: Arc<AdminApi>,
-    admin_service: Arc<AdminService>,
-    admin_server: AdminServer,
-    control: ControlThread,
+    pub(super) signals: Signals,
+    pub(super) acceptors: JoinSet<io::Result<()>>,
+    pub(super) stop_accepting: watch::Sender<bool>,
+    pub(super) workers: Arc<Vec<Worker>>,
+    pub(super) store: Arc<dyn StoreControl>,
+    pub(super) api: Arc<AdminApi>,
+    pub(super) admin_service: Arc<AdminService>,
+    pub(super) admin_server: AdminServer,
+    pub(super) control: ControlThread,
+    /// Where another process may ask to take over.
+    pub(super) takeover: Option<TakeoverOffer>,
+}
+
+/// Why a gateway stops serving.
+#[derive(Debug)]
+pub(super) enum Ending {
+    Signal,
+    /// This process has the sockets, and waits to be told that it may accept.
+    TakenOver(Successor),
 }
 
 impl RunningGateway {
     pub(super) async fn start(
         opened: OpenedGateway,
+        mut signals: Signals,
         source: &ConfigSource,
         loaded: LoadedConfig,
     ) -> Result<Self, AppError> {
         let OpenedGateway { settings, node, metrics, logs, external_state, workers, .. } = opened;
         let OpenedStore { control: store, hasher, .. } = opened.store;
         let run_time = external_state.run_time().clone();
-        let signals = Signals::listen()?;
         let (stop_accepting, stopping) = watch::channel(false);
         let (audit, shared) = (logs.audit.clone(), store.clone());
         let (guards, about) = (opened.guards.clone(), run_time.clone());
-        let api =
-            AdminApi::new(about.overrides, about.tenants, guards, shared, audit, settings.clone());
-        let api = Arc::new(api);
+        let api = Arc::new(AdminApi::new(
+            about.overrides,
+            about.tenants,
+            guards,
+            opened.upstreams.clone(),
+            shared,
+            audit,
+            settings.clone(),
+        ));
         let admin_service =
             AdminService::new(metrics.clone(), store.clone(), workers.clone(), api.clone());
         let admin_service = Arc::new(admin_service);
         let max_connections = connection_limit(settings.server.max_connections);
         // Before anything is accepted, so that the first request finds the store in use.
         store.clone().start().await;
+        let took_over = opened.predecessor.is_some();
+        if let Some(predecessor) = opened.predecessor {
+            wait_for_store(&*store, &mut signals).await?;
+            if let Some(departing) = predecessor.replace()? {
+                departing.inherit_slots(store.clone());
+            }
+        }
+        let takeover = match opened.takeover {
+            Some(prepared) => {
+                let admin = opened.admin_listener.as_fd().try_clone_to_owned();
+                let open = opened.open_listeners.iter();
+                let data = open.map(|(socket, _)| socket.as_fd().try_clone_to_owned());
+                let sockets = data.chain([admin]).collect::<io::Result<Vec<_>>>()?;
+                Some(prepared.publish(sockets, store.clone())?)
+            }
+            None => None,
+        };
         let mut acceptors = JoinSet::new();
-        for listener in opened.data_listeners {
-            tracing::info!("listening on http://{}", listener.local_addr()?);
+        for (socket, listener) in opened.open_listeners {
+            tracing::info!("listening on {}", listener.url());
             let (workers, stopping) = (workers.clone(), stopping.clone());
             let rejected = metrics.turned_away.clone();
             let limit = ConnectionLimit { max_connections, rejected };
-            acceptors.spawn(acceptor::accept(listener, workers, limit, stopping));
+            acceptors.spawn(acceptor::accept(socket, listener, workers, limit, stopping));
         }
         let only = admin_summary(&settings.admin);
         tracing::info!("admin on http://{}{only}", opened.admin_listener.local_addr()?);
@@ -78,6 +116,9 @@ impl RunningGateway {
             if store.is_degraded() { ", out of reach" } else { "" },
             workers.len(),
         );
+        // Probes run here: compiling a large configuration would hold them up on the control thread.
+        let runtime = tokio::runtime::Handle::current();
+        let health = HealthChecks::new(runtime, opened.upstreams.clone(), &metrics);
         let reloader = Reloader::new(ReloaderParts {
             source: source.clone(),
             current: loaded,
@@ -91,9 +132,14 @@ impl RunningGateway {
             external_state,
             api: api.clone(),
             guards: opened.guards,
+            upstreams: opened.upstreams,
+            listeners: opened.data_listeners,
+            health,
         });
         let file = source.path().map(Path::to_owned);
         let control = ControlThread::start(reloader, file, run_time)?;
+        service_manager::ready(took_over);
+        service_manager::start_watchdog(&workers);
         Ok(RunningGateway {
             signals,
             acceptors,
@@ -104,36 +150,69 @@ impl RunningGateway {
             admin_service,
             admin_server,
             control,
+            takeover,
         })
     }
 
-    /// Resolves with the first signal to stop.
-    pub(super) async fn reload_until_stopped(&mut self) {
-        while self.signals.next().await == Signal::Reload {
-            self.control.reload();
-        }
-    }
-
-    /// Connections end first, then the store, then the admin listener, which answers `/readyz` until
-    /// everything else is over.
-    pub(super) async fn drain(mut self) {
-        self.admin_service.drain();
-        let drain = self.api.settings().server.drain;
-        let until = Instant::now() + drain;
-        tracing::info!("draining for at most {drain:?}; a second signal ends at once");
-        let _ = self.stop_accepting.send(true);
-        while self.acceptors.join_next().await.is_some() {}
-        self.workers.iter().for_each(|worker| worker.drain(until));
-        tokio::select! {
-            () = workers_ended(&self.workers) => tracing::info!("drained"),
-            () = second_stop(&mut self.signals) => {
-                tracing::warn!("ended before everything was drained");
+    /// Resolves with the signal to stop, once `drain_delay` is over, or with a successor. Meanwhile
+    /// configurations are reloaded.
+    pub(super) async fn serve_until_ended(&mut self) -> Ending {
+        let mut leaving: Option<Instant> = None;
+        loop {
+            let delay_over = async {
+                match leaving {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let successor = async {
+                match &mut self.takeover {
+                    Some(offer) => offer.successor().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                signal = self.signals.next() => match signal {
+                    Signal::Reload => self.control.reload(),
+                    Signal::Stop => {
+                        let delay = self.api.settings().server.drain_delay;
+                        self.admin_service.drain();
+                        service_manager::stopping("leaving");
+                        if leaving.is_some() || delay.is_zero() {
+                            return Ending::Signal;
+                        }
+                        tracing::info!(
+                            "not ready any more; requests are taken for another {delay:?}, or until \
+                             a second signal"
+                        );
+                        leaving = Instant::now().checked_add(delay);
+                    }
+                },
+                () = delay_over => return Ending::Signal,
+                successor = successor => return Ending::TakenOver(successor),
             }
         }
-        self.store.leave().await;
-        self.admin_server.stop().await;
-        self.control.stop();
     }
+}
+
+/// A gateway that takes over without its store would have full buckets for everybody, while the one
+/// before it may well reach the store.
+async fn wait_for_store(
+    store: &dyn StoreControl,
+    signals: &mut Signals,
+) -> Result<(), TakeoverError> {
+    let until = Instant::now() + STORE_TIME;
+    while store.is_degraded() {
+        let look_again = (Instant::now() + STORE_POLL).min(until);
+        let is_stopped = tokio::select! {
+            signal = signals.next() => signal == Signal::Stop,
+            () = tokio::time::sleep_until(look_again) => false,
+        };
+        if is_stopped || Instant::now() >= until {
+            return Err(TakeoverError::StoreUnreachable(store.degraded_reason()));
+        }
+    }
+    Ok(())
 }
 
 /// As many connections as configured, or as file descriptors allow: a proxied one needs two.
@@ -156,15 +235,4 @@ fn connection_limit(configured: usize) -> usize {
         );
     }
     if configured == 0 { room } else { configured }
-}
-
-async fn workers_ended(workers: &[Worker]) {
-    let mut check = tokio::time::interval(Duration::from_millis(10));
-    while !workers.iter().all(Worker::is_finished) {
-        check.tick().await;
-    }
-}
-
-async fn second_stop(signals: &mut Signals) {
-    while signals.next().await != Signal::Stop {}
 }

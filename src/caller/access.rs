@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use hashbrown::HashSet;
 use ipnet::IpNet;
 
-pub use list_file::{FileStamp, ListFileError};
+pub use list_file::ListFileError;
 pub use networks::NetworkSet;
 
 use crate::config::settings;
@@ -159,13 +159,6 @@ impl AccessDecision {
             AccessDecision::Neither
         }
     }
-}
-
-/// The state of every file that the lists are made from, in order. Take it before they are loaded:
-/// if it differs later, they are to be loaded again.
-pub fn stamps(written: &settings::Access) -> Vec<Option<FileStamp>> {
-    let files = written.allow.files.iter().chain(&written.deny.files);
-    files.map(|path| FileStamp::of(path)).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The caller's address: the peer's own, or what trusted proxies say it is.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, header};
 use ipnet::{IpNet, Ipv4Net};
@@ -11,9 +11,14 @@ use crate::limit::source;
 
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
+/// What a peer that comes by a Unix socket counts as: no host has this address, so all such peers are
+/// one caller, unless they are trusted and name another.
+pub const UNIX_PEER: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
 #[derive(Debug, Clone)]
 pub struct Addresses {
     trusted: Vec<IpNet>,
+    /// The one that is read, if one is named.
     header: Option<HeaderName>,
     ipv6_prefix: u8,
 }
@@ -25,11 +30,6 @@ impl Addresses {
             header: identity.address_header.clone(),
             ipv6_prefix: identity.ipv6_prefix,
         }
-    }
-
-    /// The one header that is read, if one is named.
-    pub fn header(&self) -> Option<&HeaderName> {
-        self.header.as_ref()
     }
 
     /// Reads the header that the configuration names from right to left while its authors are

@@ -43,6 +43,8 @@ pub struct Clients {
     clients: Vec<Client>,
     /// Where those are whose hashes begin with these bytes: hardly ever more than one.
     by_hash: HashMap<[u8; 8], SmallVec<[u32; 2]>>,
+    /// All of them, in the order of their ids.
+    by_id: Box<[u32]>,
 }
 
 impl Clients {
@@ -52,7 +54,9 @@ impl Clients {
         for (index, client) in (0..).zip(&clients) {
             by_hash.entry(beginning(&client.key_hash)).or_default().push(index);
         }
-        Clients { clients, by_hash }
+        let mut by_id: Box<[u32]> = (0..clients.len() as u32).collect();
+        by_id.sort_unstable_by(|a, b| clients[*a as usize].id.cmp(&clients[*b as usize].id));
+        Clients { clients, by_hash, by_id }
     }
 
     /// The client whose key this is.
@@ -64,6 +68,13 @@ impl Clients {
         let candidates = self.by_hash.get(&beginning(&hash))?.iter();
         let mut candidates = candidates.filter_map(|index| self.clients.get(*index as usize));
         candidates.find(|it| verify_slices_are_equal(&it.key_hash, &hash).is_ok())
+    }
+
+    /// The client that is called so: for names that were verified otherwise than by a key.
+    pub fn named(&self, id: &[u8]) -> Option<&Client> {
+        let id_of = |index: &u32| self.clients[*index as usize].id.as_bytes();
+        let found = self.by_id.binary_search_by(|index| id_of(index).cmp(id)).ok()?;
+        self.clients.get(self.by_id[found] as usize)
     }
 
     /// Whether some record says how far its client is trusted.

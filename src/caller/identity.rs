@@ -20,7 +20,7 @@ pub struct Identity {
     pub client: Vec<Source>,
     pub tenant: Vec<Source>,
     pub plan: Vec<Source>,
-    /// If there are any, only their keys identify a client.
+    /// If there are any, only their keys identify a client, or names that were verified.
     pub clients: Option<Clients>,
 }
 
@@ -127,6 +127,11 @@ impl Identity {
         let (Some(clients), Some(key)) = (&self.clients, &name) else {
             return Ok(FoundClient { name, source, ..FoundClient::default() });
         };
+        // What a token or a certificate says is a name that was verified, and no key.
+        if matches!(source, Some(NameSource::Request(source)) if source.is_verified()) {
+            let record = clients.named(key);
+            return Ok(FoundClient { name, source, record, unknown_key: false });
+        }
         let record = clients.find(key);
         let name = record.map(|client| Cow::Borrowed(client.id.as_bytes()));
         let source = source.filter(|_| record.is_some());

@@ -12,6 +12,7 @@ use clap::Args;
 use http::{HeaderMap, StatusCode};
 
 use crate::config::{self, AdminListenError};
+use crate::http1::head::USUAL_FIELDS;
 use crate::http1::{Framing, HeadSearch, head};
 
 /// Which gateway is asked.
@@ -194,7 +195,7 @@ impl<'a> ResponseReader<'a> {
             && let Some(head) = self.search.take(inbox, self.request.most).map_err(not_http)?
         {
             let mut headers = HeaderMap::new();
-            let line = head::parse_response(&head, &mut headers).map_err(not_http)?;
+            let line = head::parse_response(&head, &mut headers, USUAL_FIELDS).map_err(not_http)?;
             let stated = Framing::stated(&headers, line.http10);
             let Ok(Some(Framing::Length(length))) = stated else {
                 return Err(AdminError::unexpected(self.request.path, line.status));

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Read, Write as _};
 
 use clap::Args;
 
-use super::{BAD_CONFIGURATION, FAILED};
+use super::{BAD_CONFIGURATION, FAILED, report};
 use crate::caller::clients::{hash_key, new_key};
 
 /// A key that is longer was piped in by mistake.
@@ -46,7 +46,7 @@ impl HashKeyCommand {
         let (text, code) = match if self.new { new_key_and_hash() } else { hash_of_input() } {
             Ok(text) => (text, 0),
             Err((message, code)) => {
-                eprintln!("weir: {message}");
+                report(format_args!("weir: {message}"));
                 return code;
             }
         };
@@ -68,7 +68,7 @@ fn new_key_and_hash() -> Result<String, (String, u8)> {
 fn hash_of_input() -> Result<String, (String, u8)> {
     let mut input = io::stdin();
     if input.is_terminal() {
-        eprintln!("Type or paste the key, then Enter and Ctrl-D; it will be visible.");
+        report("Type or paste the key, then Enter and Ctrl-D; it will be visible.");
     }
     let mut bytes = Vec::new();
     let read = input.by_ref().take(LONGEST + 1).read_to_end(&mut bytes);

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{BAD_CONFIGURATION, FAILED};
+use super::{BAD_CONFIGURATION, FAILED, report};
+use crate::app::StartMode;
 use crate::telemetry::log::LogSettings;
 use crate::{app, config};
 
@@ -14,6 +15,9 @@ pub(super) struct RunCommand {
     /// The configuration; without it $WEIR_CONFIG, config/config.toml, or the built-in copy of it
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Replace the gateway that runs now: take its sockets, and have it drain once this one is ready
+    #[arg(long)]
+    takeover: bool,
 }
 
 impl RunCommand {
@@ -21,7 +25,7 @@ impl RunCommand {
         let log = match LogSettings::from_env() {
             Ok(log) => log,
             Err(error) => {
-                eprintln!("weir: {error}");
+                report(format_args!("weir: {error}"));
                 return BAD_CONFIGURATION;
             }
         };
@@ -30,18 +34,19 @@ impl RunCommand {
         let loaded = match source.load() {
             Ok(loaded) => loaded,
             Err(error) => {
-                eprintln!("{}", error.render(styled).trim_end());
+                report(error.render(styled).trim_end());
                 return BAD_CONFIGURATION;
             }
         };
         if !loaded.warnings.is_empty() {
-            eprintln!("{}", loaded.warnings.render(styled).trim_end());
+            report(loaded.warnings.render(styled).trim_end());
         }
         log.start();
-        match app::run(&source, loaded) {
+        let mode = if self.takeover { StartMode::Takeover } else { StartMode::Fresh };
+        match app::run(&source, loaded, mode) {
             Ok(()) => 0,
             Err(error) => {
-                eprintln!("weir: {error}");
+                report(format_args!("weir: {error}"));
                 FAILED
             }
         }

@@ -5,15 +5,22 @@
 
 mod access;
 mod address;
+mod balance;
+mod breaker;
 mod burst;
 mod calendar;
+pub(crate) mod certificate_dates;
 mod clients;
 mod cost;
 mod debt;
+mod ejection;
 mod env_variable;
+mod forwarded_identity;
 mod guards;
 mod headers;
+mod health;
 mod host;
+mod http2;
 mod identity;
 mod jwt;
 mod key;
@@ -23,18 +30,28 @@ mod origin;
 mod output_file;
 mod parsed_key;
 mod path;
+mod pem_file;
 mod plans;
 mod policy;
 mod rate;
+mod redirect_loop;
 mod request_source;
+mod route_claims;
+mod route_conditions;
+mod route_target;
 mod routes;
 mod secret;
 mod server;
 mod store;
 mod strategy;
+mod takeover;
 mod telemetry;
+mod template;
 mod tenants;
+mod traces;
 mod trust;
+mod upstream_servers;
+mod upstream_tls;
 mod upstreams;
 mod value_error;
 mod when;
@@ -44,6 +61,7 @@ use std::sync::Arc;
 
 use super::file::{Reporter, TomlFile};
 use super::settings::{Settings, Tenants};
+pub(super) use address::UNIX;
 pub(super) use clients::clients;
 use limits::LimitContext;
 pub(super) use limits::is_always_present;
@@ -55,14 +73,17 @@ pub(super) use server::admin_listen;
 pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) -> Settings {
     let mut root = file.root(reporter);
     let clients = clients(&mut root);
-    let (identity, known) = identity::identity(root.section("identity"), clients);
+    let listeners = server::listeners(root.section("server"), root.section("admin"), folder);
+    let certificates = listeners.ask_for_certificates();
+    let (identity, known) = identity::identity(root.section("identity"), clients, certificates);
+    listeners.check_proxies(&identity);
     let access = access::access(root.section("access"), known);
-    let (server, admin) =
-        server::listeners(root.section("server"), root.section("admin"), &identity);
     let (store, home) = store::store(root.section("store"));
     let respond = server::respond(root.section("respond"));
-    let telemetry = telemetry::telemetry(root.section("telemetry"), home.in_memory.is_none());
-    let (upstreams, upstream_names) = upstreams::upstreams(&mut root);
+    let has_proxies = !identity.trusted_proxies.is_empty();
+    let telemetry =
+        telemetry::telemetry(root.section("telemetry"), home.in_memory.is_none(), has_proxies);
+    let (upstreams, upstream_names) = upstreams::upstreams(&mut root, known, folder);
     let context = LimitContext { store: home, identities: known };
     let (tree, files, tenant_names) = tenants::tenants(&mut root, folder, file.is_whole());
     let (mut limits, limit_names, mut tenant_limit, mut asked) =
@@ -76,12 +97,14 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) 
         guards: &guard_names,
         tenants: &tenant_names,
         identities: known,
+        max_body: listeners.server.max_body,
     };
     let (routes, all) = routes::routes(&mut root, defined);
     when::check_routes(&asked, &routes, all);
     debt::reserve_debts(&mut limits, &routes);
     tenant_limit.costs_after = debt::tenant_costs_after(&tenant_limit, &routes);
     let tenants = Arc::new(Tenants { tree: Arc::new(tree), files, limit: tenant_limit });
+    let server::Listeners { server, admin, .. } = listeners;
     Settings {
         server,
         admin,

@@ -153,9 +153,19 @@ impl Diagnostics {
 
     /// For a log: `file:line:column: message; help`, one line a fault.
     pub fn lines(&self) -> Vec<String> {
+        self.lines_of(|_| true)
+    }
+
+    /// The same for errors alone.
+    pub(super) fn error_lines(&self) -> Vec<String> {
+        self.lines_of(|fault| fault.severity == Severity::Error)
+    }
+
+    fn lines_of(&self, is_wanted: impl Fn(&Diagnostic) -> bool) -> Vec<String> {
         let lines = LineIndex::of(&self.text);
         self.faults
             .iter()
+            .filter(|fault| is_wanted(fault))
             .map(|fault| {
                 let (line, column) = lines.position(fault.span.start);
                 let help = fault.help.as_ref().map(|it| format!("; {it}")).unwrap_or_default();

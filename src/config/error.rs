@@ -32,10 +32,10 @@ impl ConfigError {
         }
     }
 
-    /// For a log: one line a fault, with its place.
+    /// For a log: one line a fault, with its place. Without warnings, for which no file is refused.
     pub fn lines(&self) -> Vec<String> {
         match self {
-            ConfigError::Invalid(faults) => faults.lines(),
+            ConfigError::Invalid(faults) => faults.error_lines(),
             other => vec![other.to_string()],
         }
     }

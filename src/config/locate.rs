@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use super::compile::admin_listen;
 use super::file::{Reporter, TomlFile};
 use super::{
-    ConfigError, DEFAULT_CONFIG, LoadedConfig, MAX_CONFIG_BYTES, load, parse, regular_file,
+    ConfigError, DEFAULT_CONFIG, LoadedConfig, MAX_CONFIG_BYTES, load, parse, parse_in,
+    regular_file,
 };
 
 const VARIABLE: &str = "WEIR_CONFIG";
@@ -55,6 +56,15 @@ impl ConfigSource {
             ConfigSource::File(path) => load(path),
             ConfigSource::BuiltIn => parse(&self.to_string(), DEFAULT_CONFIG),
         }
+    }
+
+    /// Checks another text as if it was there.
+    ///
+    /// # Errors
+    /// As [`parse`].
+    pub(crate) fn parse(&self, text: &str) -> Result<LoadedConfig, ConfigError> {
+        let folder = self.path().and_then(Path::parent).unwrap_or(Path::new(""));
+        parse_in(folder, &self.to_string(), text)
     }
 
     /// The address of its admin listener, if it has one, whatever else is wrong with the file: a

@@ -4,7 +4,12 @@
 //! by index, a duration is a [`Duration`], and whatever the file left out has its default.
 
 mod credentials;
+mod forwarded_identity;
+mod http2;
+mod listeners;
+mod route;
 mod telemetry;
+mod upstream;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,16 +17,28 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method};
+use http::HeaderName;
 use ipnet::IpNet;
 
 pub use credentials::{Client, JwksUrl, Jwt, JwtAlgorithm, JwtKeys};
-pub use telemetry::{AuditTargets, LogTarget, Rotation, Telemetry};
+pub use forwarded_identity::{ForwardedIdentity, IdentityName};
+pub use http2::Http2;
+pub use listeners::{
+    ClientAuth, HttpsPort, ListenAddress, Listener, ServerCertificate, ServerTls, TlsVersion,
+};
+pub use route::{
+    ConditionRank, EncodedSlash, FixedResponse, ForwardPath, HeaderEdits, HostPattern, PathPattern,
+    Redirect, Route, Segment, Target,
+};
+pub use telemetry::{
+    AccessLogFormat, AuditTargets, IdSource, LogTarget, OtlpEndpoint, Rotation, Telemetry, Traces,
+};
+pub use upstream::{Balance, Breaker, Ejection, HealthCheck, Origin, Upstream, UpstreamServer};
 
 use crate::limit::guard::Guard;
 use crate::limit::tenants::{TenantLimit, TenantTree};
 use crate::limit::trust::TrustWeights;
-use crate::limit::{Cost, Limit, OnError, Source};
+use crate::limit::{Limit, OnError, Source};
 
 /// A whole configuration, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,10 +62,15 @@ pub struct Settings {
 /// `[server]`: the data listeners and what one connection may cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    pub listen: Vec<SocketAddr>,
+    /// Never empty.
+    pub listen: Vec<Listener>,
     /// Zero: one per usable core.
     pub workers: usize,
     pub drain: Duration,
+    /// How long requests are still taken after a signal, while the gateway says it is not ready.
+    pub drain_delay: Duration,
+    /// The Unix socket at which a new process asks for the listening sockets.
+    pub takeover: Option<PathBuf>,
     /// From the first byte of a request to the end of its header.
     pub header_timeout: Duration,
     /// How long a connection may sit between two requests.
@@ -58,12 +80,29 @@ pub struct Server {
     /// How long a tunnel may be silent in both directions.
     pub tunnel_timeout: Duration,
     pub max_header_bytes: usize,
+    /// Fields of a request.
+    pub max_request_headers: usize,
     /// `None`: as large as the upstream will take.
     pub max_body: Option<u64>,
     /// Zero: what the file descriptor limit leaves room for.
     pub max_connections: usize,
-    /// Connections from trusted proxies begin with a PROXY header.
-    pub proxy_protocol: bool,
+    /// Of one address, or one prefix of IPv6. Zero: as many as there may be of all.
+    pub max_connections_per_ip: usize,
+    /// Where requests to plain listeners are sent instead of being served.
+    pub redirect_https: Option<HttpsPort>,
+    /// Requests under way at a time; `None`: any number.
+    pub max_requests: Option<usize>,
+    /// How fast bodies have to come; `None`: as slowly as they like.
+    pub min_body_rate: Option<MinBodyRate>,
+    /// `None`: HTTP/1.1 only.
+    pub http2: Option<Http2>,
+}
+
+/// How fast a body has to come, once its grace is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MinBodyRate {
+    pub bytes_per_second: u64,
+    pub grace: Duration,
 }
 
 /// `[admin]`: where metrics, health and the API for operators are served.
@@ -225,6 +264,8 @@ pub struct Identity {
     pub clients: Option<Vec<Client>>,
     /// The files that some of them are from.
     pub clients_files: Vec<PathBuf>,
+    /// What upstreams are told of the caller.
+    pub forward: ForwardedIdentity,
 }
 
 impl Default for Identity {
@@ -240,6 +281,7 @@ impl Default for Identity {
             jwt: None,
             clients: None,
             clients_files: Vec::new(),
+            forward: ForwardedIdentity::default(),
         }
     }
 }
@@ -280,120 +322,4 @@ pub struct AccessEntries {
     pub client: Vec<String>,
     /// Files with more of all three, one a line.
     pub files: Vec<PathBuf>,
-}
-
-/// `[upstreams.NAME]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Upstream {
-    pub name: String,
-    /// Never empty.
-    pub servers: Vec<Origin>,
-    pub balance: Balance,
-    pub connect_timeout: Duration,
-    /// From the end of the request to the head of the response.
-    pub response_timeout: Duration,
-    /// How often a request that is safe to repeat may be sent again.
-    pub retries: u32,
-    /// Idle connections kept for each server by each worker.
-    pub keepalive: usize,
-    pub keepalive_timeout: Duration,
-}
-
-/// One server of an upstream, as `http://host:port`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Origin {
-    /// A name, an IPv4 address, or an IPv6 address without brackets.
-    pub host: String,
-    pub port: u16,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Balance {
-    RoundRobin,
-    LeastRequests,
-    Random,
-}
-
-/// `[[routes]]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    pub name: String,
-    pub host: HostPattern,
-    pub path: PathPattern,
-    /// Empty: every method.
-    pub methods: Vec<Method>,
-    pub target: Target,
-    /// Indexes into [`Settings::limits`], in the order written, without doubles.
-    pub limits: Vec<usize>,
-    /// Whether the limit `tenants` is among them.
-    pub tenants: bool,
-    /// Indexes into [`Settings::guards`], likewise.
-    pub guards: Vec<usize>,
-    /// Removed from the front of the path before forwarding: `/api`, never with a trailing slash.
-    pub strip_prefix: Option<String>,
-    pub request_headers: HeaderEdits,
-    pub response_headers: HeaderEdits,
-    /// Takes the place of the upstream's `response_timeout`.
-    pub timeout: Option<Duration>,
-    /// Takes the place of what its limits say that a request costs.
-    pub cost: Option<Cost>,
-    /// Where requests go that a limit with the strategy `degrade` did not admit; `None`: where all
-    /// others go.
-    pub degrade: Option<Target>,
-}
-
-/// Headers to set (replacing what is there) and to remove.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct HeaderEdits {
-    pub set: Vec<(HeaderName, HeaderValue)>,
-    pub remove: Vec<HeaderName>,
-}
-
-/// Host names are lower case and carry no port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum HostPattern {
-    Any,
-    Exact(String),
-    /// `*.example.com`, kept as `example.com`: any name below it, not the name itself.
-    Below(String),
-}
-
-/// A path as segments, split at `/`; literals are lower case and decoded.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct PathPattern {
-    pub segments: Vec<Segment>,
-    /// Ends in `/*`: matches the path itself and everything below it.
-    pub prefix: bool,
-}
-
-impl fmt::Display for PathPattern {
-    /// As a configuration has it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for segment in &self.segments {
-            match segment {
-                Segment::Literal(literal) => write!(f, "/{literal}")?,
-                Segment::Parameter(name) => write!(f, "/{{{name}}}")?,
-            }
-        }
-        match (self.prefix, self.segments.is_empty()) {
-            (true, _) => f.write_str("/*"),
-            (false, true) => f.write_str("/"),
-            (false, false) => Ok(()),
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Segment {
-    Literal(String),
-    /// `{name}`: any one segment that is not empty.
-    Parameter(String),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// The built-in upstream that answers with the request it received.
-    Echo,
-    /// An index into [`Settings::upstreams`].
-    Upstream(usize),
 }

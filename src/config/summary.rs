@@ -3,17 +3,17 @@
 mod guards;
 mod identity;
 mod limits;
+mod logs;
+mod routes;
+mod server;
 mod store;
 mod tenants;
+mod upstreams;
 
 use std::fmt::Write as _;
 
-use http::Method;
-
 use super::LoadedConfig;
-use super::settings::{Admin, Balance, HostPattern, Origin, Route, Settings, Target, Upstream};
-use crate::limit::Cost;
-use crate::limit::tenants::TENANTS;
+use super::settings::Admin;
 pub use store::store;
 
 /// Routes, upstreams and limits in aligned columns.
@@ -31,24 +31,23 @@ pub fn summary(loaded: &LoadedConfig) -> String {
     let (listen, at) = (listen.join(", "), settings.admin.listen);
     let _ = writeln!(text, "listen {listen}, admin {at}{}", admin(&settings.admin));
     let _ = writeln!(text, "store {}", store(&settings.store));
-    let callers = identity::identity(settings);
-    if !callers.is_empty() {
-        let _ = write!(text, "\ncallers\n{callers}");
-    }
-    let routes = settings.routes.iter().map(|route| route_row(route, settings));
-    let _ = write!(text, "\nroutes\n{}", table(routes.collect()));
-    if !settings.upstreams.is_empty() {
-        let rows = settings.upstreams.iter().map(upstream_row).collect();
-        let _ = write!(text, "\nupstreams\n{}", table(rows));
-    }
-    if !settings.limits.is_empty() {
-        let _ = write!(text, "\nlimits\n{}", limits::limits(settings));
-    }
-    if !settings.guards.is_empty() {
-        let _ = write!(text, "\nguards\n{}", guards::guards(settings));
-    }
+    let mut tenants = String::new();
     if !settings.tenants.tree.is_empty() {
-        let _ = write!(text, "\ntenants\n{}", tenants::tenants(settings));
+        tenants = tenants::tenants(settings);
+    }
+    for (heading, lines) in [
+        ("server", server::server(&settings.server)),
+        ("callers", identity::identity(settings)),
+        ("routes", routes::routes(settings)),
+        ("upstreams", upstreams::upstreams(settings)),
+        ("limits", limits::limits(settings)),
+        ("guards", guards::guards(settings)),
+        ("tenants", tenants),
+        ("logs", logs::logs(&settings.telemetry)),
+    ] {
+        if !lines.is_empty() {
+            let _ = write!(text, "\n{heading}\n{lines}");
+        }
     }
     text
 }
@@ -60,61 +59,6 @@ pub fn admin(admin: &Admin) -> &'static str {
 
 fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
-fn route_row(route: &Route, settings: &Settings) -> Vec<String> {
-    let methods: Vec<&str> = route.methods.iter().map(Method::as_str).collect();
-    let upstream = |target| match target {
-        Target::Echo => "echo",
-        Target::Upstream(index) => &settings.upstreams[index].name,
-    };
-    let cost = route.cost.as_ref().map(|cost| match cost {
-        Cost::Fixed(cost) => format!("cost {cost}"),
-        Cost::Dynamic { from, default, max } => {
-            let most = max.map_or("what each limit holds".to_owned(), |max| max.to_string());
-            format!("cost by {}, else {default}, up to {most}", limits::source(from))
-        }
-    });
-    let degrade = route.degrade.map(|it| format!("degraded → {}", upstream(it)));
-    let guards: Vec<&str> =
-        route.guards.iter().map(|index| settings.guards[*index].name.as_str()).collect();
-    let guards = (!guards.is_empty()).then(|| format!("guarded by {}", guards.join(", ")));
-    let names = route.limits.iter().map(|index| settings.limits[*index].name.as_str());
-    let names: Vec<&str> = names.chain(route.tenants.then_some(TENANTS)).collect();
-    vec![
-        route.name.clone(),
-        host(&route.host),
-        route.path.to_string(),
-        if methods.is_empty() { "any method".to_owned() } else { methods.join(" ") },
-        format!("→ {}", upstream(route.target)),
-        if names.is_empty() { "no limits".to_owned() } else { names.join(", ") },
-        cost.into_iter().chain(degrade).chain(guards).collect::<Vec<_>>().join("; "),
-    ]
-}
-
-fn upstream_row(upstream: &Upstream) -> Vec<String> {
-    let balance = match upstream.balance {
-        Balance::RoundRobin => "round_robin",
-        Balance::LeastRequests => "least_requests",
-        Balance::Random => "random",
-    };
-    let servers: Vec<String> =
-        upstream.servers.iter().map(|it| format!("http://{}", origin(it))).collect();
-    vec![upstream.name.clone(), balance.to_owned(), servers.join(", ")]
-}
-
-fn origin(origin: &Origin) -> String {
-    let Origin { host, port } = origin;
-    // Only an IPv6 address has colons, and a port wants brackets around it.
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-fn host(host: &HostPattern) -> String {
-    match host {
-        HostPattern::Any => "any host".to_owned(),
-        HostPattern::Exact(name) => name.clone(),
-        HostPattern::Below(name) => format!("*.{name}"),
-    }
 }
 
 /// Rows with every column as wide as its widest cell.

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, Method, Response};
+use http::{HeaderMap, HeaderName, Method, Response};
 use serde_json::{Map, Value, json};
 
 use super::headers::OutboundHeaders;
@@ -33,7 +33,7 @@ pub(crate) async fn echo(
         shown.extend_from_slice(&data[..room]);
     }
     let mut headers = Map::new();
-    outbound.for_each(received, |name, value| {
+    let mut show = |name: &HeaderName, value: &[u8]| {
         let value = String::from_utf8_lossy(value);
         match headers.get_mut(name.as_str()) {
             Some(Value::String(earlier)) => {
@@ -44,7 +44,8 @@ pub(crate) async fn echo(
                 headers.insert(name.to_string(), Value::String(value.into_owned()));
             }
         }
-    });
+    };
+    outbound.write_to(received, &mut show);
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let answer = json!({
         "method": method.as_str(),

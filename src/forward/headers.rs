@@ -1,10 +1,16 @@
 //! Which headers reach the upstream, and which come back.
 
-use http::header::{self, HeaderMap, HeaderName};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
+use super::field_rules::{HeadSender, RouteFields};
 use crate::caller::{Caller, Peer};
 use crate::config::settings::HeaderEdits;
+use crate::field_class::{X_WEIR_DEGRADED, X_WEIR_WARNING};
 use crate::http1::HeadFlags;
 use crate::protocol::{Protocol, Scheme};
 use crate::respond::Scratch;
@@ -27,136 +33,121 @@ pub(crate) struct OutboundHeaders<'a> {
     pub protocol: Protocol,
     /// Whether `Via` names other gateways already.
     pub has_via: bool,
-    pub edits: &'a HeaderEdits,
-    /// The one header in which trusted proxies name their client's address, if one is configured.
-    pub address_header: Option<&'a HeaderName>,
-    /// The headers that limits are keyed by: listing one in `Connection` must not strip it.
-    pub key_headers: &'a [HeaderName],
-    /// Those of them that have a `_`, written with `-`: some upstreams do not distinguish the two.
-    pub key_header_aliases: &'a [String],
-    /// Whether routes or limits depend on the method, so that no header may override it.
-    pub by_method: bool,
-    /// Whether requests may be marked as degraded: then the mark is the gateway's own.
-    pub degrades: bool,
-    /// Whether requests may be marked with a guard's warning: likewise.
-    pub warns: bool,
+    /// Who the caller is, in the headers that tell upstreams so.
+    pub identity: &'a [(HeaderName, HeaderValue)],
     pub upgrade: bool,
+    /// What the configuration says of fields on this route.
+    pub fields: &'a Rc<RouteFields>,
+}
+
+/// What takes the fields of a head, in their order.
+pub(crate) trait FieldSink {
+    /// A field as the client or the configuration has it.
+    fn keep(&mut self, name: &HeaderName, value: &HeaderValue);
+
+    /// A field that was written for this request.
+    fn write(&mut self, name: &HeaderName, value: &[u8]);
+}
+
+impl<F: FnMut(&HeaderName, &[u8])> FieldSink for F {
+    #[inline]
+    fn keep(&mut self, name: &HeaderName, value: &HeaderValue) {
+        self(name, value.as_bytes());
+    }
+
+    #[inline]
+    fn write(&mut self, name: &HeaderName, value: &[u8]) {
+        self(name, value);
+    }
+}
+
+/// Leaves out what the route sets or removes: its own edits win.
+struct Unedited<'a, S> {
+    sink: &'a mut S,
+    edits: Option<&'a HeaderEdits>,
+}
+
+impl<S> Unedited<'_, S> {
+    #[inline]
+    fn passes(&self, name: &HeaderName) -> bool {
+        self.edits.is_none_or(|edits| !is_edited(edits, name))
+    }
+}
+
+/// Apart from its caller, which is inlined: most routes have no edits.
+#[inline(never)]
+fn is_edited(edits: &HeaderEdits, name: &HeaderName) -> bool {
+    edits.names().any(|edited| edited == name)
+}
+
+impl<S: FieldSink> FieldSink for Unedited<'_, S> {
+    #[inline]
+    fn keep(&mut self, name: &HeaderName, value: &HeaderValue) {
+        if self.passes(name) {
+            self.sink.keep(name, value);
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, name: &HeaderName, value: &[u8]) {
+        if self.passes(name) {
+            self.sink.write(name, value);
+        }
+    }
 }
 
 impl OutboundHeaders<'_> {
-    /// Calls `written` with every header that the upstream is to see, except those that frame the
-    /// body.
-    pub(crate) fn for_each(
-        &self,
-        headers: &HeaderMap,
-        mut written: impl FnMut(&HeaderName, &[u8]),
-    ) {
+    /// Gives `sink` every header that the upstream is to see, except those that frame the body.
+    pub(crate) fn write_to(&self, headers: &HeaderMap, sink: &mut impl FieldSink) {
         let listed = listed(headers);
-        let edited = !(self.edits.set.is_empty() && self.edits.remove.is_empty());
-        // The route's own edits win.
-        let mut put = |name: &HeaderName, value: &[u8]| {
-            if !edited || !self.is_edited(name) {
-                written(name, value);
-            }
-        };
+        let sender = HeadSender { is_trusted: self.caller.via_trusted, listed: &listed };
+        let edits = &self.fields.request_edits;
+        let mut unedited = Unedited { sink, edits: (!edits.is_empty()).then_some(edits) };
         if !self.host.is_empty() {
-            put(&header::HOST, self.host.as_bytes());
+            unedited.write(&header::HOST, self.host.as_bytes());
         }
         for (name, value) in headers {
-            if !self.is_withheld(name, &listed) {
-                put(name, value.as_bytes());
+            if !self.fields.is_withheld(name, sender) {
+                unedited.keep(name, value);
             }
         }
         if self.upgrade {
-            put(&header::CONNECTION, b"Upgrade");
+            unedited.write(&header::CONNECTION, b"Upgrade");
             if let Some(protocol) = headers.get(header::UPGRADE) {
-                put(&header::UPGRADE, protocol.as_bytes());
+                unedited.keep(&header::UPGRADE, protocol);
             }
         }
-        self.forwarding(headers, &mut put);
-        for (name, value) in &self.edits.set {
-            written(name, value.as_bytes());
+        self.forwarding(headers, &mut unedited);
+        for (name, value) in self.identity {
+            unedited.keep(name, value);
+        }
+        for (name, value) in &edits.set {
+            sink.keep(name, value);
         }
     }
 
-    fn is_edited(&self, name: &HeaderName) -> bool {
-        self.edits.remove.contains(name) || self.edits.set.iter().any(|(set, _)| set == name)
-    }
-
-    fn is_withheld(&self, name: &HeaderName, listed: &[&[u8]]) -> bool {
-        let is_listed =
-            |text: &str| listed.iter().any(|name| name.eq_ignore_ascii_case(text.as_bytes()));
-        match name.as_str() {
-            // Hop by hop, or written anew for the next hop: RFC 9110 section 7.6.1.
-            "host"
-            | "connection"
-            | "keep-alive"
-            | "proxy-connection"
-            | "proxy-authorization"
-            | "te"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade"
-            | "content-length"
-            | "expect"
-            | "via"
-            | "forwarded"
-            | "x-forwarded-for" => true,
-            "x-forwarded-proto" | "x-forwarded-host" => true,
-            // CGI would make HTTP_PROXY of it, which the program's own requests would obey.
-            "proxy" => true,
-            _ if overrides_method(name.as_str()) => self.by_method,
-            // Limits may be keyed by these, so `Connection` cannot strip them.
-            "authorization" | "cookie" | "content-type" | "content-encoding" => false,
-            "x-weir-degraded" if self.degrades => false,
-            "x-weir-warning" if self.warns => false,
-            // Only a gateway may set these.
-            "x-weir-degraded" | "x-weir-warning" => true,
-            // CGI does not distinguish `_` from `-`, so a name that is withheld is withheld in that
-            // spelling, too.
-            text if text.contains('_') && self.is_disguised(text) => true,
-            // The upstream may trust it as Weir does, so only trusted proxies may send it.
-            _ if self.address_header == Some(name) => !self.caller.via_trusted,
-            text if !self.caller.via_trusted && is_claim(text) => !self.key_headers.contains(name),
-            text => {
-                (is_listed(text) && !self.key_headers.contains(name))
-                    || self.key_header_aliases.iter().any(|double| double == text)
-            }
-        }
-    }
-
-    fn is_disguised(&self, text: &str) -> bool {
-        let meant = text.replace('_', "-");
-        match meant.as_str() {
-            "content-length" | "transfer-encoding" | "host" | "connection" => true,
-            "via" | "forwarded" => true,
-            // They say whether there is a form in the body that a limit counts by.
-            "content-type" | "content-encoding" => true,
-            "x-weir-degraded" | "x-weir-warning" => true,
-            _ if overrides_method(&meant) => self.by_method,
-            _ if is_claim(&meant) => true,
-            // What the route sets or removes.
-            _ if self.edits.remove.iter().any(|name| name.as_str() == meant) => true,
-            _ if self.edits.set.iter().any(|(name, _)| name.as_str() == meant) => true,
-            // Unless it is the very name that is counted.
-            _ => {
-                let same = |name: &&HeaderName| name.as_str().replace('_', "-") == meant;
-                let counted = || self.key_headers.iter().filter(same);
-                counted().next().is_some() && !counted().any(|name| name.as_str() == text)
-            }
-        }
-    }
-
-    /// Whether the addresses that came in `X-Forwarded-For` or `Forwarded` are kept. If trusted
-    /// proxies use one of the two, a client may have written the other.
+    /// Whether the addresses that came in `X-Forwarded-For` or `Forwarded` are kept: those that were
+    /// read. If trusted proxies use another header, or the other of the two, a client may have written
+    /// this one.
     fn is_believed(&self, name: &HeaderName) -> bool {
-        let read = self.address_header.filter(|it| **it == X_FORWARDED_FOR || **it == FORWARDED);
-        self.caller.via_trusted && read.is_none_or(|read| read == name)
+        self.caller.via_trusted && self.address_header().is_none_or(|read| read == name)
+    }
+
+    fn address_header(&self) -> Option<&HeaderName> {
+        self.fields.rules.address_header.as_ref()
+    }
+
+    /// The caller, if a header of the trusted peer's own names it: then neither of the two does.
+    fn caller_elsewhere(&self) -> Option<IpAddr> {
+        let read = self.address_header()?;
+        let is_elsewhere = *read != X_FORWARDED_FOR && *read != FORWARDED;
+        let found = self.caller.via_trusted && self.caller.ip != self.peer.ip;
+        (is_elsewhere && found).then_some(self.caller.ip)
     }
 
     /// `Via`, `X-Forwarded-*` and `Forwarded`: earlier values are kept if the peer is trusted, and
     /// replaced if it is not.
-    fn forwarding(&self, headers: &HeaderMap, put: &mut impl FnMut(&HeaderName, &[u8])) {
+    fn forwarding(&self, headers: &HeaderMap, sink: &mut impl FieldSink) {
         let mut line = Scratch::new();
         let mut append = |name: &HeaderName, keep: bool, own: &[&[u8]]| {
             line.clear();
@@ -167,82 +158,50 @@ impl OutboundHeaders<'_> {
                 }
             }
             own.iter().for_each(|piece| line.extend_from_slice(piece));
-            put(name, &line);
+            sink.write(name, &line);
         };
         let (trusted, host) = (self.caller.via_trusted, self.host.as_bytes());
         let via = [self.protocol.via_version().as_bytes(), b" ", self.via.as_bytes()];
         append(&header::VIA, self.has_via, &via);
+        // The caller comes before the peer that speaks for it. Most requests have no such caller, and
+        // an empty string costs nothing.
+        let (mut address, mut element) = (String::new(), String::new());
+        if let Some(ip) = self.caller_elsewhere() {
+            // Writing to a string cannot fail.
+            let _ = write!(address, "{ip}, ");
+            let _ = match ip {
+                IpAddr::V4(ip) => write!(element, "for={ip}, "),
+                IpAddr::V6(ip) => write!(element, "for=\"[{ip}]\", "),
+            };
+        }
         // If a proxy has used one of the two headers only, the other would show part of the chain.
         let chained = |name: &HeaderName| self.is_believed(name) && headers.contains_key(name);
         let (listed, forwarded) = (chained(&X_FORWARDED_FOR), chained(&FORWARDED));
         if listed || !forwarded {
-            append(&X_FORWARDED_FOR, listed, &[self.peer.text.as_bytes()]);
+            append(&X_FORWARDED_FOR, listed, &[address.as_bytes(), self.peer.text.as_bytes()]);
         }
         let node = self.peer.node.as_bytes();
         let proto: &[u8] = match self.protocol.scheme {
             Scheme::Http => b";proto=http",
             Scheme::Https => b";proto=https",
         };
+        let element = element.as_bytes();
         if forwarded || !listed {
             let mut append = |own: &[&[u8]]| append(&FORWARDED, forwarded, own);
             match (host.is_empty(), is_token(host)) {
-                (true, _) => append(&[b"for=", node, proto]),
-                (_, true) => append(&[b"for=", node, b";host=", host, proto]),
-                (_, false) => append(&[b"for=", node, b";host=\"", host, b"\"", proto]),
+                (true, _) => append(&[element, b"for=", node, proto]),
+                (_, true) => append(&[element, b"for=", node, b";host=", host, proto]),
+                (_, false) => append(&[element, b"for=", node, b";host=\"", host, b"\"", proto]),
             }
         }
         let trusted_value = |name: &HeaderName| if trusted { headers.get(name) } else { None };
         let scheme = self.protocol.scheme.as_str().as_bytes();
         let proto = trusted_value(&X_FORWARDED_PROTO).map_or(scheme, |value| value.as_bytes());
-        put(&X_FORWARDED_PROTO, proto);
+        sink.write(&X_FORWARDED_PROTO, proto);
         let host = trusted_value(&X_FORWARDED_HOST).map_or(host, |value| value.as_bytes());
         if !host.is_empty() {
-            put(&X_FORWARDED_HOST, host);
+            sink.write(&X_FORWARDED_HOST, host);
         }
-    }
-}
-
-/// Whether a header is one by which some frameworks replace the method.
-fn overrides_method(name: &str) -> bool {
-    matches!(name, "x-http-method-override" | "x-http-method" | "x-method-override" | "x-method")
-}
-
-/// Whether a header is one by which proxies tell upstreams of their client: address, scheme, host, who
-/// it is, or the path it asked for, which would bypass its route. Only trusted proxies may send these.
-fn is_claim(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix("x-") else {
-        return matches!(
-            name,
-            "client-ip"
-                | "proxy-client-ip"
-                | "wl-proxy-client-ip"
-                | "fly-client-ip"
-                | "forwarded-for"
-                | "cf-connecting-ipv6"
-                | "true-client-ip"
-                | "cf-connecting-ip"
-                | "cf-visitor"
-                | "fastly-client-ip"
-                | "incap-client-ip"
-                | "ali-cdn-real-ip"
-                | "cdn-src-ip"
-                | "cloudfront-viewer-address"
-                | "front-end-https"
-                | "remote-addr"
-                | "remote-user"
-        );
-    };
-    match rest {
-        "real-ip" | "client-ip" | "cluster-client-ip" | "proxyuser-ip" | "originating-ip" => true,
-        "remote-ip" | "remote-addr" | "remote-user" => true,
-        "original-url" | "original-uri" | "original-path" | "original-method" => true,
-        "original-host" | "original-remote-addr" | "original-forwarded-for" => true,
-        "envoy-original-path" | "envoy-internal" | "envoy-external-address" => true,
-        "azure-clientip" | "azure-socketip" => true,
-        "appengine-user-ip" | "appengine-remote-addr" => true,
-        "forwarded" | "host" | "http-host-override" | "rewrite-url" => true,
-        "scheme" | "url-scheme" => true,
-        _ => rest.starts_with("forwarded-") || rest.starts_with("ssl-client-"),
     }
 }
 
@@ -280,9 +239,20 @@ pub(crate) fn clean_response(headers: &mut HeaderMap, flags: HeadFlags, upgrade:
         }
     }
     if flags.marks {
-        for name in ["x-weir-warning", "x-weir-degraded"] {
+        for name in [X_WEIR_WARNING, X_WEIR_DEGRADED] {
             headers.remove(name);
         }
+    }
+}
+
+/// Leaves of the fields of a `103 Early Hints` what may be passed on. What the route sets or removes
+/// in answers is not for its upstream to say.
+pub(crate) fn clean_hints(headers: &mut HeaderMap, flags: HeadFlags, edits: &HeaderEdits) {
+    clean_response(headers, flags, false);
+    headers.remove(header::CONTENT_LENGTH);
+    headers.remove(header::TRANSFER_ENCODING);
+    for name in edits.names() {
+        headers.remove(name);
     }
 }
 

@@ -8,7 +8,7 @@ use super::plan::{CallerTexts, PlanSource, PlannedGuard};
 use crate::clock::{self, Micros};
 use crate::guards::{CountedRequest, GuardCount, GuardSubject};
 use crate::limit::{Mode, Policy, Retry};
-use crate::store::BucketKeys;
+use crate::store::KeysView;
 use crate::telemetry::request_id;
 use crate::violations::{Violation, ViolationEvent, ViolationKey, retry_after_seconds};
 
@@ -42,7 +42,7 @@ impl Gateway {
 pub(super) struct GuardedRequest<'a, 'r> {
     pub(super) planned: &'r PlannedGuard<'a>,
     pub(super) source: PlanSource<'r>,
-    pub(super) keys: &'r BucketKeys,
+    pub(super) keys: KeysView<'r>,
     pub(super) now: Micros,
 }
 

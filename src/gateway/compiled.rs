@@ -3,9 +3,11 @@
 //! Made once for each reload and shared by all workers. Requests are planned from it alone
 //! ([`plan`](super::plan)).
 
+mod field_rules;
 mod guard;
 mod limit;
 mod needs;
+mod route;
 mod scored;
 mod tenants;
 mod variant;
@@ -13,27 +15,31 @@ mod variant;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use http::{HeaderName, header};
+use http::header;
 
+use field_rules::field_rules;
 pub(super) use guard::CompiledGuard;
 pub(super) use limit::CompiledLimit;
 pub(super) use needs::{RouteNeeds, condition_sources};
+pub(super) use route::{CompiledRoute, RouteLimit, UpstreamPath};
 pub(super) use scored::Numbers;
 pub(super) use tenants::NamedBucket;
 pub use tenants::{CompiledBucket, CompiledTenants};
 pub(super) use variant::LimitVariant;
 
+use super::plan::RouteAffinity;
 use super::worker_config::NO_ROUTE;
 use crate::caller::jwt::Verifier;
 use crate::caller::{AccessLists, Addresses, Identity};
 use crate::config::Settings;
 use crate::config::settings::Route;
+use crate::forward::field_rules::FieldRules;
 use crate::limit::tenants::TenantTree;
-use crate::limit::{Condition, Cost, Limit, Mode, Source, Strategy, What};
+use crate::limit::{Limit, Mode, Strategy};
 use crate::overrides::ActiveOverrides;
 use crate::route::RouteTable;
 use crate::store::BucketHasher;
-use crate::telemetry::{CallerNames, LineWriter, Metrics, SeriesNames};
+use crate::telemetry::{CallerNames, Metrics, RequestRecorder, SeriesNames};
 use crate::tenants::MergedTenants;
 use variant::BucketNaming;
 
@@ -69,20 +75,15 @@ pub struct Compiled {
     /// The allow and deny lists of the configuration, and those of the overrides. Empty if neither
     /// names anybody.
     pub access: Vec<Arc<AccessLists>>,
-    /// Whether requests may be marked as degraded: then a client's own mark is removed.
-    pub degrades: bool,
-    /// Whether a route or a limit depends on the method, which no header may override then.
-    pub by_method: bool,
-    /// The headers that callers are told apart by.
-    pub counted: Vec<HeaderName>,
-    /// Those of them that have a `_`, written with `-`.
-    pub doubles: Vec<String>,
-    /// Whether the host is one of them.
+    /// Which fields pass, on all routes.
+    pub(crate) field_rules: Arc<FieldRules>,
+    /// Whether callers are told apart by the host.
     pub counts_host: bool,
     /// How logs name callers.
     pub names: CallerNames,
     pub metrics: Metrics,
-    pub access_log: Option<LineWriter>,
+    /// What is kept of each request, if anything is.
+    pub recorder: Option<RequestRecorder>,
 }
 
 /// A configuration as workers have it. The tree, which is large and changes at run time, is apart: a
@@ -92,28 +93,6 @@ pub struct ServedConfig {
     /// Without the tree.
     pub compiled: Arc<Compiled>,
     pub tree: Arc<TenantTree>,
-}
-
-/// A route, as planning needs it.
-#[derive(Debug)]
-pub struct CompiledRoute {
-    pub limits: Vec<RouteLimit>,
-    /// The limit named `tenants`, if it is one of them.
-    pub tenants: Option<RouteLimit>,
-    /// Indexes into [`Compiled::guards`].
-    pub guards: Vec<usize>,
-    /// How many leading segments of the path the upstream does not see.
-    pub stripped_segments: usize,
-}
-
-/// A limit on a route.
-#[derive(Debug)]
-pub struct RouteLimit {
-    /// An index into [`Compiled::limits`].
-    pub limit: usize,
-    pub cost: Cost,
-    /// Its cost is charged when the response is known.
-    pub deferred: bool,
 }
 
 /// What a configuration is served with besides its settings.
@@ -134,7 +113,7 @@ impl Compiled {
         settings: Arc<Settings>,
         hasher: &BucketHasher,
         metrics: &Metrics,
-        access_log: Option<LineWriter>,
+        recorder: Option<RequestRecorder>,
         external: ExternalSnapshot,
     ) -> Self {
         let identity = Identity::new(&settings.identity);
@@ -157,21 +136,23 @@ impl Compiled {
             let enabled = route.limits.iter().filter(|index| settings.limits[**index].enabled);
             let applied = enabled.flat_map(|index| with_candidate(*index));
             let tenants = limits.last().filter(|it| route.tenants && it.limit.enabled);
-            CompiledRoute::new(route, applied.map(|it| &*limits[it]), tenants)
+            let affinity = RouteAffinity::new(route, &settings);
+            CompiledRoute::new(route, applied.map(|it| &*limits[it]), tenants, affinity)
         };
         let guards = settings.guards.iter().enumerate();
         let guards: Arc<[CompiledGuard]> =
             guards.map(|(index, it)| CompiledGuard::new(index, it, naming, metrics)).collect();
         let routes: Arc<[CompiledRoute]> = settings.routes.iter().map(route).collect();
-        let counted = counted_headers(&settings, &identity, &routes);
         let table = RouteTable::new(&settings.routes);
+        let mut rules = field_rules(&settings, &identity, &routes);
+        rules.by_method |= table.by_method();
+        rules.degrades = limits.iter().any(|limit| limit.degrades());
+        rules.has_ids = recorder.is_some();
         let (tree, limit) = (settings.tenants.tree.clone(), &settings.tenants.limit);
         let tenants = Arc::new(CompiledTenants::new(tree, limit, naming, None));
         let compiled = Compiled {
-            by_method: table.by_method() || conditions(&settings).any(|it| it.what == What::Method),
             table: Arc::new(table),
             addresses,
-            degrades: limits.iter().any(|limit| limit.degrades()),
             limits: Vec::new(),
             plain_limits: limits,
             plain_tenants: tenants.clone(),
@@ -184,17 +165,12 @@ impl Compiled {
             verifier: None,
             token_required: settings.identity.jwt.as_ref().is_some_and(|jwt| jwt.required),
             access: Vec::new(),
-            doubles: counted
-                .iter()
-                .filter(|name| name.as_str().contains('_'))
-                .map(|name| name.as_str().replace('_', "-"))
-                .collect(),
-            counts_host: counted.contains(&header::HOST),
-            counted,
+            counts_host: rules.key_headers.contains(&header::HOST),
+            field_rules: Arc::new(rules),
             identity: Arc::new(identity),
             names: CallerNames::configured(&settings.telemetry),
             metrics: metrics.clone(),
-            access_log,
+            recorder,
             settings,
         };
         compiled.with(hasher, external)
@@ -209,9 +185,15 @@ impl Compiled {
             let limits = route.limits.iter().chain(&route.tenants);
             let limits = limits.map(|it| &self.plain_limits[it.limit].limit);
             let guards = route.guards.iter().map(|it| &self.guards[*it].guard);
-            let needs =
+            let mut needs =
                 RouteNeeds::of(limits, guards, &self.identity, &self.settings.trust, &access);
-            if route.tenants.is_some() { needs.with_tenant(&self.identity) } else { needs }
+            if route.is_forwarded {
+                needs.add_forwarded(&self.settings.identity.forward, &self.identity);
+            }
+            let needs =
+                if route.tenants.is_some() { needs.with_tenant(&self.identity) } else { needs };
+            let hashed_by = route.affinity.iter().flat_map(RouteAffinity::keys);
+            hashed_by.fold(needs, |needs, key| needs.with_key(key, &self.identity))
         });
         let needs = needs.collect();
         let (overrides, mut limits) = (external.overrides.overrides(), self.plain_limits.to_vec());
@@ -313,22 +295,6 @@ impl Compiled {
     }
 }
 
-impl CompiledRoute {
-    fn new<'a>(
-        route: &Route,
-        limits: impl Iterator<Item = &'a CompiledLimit>,
-        tenants: Option<&Arc<CompiledLimit>>,
-    ) -> Self {
-        let stripped = route.strip_prefix.as_ref();
-        CompiledRoute {
-            limits: limits.map(|it| it.on(route)).collect(),
-            tenants: tenants.map(|it| it.on(route)),
-            guards: route.guards.clone(),
-            stripped_segments: stripped.map_or(0, |prefix| prefix.matches('/').count()),
-        }
-    }
-}
-
 /// How the buckets of a configuration are named.
 fn naming<'a>(
     settings: &'a Settings,
@@ -336,42 +302,6 @@ fn naming<'a>(
     addresses: &'a Addresses,
 ) -> BucketNaming<'a> {
     BucketNaming { hasher, shared: settings.store.kind.key_prefix(), addresses }
-}
-
-/// What limits and guards ask before they apply.
-fn conditions(settings: &Settings) -> impl Iterator<Item = &Condition> {
-    let limits = settings.limits.iter().flat_map(|limit| &limit.when);
-    let limits = limits.chain(&settings.tenants.limit.when);
-    limits.chain(settings.guards.iter().flat_map(|guard| &guard.when))
-}
-
-/// The headers that callers are told apart by: those of keys, conditions, identities and costs, and
-/// the one that carries the caller's address. A client must not be able to have one removed.
-fn counted_headers(
-    settings: &Settings,
-    identity: &Identity,
-    routes: &[CompiledRoute],
-) -> Vec<HeaderName> {
-    let keys = settings.limits.iter().flat_map(|limit| &limit.key.0);
-    let keys = keys.chain(settings.guards.iter().flat_map(|guard| &guard.key.0));
-    let keys = keys.chain(condition_sources(conditions(settings)));
-    let keys = keys.flat_map(|source| identity.sources(source));
-    // Also where only a plan or an access list asks for the identity.
-    let named = [&identity.user, &identity.client, &identity.tenant, &identity.plan];
-    let keys = keys.chain(named.into_iter().flatten());
-    let keys = keys.filter_map(|source| match source {
-        Source::Header(name) => Some(name.clone()),
-        _ => None,
-    });
-    let limits = routes.iter().flat_map(|route| route.limits.iter().chain(&route.tenants));
-    let costs = limits.filter_map(|limit| limit.cost.header().cloned());
-    let mut counted: Vec<HeaderName> = Vec::new();
-    for name in keys.chain(costs).chain(settings.identity.address_header.clone()) {
-        if !counted.contains(&name) {
-            counted.push(name);
-        }
-    }
-    counted
 }
 
 /// A limit's candidate, as a limit beside it that only watches. No limit of the configuration can

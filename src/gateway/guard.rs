@@ -15,6 +15,7 @@ use http::{HeaderMap, Response, StatusCode};
 
 use super::Gateway;
 use super::compiled::{CompiledLimit, NamedBucket};
+use super::in_flight::{InFlightSlot, RequestsInFlight};
 use super::outcomes::OpenCharges;
 use super::signals::{RequestSignals, WaitingMark};
 use super::worker_config::WorkerConfig;
@@ -27,6 +28,8 @@ use crate::telemetry::CLIENT_GONE;
 #[derive(Debug)]
 pub struct RequestGuard {
     signals: Rc<RequestSignals>,
+    /// Where the configuration bounds how many requests are under way.
+    slot: Option<InFlightSlot>,
     /// Only of admitted requests that leave something to be done.
     pending: Option<Box<PendingCharges>>,
 }
@@ -64,7 +67,22 @@ enum ResponseHead<'a> {
 
 impl RequestGuard {
     pub(super) fn new(signals: Rc<RequestSignals>) -> Self {
-        RequestGuard { signals, pending: None }
+        RequestGuard { signals, slot: None, pending: None }
+    }
+
+    /// Counts the request among those under way until it ends.
+    ///
+    /// # Errors
+    /// If there are `max` already.
+    pub(super) fn enter(
+        &mut self,
+        in_flight: &Arc<RequestsInFlight>,
+        max: Option<usize>,
+    ) -> Result<(), Fault> {
+        if let Some(max) = max {
+            self.slot = Some(in_flight.enter(max).ok_or(Fault::TooManyRequests)?);
+        }
+        Ok(())
     }
 
     pub(super) fn signals(&self) -> &RequestSignals {

@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 use super::auditing::GuardedRequest;
 use super::compiled::CompiledGuard;
 use super::inputs::PlanInputs;
-use super::outcomes::is_grpc;
 use super::plan::{
     AcceptedInputs, PendingInputs, PlanSource, PlannedGuard, PlannedGuards, RequestHead,
     RequestPlan,
@@ -17,7 +16,7 @@ use crate::clock::Micros;
 use crate::guards::{Detection, GuardCount};
 use crate::limit::guard::GuardStage;
 use crate::limit::{Mode, OnError};
-use crate::respond::{Answer, Fault, FieldName, Fields, blocked};
+use crate::respond::{Answer, Fault, FieldName, Fields, blocked, grpc};
 use crate::store::StoreError;
 use crate::telemetry::{GuardAction, RequestMeter};
 
@@ -47,7 +46,7 @@ impl<'a> GuardBlock<'a> {
     /// The answer to the caller. The map of the request's headers is used again.
     fn answer(self, headers: &mut HeaderMap) -> Answer {
         let GuardBlock { guard, until, asked_at } = self;
-        let is_grpc = is_grpc(headers);
+        let is_grpc = grpc::is_grpc(headers);
         guard.blocked_text.answer(until, asked_at, is_grpc, std::mem::take(headers))
     }
 }
@@ -120,7 +119,7 @@ impl Gateway {
         {
             return Ok(GuardVerdict { block: Some(block), ..GuardVerdict::default() });
         }
-        let (planner, keys) = (self.planner(request.config), &plan.limits.keys);
+        let (planner, keys) = (self.planner(request.config), plan.limits.keys.view());
         let (route, address) = (&plan.route, &plan.caller.address);
         let source = PlanSource { planner, route, address, head, inputs };
         let (mut verdict, now) = (GuardVerdict::default(), self.clock.now());
@@ -217,7 +216,7 @@ impl Gateway {
         let head = RequestHead::of(request.parts, headers);
         let Ok(route) = planner.route(head) else { return Ok(answer) };
         let mut plan = RequestPlan::begin(route, planner.address(request.peer, headers));
-        let inputs = PlanInputs::default();
+        let inputs = PlanInputs::of(request.peer);
         plan.plan_guards(planner, head, inputs.accepted(), PendingInputs::default());
         let verdict = self.count_guards(request, &plan, head, inputs.accepted(), counted_by)?;
         if let Some(block) = verdict.block {

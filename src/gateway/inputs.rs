@@ -14,14 +14,17 @@ use super::plan::{
 };
 use super::{Gateway, RequestContext};
 use crate::body::Body;
+use crate::caller::Peer;
 use crate::caller::jwt::{Claims, Rejection, Verifier};
 use crate::clock::unix_second;
 use crate::http1::{BodyError, Framing};
+use crate::limit::source::ClientCertificate;
 use crate::respond::Fault;
 
 /// The inputs of a plan, as far as they are there.
 #[derive(Debug)]
-pub(super) struct PlanInputs {
+pub(super) struct PlanInputs<'p> {
+    certificate: Option<&'p ClientCertificate>,
     claims: Option<Arc<Claims>>,
     form: FormInput,
 }
@@ -32,19 +35,20 @@ enum FormInput {
     Read(Bytes),
 }
 
-impl Default for PlanInputs {
-    fn default() -> Self {
-        PlanInputs { claims: None, form: FormInput::Known(FormBody::None) }
+impl<'p> PlanInputs<'p> {
+    /// What is there before anything was read.
+    pub(super) fn of(peer: &'p Peer) -> Self {
+        let certificate = peer.certificate.as_deref();
+        PlanInputs { certificate, claims: None, form: FormInput::Known(FormBody::None) }
     }
-}
 
-impl PlanInputs {
     pub(super) fn accepted(&self) -> AcceptedInputs<'_> {
         let form = match &self.form {
             FormInput::Known(form) => *form,
             FormInput::Read(bytes) => FormBody::Read(bytes),
         };
-        AcceptedInputs { claims: self.claims.as_deref(), form }
+        let (certificate, claims) = (self.certificate, self.claims.as_deref());
+        AcceptedInputs { claims, form, certificate }
     }
 }
 
@@ -89,10 +93,10 @@ impl Gateway {
         plan: &RequestPlan<'_>,
         headers: &'h HeaderMap,
         body: &Body,
-        inputs: &mut PlanInputs,
+        inputs: &mut PlanInputs<'_>,
     ) -> Result<Option<InputSteps<'a, 'h>>, Fault> {
         let mut steps =
-            InputSteps { token: None, body: body.refuse_too_large(), reads_form: false };
+            InputSteps { token: None, body: body.reject_too_large(), reads_form: false };
         // Guards count a request by its caller, though its body is too large.
         if plan.route.guards.is_empty() {
             mem::replace(&mut steps.body, Ok(()))?;
@@ -133,7 +137,7 @@ impl Gateway {
         steps: InputSteps<'_, '_>,
         headers: &HeaderMap,
         body: &mut Body,
-        inputs: &mut PlanInputs,
+        inputs: &mut PlanInputs<'_>,
     ) -> Result<(), InputError<'a>> {
         let planner = self.planner(request.config);
         let head = RequestHead::of(request.parts, headers);

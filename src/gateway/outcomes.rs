@@ -3,8 +3,6 @@
 mod queueing;
 mod refusal;
 
-pub(super) use refusal::is_grpc;
-
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -85,7 +83,7 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
     /// What the store is asked, and where it writes what came of it.
     pub(super) fn asked(&mut self) -> (CheckSet<'_>, &mut [CheckOutcome]) {
         let PlannedLimits { checks, keys, .. } = &*self.planned;
-        (CheckSet { checks, keys }, &mut self.outcomes)
+        (CheckSet { checks, keys: keys.view() }, &mut self.outcomes)
     }
 
     /// Whether one of them did not admit, also one that only watches. The first of a pair counts,
@@ -169,6 +167,7 @@ impl<'p, 'a> LimitOutcomes<'p, 'a> {
         if !holds && deferred.is_empty() {
             return None;
         }
+        let keys = keys.view();
         let held = self.iter().filter(|it| it.is_charged() && it.check.policy.is_held());
         let slots = held.map(|it| DeferredCheck::new(it.check, it.outcome, keys)).collect();
         // Limits that only watch are charged only if they would have admitted.

@@ -2,8 +2,8 @@
 //!
 //! A plan follows from the compiled configuration, the head and the peer: the route and why, the
 //! caller and where each of its names was found, what the access lists say, how far it is trusted, and
-//! each limit with its bucket, numbers and cost. Nothing here waits, counts or asks a store, so the same functions serve
-//! requests and can explain them.
+//! each limit with its bucket, numbers and cost. Nothing here waits, counts or asks a store, so the
+//! same functions serve requests and can explain them.
 //!
 //! Two inputs have to be waited for, on the routes that need them: the claims of a token and the
 //! beginning of a form. [`Planner`] has the steps one by one for the gateway, which waits between
@@ -11,8 +11,10 @@
 //! nothing from the headers; what it says of them in words is made on demand ([`PlanTexts`]).
 
 mod access;
+mod affinity;
 mod caller;
 mod guards;
+mod identity_fields;
 mod limits;
 mod route;
 mod tenants;
@@ -24,8 +26,10 @@ use std::borrow::Cow;
 use http::{HeaderMap, Method, Uri, request};
 
 pub use access::{AccessReason, AccessSubject, AccessVerdict};
+pub use affinity::{RequestAffinity, RouteAffinity};
 pub use caller::{CallerAddress, FORM_BYTES, FormBody, FormStep, PlannedCaller, TokenStep};
 pub use guards::{PendingInputs, PlannedGuard, PlannedGuards};
+pub use identity_fields::IdentityFields;
 pub use limits::{DeferredLimit, PlannedLimits, SkipReason, SkippedLimit};
 pub use route::{RouteMatch, RouteReason};
 pub use texts::{CallerTexts, PlanSource, PlanTexts};
@@ -36,7 +40,7 @@ use crate::caller::Peer;
 use crate::caller::identity::{FoundNames, NameSources, WantedNames};
 use crate::caller::jwt::{Claims, Rejection};
 use crate::limit::key::KeyError;
-use crate::limit::source::{self, Identities, KeyInput, RequestFacts};
+use crate::limit::source::{self, ClientCertificate, Identities, KeyInput, RequestFacts};
 use crate::limit::tenants::TenantTree;
 use crate::respond::Fault;
 use crate::route::bare_host;
@@ -54,6 +58,8 @@ pub struct RequestPlan<'a> {
     /// Where a limit of the route is adaptive.
     pub trust: Option<PlannedTrust>,
     pub limits: PlannedLimits<'a>,
+    /// Where the upstream's servers are chosen by something of the request.
+    pub affinity: RequestAffinity,
 }
 
 /// The head of a request. The headers live apart: they are used up while the rest is still needed.
@@ -71,6 +77,8 @@ pub struct RequestInputs<'h> {
     pub token: Option<Result<&'h Claims, Rejection>>,
     /// The beginning of the body, if there is one.
     pub body: Option<&'h [u8]>,
+    /// What the client's certificate says, if it has shown one.
+    pub certificate: Option<&'h ClientCertificate>,
 }
 
 /// The same, once it is clear what of it counts.
@@ -78,6 +86,7 @@ pub struct RequestInputs<'h> {
 pub struct AcceptedInputs<'h> {
     pub claims: Option<&'h Claims>,
     pub form: FormBody<'h>,
+    pub certificate: Option<&'h ClientCertificate>,
 }
 
 /// Plans requests by one configuration.
@@ -122,13 +131,15 @@ impl<'a> RequestPlan<'a> {
     #[inline(always)]
     pub fn begin(route: RouteMatch<'a>, address: CallerAddress<'a>) -> Self {
         let (access, names) = (address.access, NameSources::default());
-        let caller = PlannedCaller { address, names };
+        let caller = PlannedCaller { address, names, identity: IdentityFields::new() };
         let (guards, limits) = (PlannedGuards::default(), PlannedLimits::default());
-        RequestPlan { route, caller, access, guards, trust: None, limits }
+        let affinity = RequestAffinity::default();
+        RequestPlan { route, caller, access, guards, trust: None, limits, affinity }
     }
 
-    /// The last step: names, access, guards and limits. `tree` has the tenants of the configuration. They are filled in where the plan lies, because it is
-    /// large and a request should not pay for moving it.
+    /// The last step: names, access, guards and limits. They are filled in where the plan lies,
+    /// because it is large and a request should not pay for moving it. `tree` has the tenants of the
+    /// configuration.
     ///
     /// # Errors
     /// If the request lacks something that a limit needs, or says something twice that a limit or a
@@ -155,6 +166,11 @@ impl<'a> RequestPlan<'a> {
             self.caller.names = found.sources;
             self.access = self.access.with_names(&planner.compiled.access, &found.names);
         }
+        let forward = &planner.compiled.settings.identity.forward;
+        if !forward.is_empty() {
+            let ip = self.caller.address.caller.ip;
+            self.caller.identity = identity_fields::identity_fields(forward, &found.names, ip);
+        }
         let is_counted = self.access == AccessVerdict::Neither;
         let key = planner.key_input(&self.route, &self.caller.address, facts, &found.names);
         if is_counted && !self.route.guards.is_empty() {
@@ -164,6 +180,9 @@ impl<'a> RequestPlan<'a> {
             readable = readable.and(guarded);
         }
         readable?;
+        if let Some(affinity) = self.route.affinity {
+            self.affinity = affinity.of(&key);
+        }
         if is_counted {
             if self.route.needs.trust {
                 let trust = PlannedTrust::of(planner, &key.facts, &found);
@@ -287,7 +306,7 @@ impl<'a> Planner<'a> {
             FormStep::Known(form) => form,
             FormStep::Read => FormBody::Read(body),
         };
-        Ok(AcceptedInputs { claims, form })
+        Ok(AcceptedInputs { claims, form, certificate: inputs.certificate })
     }
 
     /// The host in one spelling, if a limit counts by it.
@@ -334,6 +353,7 @@ fn facts<'r>(
         query: head.uri.query(),
         form: inputs.form.form(),
         claims: inputs.claims.map(|claims| claims as &dyn source::Claims),
+        certificate: inputs.certificate,
     }
 }
 

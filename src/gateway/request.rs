@@ -13,7 +13,7 @@ use super::worker_config::WorkerConfig;
 use crate::body::Body;
 use crate::caller::Peer;
 use crate::protocol::Protocol;
-use crate::respond::Fault;
+use crate::respond::{Answer, Fault};
 use crate::store::BucketId;
 use crate::telemetry::{AccessOutcome, RequestMeter};
 
@@ -67,4 +67,17 @@ impl RequestContext<'_> {
         }
         Ok(())
     }
+}
+
+/// Has an answer take along what ends with it.
+#[inline]
+pub(super) fn finish(answer: &mut Answer, mut meter: RequestMeter, guard: RequestGuard) {
+    if let Some(record) = meter.record() {
+        record.mark_answer(answer.response.headers_mut());
+    }
+    // A request that was only finished for its charges has no client to answer.
+    if !guard.signals().client_has_left() {
+        meter.answered(answer.response.status());
+    }
+    answer.response.body_mut().attach(RequestEnd { meter, _guard: guard });
 }

@@ -5,11 +5,16 @@
 
 use std::cell::Cell;
 
+use super::early_hints::EarlyHints;
+
 #[derive(Debug, Default)]
 pub struct RequestSignals {
     waiting: Cell<bool>,
+    decided: Cell<bool>,
     charge: Cell<PendingCharge>,
     client_left: Cell<bool>,
+    /// What the upstream says before its response.
+    pub hints: EarlyHints,
 }
 
 /// Whether the request is to be charged by its response, and how far it has come.
@@ -26,7 +31,7 @@ enum PendingCharge {
 /// Marks a request as waiting while it lives.
 #[derive(Debug)]
 #[must_use = "the request counts as waiting only while this lives"]
-pub(super) struct WaitingMark<'a>(&'a Cell<bool>);
+pub struct WaitingMark<'a>(&'a Cell<bool>);
 
 impl Drop for WaitingMark<'_> {
     fn drop(&mut self) {
@@ -35,8 +40,8 @@ impl Drop for WaitingMark<'_> {
 }
 
 impl RequestSignals {
-    /// Says that the request waits in a queue or for its pace.
-    pub(super) fn wait(&self) -> WaitingMark<'_> {
+    /// Says that the request waits: in a queue, for its pace, or for a connection.
+    pub fn wait(&self) -> WaitingMark<'_> {
         self.waiting.set(true);
         WaitingMark(&self.waiting)
     }
@@ -45,6 +50,16 @@ impl RequestSignals {
     /// finish sending have closed their connection, and no place in a queue is kept for them.
     pub fn is_waiting(&self) -> bool {
         self.waiting.get()
+    }
+
+    /// Says that the limits of the request have decided on it.
+    pub(super) fn note_decided(&self) {
+        self.decided.set(true);
+    }
+
+    /// Whether the limits of the request have decided on it, and charged what they charge at once.
+    pub fn is_decided(&self) -> bool {
+        self.decided.get()
     }
 
     /// Says that the request will be charged by its response.

@@ -10,6 +10,7 @@ use prometheus::local::LocalHistogram;
 
 use super::compiled::Compiled;
 use crate::config::settings::{self, Target};
+use crate::forward::field_rules::RouteFields;
 use crate::limit::tenants::TenantTree;
 use crate::telemetry::{AccessMeter, GuardMeter, LimitMeter, RouteMeter};
 use crate::upstream::{Servers, Upstream};
@@ -47,8 +48,10 @@ impl Deref for WorkerTree {
 #[derive(Debug)]
 pub(super) struct WorkerRoute {
     pub target: RouteTarget,
-    /// Where requests go that are marked as degraded.
-    pub degraded: RouteTarget,
+    /// Where requests go that are marked as degraded, if that is elsewhere.
+    pub degraded: Option<RouteTarget>,
+    /// Which fields pass on it. Routes that edit none share one.
+    pub fields: Rc<RouteFields>,
     pub meter: Rc<RouteMeter>,
 }
 
@@ -57,6 +60,8 @@ pub(super) enum RouteTarget {
     Echo,
     /// An index into [`WorkerConfig::upstreams`], and how long that upstream may take to answer.
     Upstream(usize, Duration),
+    /// The answer is in the settings of the route.
+    Configured,
 }
 
 /// The route label of requests that match no route. No route can have this name.
@@ -66,16 +71,31 @@ impl WorkerConfig {
     pub(super) fn new(compiled: Arc<Compiled>, servers: &Servers) -> Self {
         let settings = &compiled.settings;
         let metrics = Rc::new(compiled.metrics.clone());
-        let target = |route: &settings::Route, target| match target {
+        let target = |route: &settings::Route, target: &Target| match target {
             Target::Echo => RouteTarget::Echo,
             Target::Upstream(index) => {
-                let usual = settings.upstreams[index].response_timeout;
-                RouteTarget::Upstream(index, route.timeout.unwrap_or(usual))
+                let usual = settings.upstreams[*index].response_timeout;
+                RouteTarget::Upstream(*index, route.timeout.unwrap_or(usual))
+            }
+            Target::Redirect(_) | Target::Respond(_) => RouteTarget::Configured,
+        };
+        let rules = &compiled.field_rules;
+        let unedited = Rc::new(RouteFields { rules: rules.clone(), ..RouteFields::default() });
+        let fields = |route: &settings::Route| {
+            let (request, response) = (&route.request_headers, &route.response_headers);
+            match request.is_empty() && response.is_empty() {
+                true => unedited.clone(),
+                false => Rc::new(RouteFields {
+                    rules: rules.clone(),
+                    request_edits: request.clone(),
+                    response_edits: response.clone(),
+                }),
             }
         };
         let worker_route = |route: &settings::Route| WorkerRoute {
-            target: target(route, route.target),
-            degraded: target(route, route.degrade.unwrap_or(route.target)),
+            target: target(route, &route.target),
+            degraded: route.degrade.as_ref().map(|it| target(route, it)),
+            fields: fields(route),
             meter: Rc::new(RouteMeter::new(&route.name, &metrics)),
         };
         let decisions = |kind| metrics.decision_seconds.with_label_values(&[kind]).local();

@@ -3,13 +3,14 @@
 //! A [`BufferedStream`] is only ever polled from the task that owns it at the moment.
 
 use std::io;
+use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::time::Instant;
 
-use super::deadline::Deadline;
+use crate::deadline::Deadline;
 use crate::protocol::Scheme;
 use crate::stream::Stream;
 
@@ -61,9 +62,34 @@ impl BufferedStream {
         }
     }
 
+    /// The stream itself, and what was read from it and not used yet, for another codec.
+    pub(crate) fn into_parts(self) -> (Stream, BytesMut) {
+        debug_assert!(self.is_flushed(), "what is queued would be lost");
+        (self.stream, self.read_buf)
+    }
+
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
     /// The scheme of the requests that come over it.
     pub fn scheme(&self) -> Scheme {
         self.stream.scheme()
+    }
+
+    /// The address at the other end, if it has one.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.stream.peer_address()
+    }
+
+    /// Whether the peer has chosen HTTP/2 by ALPN.
+    pub fn has_negotiated_http2(&self) -> bool {
+        self.stream.has_negotiated_http2()
+    }
+
+    /// Whether it has chosen HTTP/1.1.
+    pub fn has_negotiated_http1(&self) -> bool {
+        self.stream.has_negotiated_http1()
     }
 
     /// From now on, waiting for the peer past `at` is an error of kind `TimedOut`.
@@ -135,7 +161,7 @@ impl BufferedStream {
     /// response would be taken for the answer to the next request, and reach the wrong client.
     /// `polled`: the runtime has asked the kernel since the connection fell idle, so this needs no
     /// system call.
-    pub fn idle_event(&self, polled: bool) -> Option<IdleEvent> {
+    pub fn idle_event(&mut self, polled: bool) -> Option<IdleEvent> {
         if !self.read_buf.is_empty() {
             return Some(IdleEvent::Data);
         }
@@ -223,7 +249,13 @@ impl BufferedStream {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }
         }
-        Poll::Ready(Ok(()))
+        if !self.stream.holds_back() {
+            return Poll::Ready(Ok(()));
+        }
+        match self.stream.poll_flush(cx) {
+            Poll::Pending => self.deadline.poll(cx),
+            flushed => flushed,
+        }
     }
 
     /// Sends what is queued, then tells the peer that nothing more will come.

@@ -29,11 +29,16 @@ pub enum BodyError {
     Chunk(#[from] ChunkError),
     #[error("the body stood still for too long")]
     TimedOut,
+    #[error("the body came too slowly")]
+    TooSlow,
     #[error("the body is larger than allowed")]
     TooLarge,
     #[error("the connection failed")]
     Io(#[source] io::Error),
 }
+
+/// The next piece of a body; `None` at its end.
+pub(crate) type PollData = Poll<Option<Result<Bytes, BodyError>>>;
 
 impl From<io::Error> for BodyError {
     fn from(error: io::Error) -> Self {
@@ -75,11 +80,7 @@ impl Decoder {
     }
 
     /// The next piece of the body; `None` at its end.
-    pub(crate) fn poll(
-        &mut self,
-        io: &mut BufferedStream,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, BodyError>>> {
+    pub(crate) fn poll(&mut self, io: &mut BufferedStream, cx: &mut Context<'_>) -> PollData {
         loop {
             match self.take(io) {
                 Ok(Step::Data(data)) => return Poll::Ready(Some(Ok(data))),

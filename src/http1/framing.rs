@@ -34,27 +34,23 @@ impl Framing {
     /// # Errors
     /// If two readers could disagree about it.
     pub fn stated(headers: &HeaderMap, http10: bool) -> Result<Option<Framing>, FramingError> {
-        let length = headers.contains_key(CONTENT_LENGTH);
-        if headers.contains_key(TRANSFER_ENCODING) {
+        let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+        if let Some(one) = codings.next() {
             if http10 {
                 return Err(FramingError::CodingInHttp10);
             }
-            if length {
+            if headers.contains_key(CONTENT_LENGTH) {
                 return Err(FramingError::LengthAndCoding);
             }
-            let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-            return match (codings.next(), codings.next()) {
-                (Some(one), None) if one.as_bytes().eq_ignore_ascii_case(b"chunked") => {
-                    Ok(Some(Framing::Chunked))
-                }
+            let is_chunked = one.as_bytes().eq_ignore_ascii_case(b"chunked");
+            return match codings.next() {
+                None if is_chunked => Ok(Some(Framing::Chunked)),
                 _ => Err(FramingError::UnknownCoding),
             };
         }
-        if !length {
-            return Ok(None);
-        }
         let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
         match (lengths.next(), lengths.next()) {
+            (None, _) => Ok(None),
             (Some(one), None) => match parse_length(one.as_bytes()) {
                 Some(length) => Ok(Some(Framing::Length(length))),
                 None => Err(FramingError::BadLength),

@@ -4,8 +4,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use std::mem::MaybeUninit;
 
-/// More fields than this are refused, whatever their size.
-const MAX_FIELDS: usize = 100;
+use crate::field_class::{X_WEIR_DEGRADED, X_WEIR_WARNING};
+
+/// There is room for this many fields without an allocation, and few messages have more.
+pub(crate) const USUAL_FIELDS: usize = 100;
 /// More names than this in `Connection` are refused.
 const MAX_LISTED: u8 = 64;
 
@@ -49,7 +51,7 @@ impl HeadFlags {
             header::TE | header::TRAILER | header::UPGRADE => self.hop = true,
             _ => match name.as_str() {
                 "keep-alive" | "proxy-connection" => self.hop = true,
-                "x-weir-warning" | "x-weir-degraded" => self.marks = true,
+                X_WEIR_WARNING | X_WEIR_DEGRADED => self.marks = true,
                 _ => {}
             },
         }
@@ -97,17 +99,45 @@ pub enum HeadError {
     Field,
 }
 
-/// Parses a request's head, filling `headers`.
+/// Where the parser puts the fields of a head.
+type FieldSlots<'s, 'h> = &'s mut [MaybeUninit<httparse::Header<'h>>];
+
+/// Parses a request's head of up to `max_fields` fields, filling `headers`.
 ///
 /// # Errors
 /// If it is not exactly what RFC 9112 allows.
 pub(crate) fn parse_request(
     head: &Bytes,
     headers: &mut HeaderMap,
+    max_fields: usize,
 ) -> Result<RequestLine, HeadError> {
-    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut slots = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
+    match parse_request_into(&mut slots[..max_fields.min(USUAL_FIELDS)], head, headers) {
+        Err(HeadError::TooManyFields) if max_fields > USUAL_FIELDS => {
+            parse_long_request(head, headers, max_fields)
+        }
+        parsed => parsed,
+    }
+}
+
+#[cold]
+fn parse_long_request(
+    head: &Bytes,
+    headers: &mut HeaderMap,
+    max_fields: usize,
+) -> Result<RequestLine, HeadError> {
+    parse_request_into(&mut vec![MaybeUninit::uninit(); max_fields], head, headers)
+}
+
+// Into `parse_request`, which every request goes through.
+#[inline(always)]
+fn parse_request_into<'h>(
+    slots: FieldSlots<'_, 'h>,
+    head: &'h Bytes,
+    headers: &mut HeaderMap,
+) -> Result<RequestLine, HeadError> {
     let mut request = httparse::Request::new(&mut []);
-    match whole(request.parse_with_uninit_headers(head, &mut fields)) {
+    match whole(request.parse_with_uninit_headers(head, slots)) {
         Err(HeadError::Version) if !names_a_version(head) => return Err(HeadError::FirstLine),
         parsed => parsed?,
     }
@@ -125,18 +155,42 @@ pub(crate) fn parse_request(
     })
 }
 
-/// Parses a response's head, filling `headers`.
+/// Parses a response's head of up to `max_fields` fields, filling `headers`.
 ///
 /// # Errors
 /// If it is not exactly what RFC 9112 allows.
 pub(crate) fn parse_response(
     head: &Bytes,
     headers: &mut HeaderMap,
+    max_fields: usize,
 ) -> Result<StatusLine, HeadError> {
-    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut slots = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
+    match parse_response_into(&mut slots[..max_fields.min(USUAL_FIELDS)], head, headers) {
+        Err(HeadError::TooManyFields) if max_fields > USUAL_FIELDS => {
+            parse_long_response(head, headers, max_fields)
+        }
+        parsed => parsed,
+    }
+}
+
+#[cold]
+fn parse_long_response(
+    head: &Bytes,
+    headers: &mut HeaderMap,
+    max_fields: usize,
+) -> Result<StatusLine, HeadError> {
+    parse_response_into(&mut vec![MaybeUninit::uninit(); max_fields], head, headers)
+}
+
+#[inline(always)]
+fn parse_response_into<'h>(
+    slots: FieldSlots<'_, 'h>,
+    head: &'h Bytes,
+    headers: &mut HeaderMap,
+) -> Result<StatusLine, HeadError> {
     let mut response = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
-    whole(config.parse_response_with_uninit_headers(&mut response, head, &mut fields))?;
+    whole(config.parse_response_with_uninit_headers(&mut response, head, slots))?;
     let (Some(code), Some(version)) = (response.code, response.version) else {
         return Err(HeadError::FirstLine);
     };

@@ -19,7 +19,7 @@ impl HeadSearch {
         HeadSearch { immediate: true, ..HeadSearch::default() }
     }
 
-    /// Takes a whole head off the front of `inbox`, or says that more is needed.
+    /// Takes a whole head off the front of `read_buf`, or says that more is needed.
     ///
     /// # Errors
     /// If a line ends in a bare line feed or carriage return, or the head is larger than `max`.

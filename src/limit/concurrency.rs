@@ -87,15 +87,12 @@ impl Algorithm for Concurrency {
     }
 
     fn charge_after(&self, state: State, now: Micros, cost: u64) -> State {
-        State::new(HELD, in_flight(state, now).saturating_add(cost))
+        take(state, now, cost)
     }
 
     /// Slots are counted, not timed: what was taken comes back whatever any clock shows by then.
     fn refund(&self, state: State, _now: Micros, cost: u64, _charged_at: Micros) -> State {
-        match state.rest.saturating_sub(cost) {
-            0 => State::default(),
-            held => State { rest: held, ..state },
-        }
+        release(state, cost)
     }
 
     /// cost, limit, holder, lease_us
@@ -107,6 +104,19 @@ impl Algorithm for Concurrency {
     fn wire_state(&self, next: &mut impl FnMut(u64) -> Option<u64>) -> Option<WireState> {
         let (ends_at, rest) = (Micros(next(EXACT)?), next(COUNTS)?);
         Some(State::new(ends_at, rest).into())
+    }
+}
+
+/// The state with so many more slots taken, whether they were free or not.
+pub fn take(state: State, now: Micros, slots: u64) -> State {
+    State::new(HELD, in_flight(state, now).saturating_add(slots))
+}
+
+/// The state with so many slots released.
+pub fn release(state: State, slots: u64) -> State {
+    match state.rest.saturating_sub(slots) {
+        0 => State::default(),
+        held => State { rest: held, ..state },
     }
 }
 

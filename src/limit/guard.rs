@@ -184,7 +184,8 @@ impl GuardNumbers {
     }
 
     /// What another gateway, or the store, says of the same key, beside what is known here. Nothing
-    /// here gets weaker by it, unless it was lifted; two offences of different windows are two, also if two gateways noticed them.
+    /// here gets weaker by it, unless it was lifted; two offences of different windows are two, also
+    /// if two gateways noticed them.
     #[must_use]
     pub fn merge(&self, here: GuardState, heard: GuardState, now: Micros) -> GuardState {
         let (here, heard) = (self.at(here, now), self.at(heard, now));

@@ -70,6 +70,8 @@ pub enum Part {
     Jwt = 11,
     Basic = 12,
     Form = 13,
+    TlsSubject = 14,
+    TlsNames = 15,
 }
 
 impl Key {
@@ -124,6 +126,8 @@ impl Source {
             Source::Jwt(_) => Part::Jwt,
             Source::BasicUser => Part::Basic,
             Source::Form(_) => Part::Form,
+            Source::TlsSubject => Part::TlsSubject,
+            Source::TlsNames => Part::TlsNames,
         })
     }
 

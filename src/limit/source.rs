@@ -37,6 +37,10 @@ pub enum Source {
     BasicUser,
     /// A field of a form in the body, percent-decoded.
     Form(String),
+    /// The subject of the client's certificate.
+    TlsSubject,
+    /// The other names of the client's certificate.
+    TlsNames,
 }
 
 /// What a request says of itself.
@@ -49,6 +53,19 @@ pub struct RequestFacts<'a> {
     pub form: Form<'a>,
     /// The claims of a token that was verified.
     pub claims: Option<&'a dyn Claims>,
+    /// Of the connection that it came by.
+    pub certificate: Option<&'a ClientCertificate>,
+}
+
+/// What the certificate of a client says of it. Neither text can be that of another certificate's
+/// holder.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClientCertificate {
+    /// The subject as RFC 4514 writes it: `CN=billing,O=Example`. Empty if it has none.
+    pub subject: String,
+    /// All other names, each with its kind, sorted: `DNS:billing.internal,URI:spiffe://example/a`. Empty
+    /// if there are none.
+    pub names: String,
 }
 
 /// What is known of a form in the body, where somebody needs it.
@@ -109,6 +126,12 @@ pub struct KeyInput<'a> {
 }
 
 impl Source {
+    /// Whether what it says was verified: by the signature of a token, or by the authority of a
+    /// certificate. The rest is what callers claim.
+    pub fn is_verified(&self) -> bool {
+        matches!(self, Source::Jwt(_) | Source::TlsSubject | Source::TlsNames)
+    }
+
     /// What the subject has here, if it is a text. Nothing is copied unless it has to be decoded.
     ///
     /// # Errors
@@ -149,6 +172,13 @@ impl Source {
                 }))
             }
             Source::BasicUser => Ok(credentials::basic_user(facts.headers)?.map(Cow::Owned)),
+            Source::TlsSubject | Source::TlsNames => {
+                let text = facts.certificate.map(|it| match self {
+                    Source::TlsSubject => &it.subject,
+                    _ => &it.names,
+                });
+                Ok(text.filter(|text| !text.is_empty()).map(|text| borrow_text(text)))
+            }
             Source::Form(name) => match facts.form {
                 Form::None => Ok(None),
                 Form::Whole(form) => self.parameter(Some(form), name),
@@ -340,6 +370,8 @@ impl fmt::Display for Source {
             Source::Jwt(name) => write!(f, "jwt:{name}"),
             Source::BasicUser => f.write_str("basic:user"),
             Source::Form(name) => write!(f, "form:{name}"),
+            Source::TlsSubject => f.write_str("tls:subject"),
+            Source::TlsNames => f.write_str("tls:san"),
         }
     }
 }

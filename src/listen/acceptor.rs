@@ -1,49 +1,27 @@
-//! Listening sockets, and the assignment of their connections to workers.
+//! Accepting connections, and their assignment to workers.
 
-use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::IntCounter;
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::listener::Listener;
+use super::socket::{Accepted, AsyncListener, ListeningSocket};
 use super::worker::Worker;
-use crate::stream::enable_keepalive;
 
 /// How long to wait after a failed accept, for instance without a free file descriptor: trying at once
 /// would spin.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
-/// How many connections the kernel may queue; it cuts this to its own limit.
-const BACKLOG: i32 = 4096;
 /// The same trouble is logged no more often than this.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-const OVERLOADED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n\
+pub(super) const OVERLOADED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n\
 Cache-Control: no-store\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 151\r\n\r\n\
 {\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":503,\"error\":\"overloaded\",\
 \"error_description\":\"The gateway has no room for a connection.\"}\n";
-
-/// Opens a listening socket.
-///
-/// # Errors
-/// If the address is in use, not of this machine, or not allowed.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
-    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-    // A restart must not wait for the last connections of the process before it.
-    socket.set_reuse_address(true)?;
-    if address.is_ipv6() {
-        // `[::]` and `0.0.0.0` may stand side by side on one port.
-        socket.set_only_v6(true)?;
-    }
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
 
 /// How many connections there may be, and the counter of those rejected beyond that.
 #[derive(Debug)]
@@ -57,21 +35,21 @@ pub(crate) struct ConnectionLimit {
 /// # Errors
 /// If the listener cannot be watched.
 pub(crate) async fn accept(
-    listener: TcpListener,
+    socket: ListeningSocket,
+    listener: Arc<Listener>,
     workers: Arc<Vec<Worker>>,
     limit: ConnectionLimit,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let socket = AsyncListener::new(socket)?;
     let mut errors = AcceptErrors::default();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = socket.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
         };
-        // Taken off this runtime, to be put on its worker's.
-        match accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
-            Ok((stream, peer)) => assign(stream, peer, &workers, &limit),
+        match accepted {
+            Ok(accepted) => assign(accepted, &listener, &workers, &limit),
             Err(error) if is_passing(&error) => {}
             Err(error) => {
                 errors.log(&error);
@@ -80,26 +58,32 @@ pub(crate) async fn accept(
         }
     }
     // Connections in the backlog are established as far as their clients know: serve them.
-    let listener = listener.into_std()?;
-    while let Ok((stream, peer)) = listener.accept() {
-        assign(stream, peer, &workers, &limit);
+    let socket = socket.into_std()?;
+    while let Ok(accepted) = socket.try_accept() {
+        assign(accepted, &listener, &workers, &limit);
     }
     Ok(())
 }
 
-fn assign(mut stream: TcpStream, peer: SocketAddr, workers: &[Worker], limit: &ConnectionLimit) {
-    if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
+fn assign(
+    mut accepted: Accepted,
+    listener: &Arc<Listener>,
+    workers: &[Worker],
+    limit: &ConnectionLimit,
+) {
+    if accepted.socket.prepare().is_err() {
         return;
     }
-    enable_keepalive(&stream);
     if workers.iter().map(Worker::load).sum::<usize>() >= limit.max_connections {
         limit.rejected.inc();
-        // One attempt: a client that cannot take this at once is closed all the same.
-        let _ = stream.write(OVERLOADED);
+        // Who speaks TLS could not read it.
+        if listener.current().tls.is_none() {
+            accepted.socket.write_once(OVERLOADED);
+        }
         return;
     }
     if let Some(worker) = workers.iter().min_by_key(|worker| worker.load()) {
-        worker.assign(stream, peer);
+        worker.assign(accepted, listener.clone());
     }
 }
 

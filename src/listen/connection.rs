@@ -1,5 +1,5 @@
-//! One client connection that speaks HTTP/1.1: requests in, answers out, in order, until either side
-//! ends it.
+//! One client connection: HTTP/2 if that was negotiated or if its first bytes say so, otherwise
+//! HTTP/1.1, requests in, answers out, in order, until either side ends it.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -11,19 +11,22 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request};
 use tower::Service;
 
 use super::control::ConnectionControl;
 use super::ending::ConnectionEnd;
+use super::http2;
 use super::next_head::HeadReadError;
-use super::presence::ClientPresence;
+use super::presence::{Awaited, ClientPresence};
 use super::request::{self, RequestMeta};
 use super::response::{self, AfterResponse, WriteError};
+use super::service::ConnectionService;
 use crate::body::Body;
 use crate::config::settings;
 use crate::gateway::{ClientRequest, RequestSignals};
-use crate::http1::{BufferedStream, Decoder, Framing, HeadSearch, Inbound};
+use crate::http1::{BodyLimits, BufferedStream, Decoder, Framing, HeadSearch, Inbound};
 use crate::respond::{Answer, Content, Fault};
 
 /// What is left of a refused body is read and dropped up to this size; beyond it the connection
@@ -37,28 +40,60 @@ const ANSWERS_PER_YIELD: u32 = 32;
 /// The settings of the configuration that is served now.
 pub(super) type ServerSettings = RefCell<Rc<settings::Server>>;
 
+/// The first head of an HTTP/2 connection, as HTTP/1.1 reads it: RFC 9113 section 3.4.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+
 /// What a connection is served with, besides the service.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ConnectionContext<'a> {
-    pub(super) settings: &'a ServerSettings,
-    pub(super) control: &'a ConnectionControl,
+#[derive(Debug, Clone)]
+pub(super) struct ConnectionContext {
+    pub(super) settings: Rc<ServerSettings>,
+    pub(super) control: Rc<ConnectionControl>,
 }
 
-/// Serves one connection to its end. `on_unparsed` is called for requests that could not be parsed
-/// and so never reached the service.
-pub(super) async fn serve<S>(
+/// Serves one connection to its end.
+pub(super) async fn serve(
     io: BufferedStream,
-    context: ConnectionContext<'_>,
-    mut service: S,
-    on_unparsed: impl Fn(&Fault),
-) where
-    S: Service<ClientRequest, Response = Answer, Error = Infallible>,
-{
+    context: ConnectionContext,
+    service: ConnectionService,
+) {
+    let http2 = match io.has_negotiated_http2() {
+        true => Some(io),
+        false => serve_http1(io, &context, &service).await,
+    };
+    if let Some(io) = http2 {
+        // Boxed, since most connections do not come here, and their tasks have no room for it.
+        Box::pin(http2::serve(io, context, service)).await;
+    }
+}
+
+/// Serves requests of HTTP/1.1. If the client turns out to speak HTTP/2, its connection is returned as
+/// it came.
+async fn serve_http1(
+    io: BufferedStream,
+    context: &ConnectionContext,
+    service: &ConnectionService,
+) -> Option<BufferedStream> {
     let inbound = Rc::new(RefCell::new(Inbound::new(io)));
     let ConnectionContext { settings, control } = context;
     let current = settings.borrow().clone();
     let mut connection = Connection { inbound, settings: current, control, signals: Rc::default() };
-    let end = connection.run(settings, &mut service, on_unparsed).await;
+    let on_unparsed = |fault: &Fault| service.note_unparsed(fault);
+    match connection.run(settings, &mut service.sequential(), on_unparsed).await {
+        ConnectionEnd::Http2(preface) => connection.into_io(&preface),
+        end => {
+            connection.end(end).await;
+            None
+        }
+    }
+}
+
+/// Answers a connection whose first request is not to be read, and ends it.
+pub(super) async fn reject(io: BufferedStream, context: &ConnectionContext, fault: Fault) {
+    let inbound = Rc::new(RefCell::new(Inbound::new(io)));
+    let ConnectionContext { settings, control } = context;
+    let settings = settings.borrow().clone();
+    let connection = Connection { inbound, settings, control, signals: Rc::default() };
+    let end = connection.reject(fault).await;
     connection.end(end).await;
 }
 
@@ -95,8 +130,12 @@ impl Connection<'_> {
             };
             self.settings = settings.borrow().clone();
             let mut request = Request::new(Body::empty());
-            let meta = match request::parse(&head, headers, &mut request) {
+            let max_fields = self.settings.max_request_headers;
+            let meta = match request::parse(&head, headers, max_fields, &mut request) {
                 Ok(meta) => meta,
+                Err(_) if served == 0 && self.begins_http2(&head) => {
+                    return ConnectionEnd::Http2(head);
+                }
                 Err(fault) => {
                     on_unparsed(&fault);
                     return self.reject(fault).await;
@@ -108,6 +147,9 @@ impl Connection<'_> {
             }
             // Pinned here and not moved again: with a request in it, it is large.
             let signals = self.next_signals();
+            if !meta.http10 {
+                signals.hints.accept();
+            }
             let answering = pin!(service.call(ClientRequest { request, signals }));
             let Some(mut answer) = self.drive(answering).await else { return ConnectionEnd::Drop };
             if let Content::Tunnel(_) = answer.response.body() {
@@ -142,6 +184,22 @@ impl Connection<'_> {
         }
     }
 
+    /// Whether what was read as a head is the beginning of an HTTP/2 connection.
+    fn begins_http2(&self, head: &[u8]) -> bool {
+        head == HTTP2_PREFACE
+            && self.settings.http2.is_some()
+            && !self.inbound.borrow().io.has_negotiated_http1()
+    }
+
+    /// The connection as it was before its first head was read.
+    fn into_io(self, head: &Bytes) -> Option<BufferedStream> {
+        let mut io = Rc::into_inner(self.inbound)?.into_inner().io;
+        let mut unread = BytesMut::from(&head[..]);
+        unread.extend_from_slice(&io.read_buf);
+        io.read_buf = unread;
+        Some(io)
+    }
+
     /// How the connection ends after a response; `None` if it goes on.
     fn end_after(
         &self,
@@ -168,7 +226,12 @@ impl Connection<'_> {
     fn expect_body(&self, meta: &RequestMeta) -> bool {
         let inbound = &mut *self.inbound.borrow_mut();
         let decoder = Decoder::new(meta.framing);
-        inbound.expect_body(decoder, self.settings.max_body, self.stall_timeout());
+        let limits = BodyLimits {
+            max: self.settings.max_body,
+            stall_timeout: self.stall_timeout(),
+            min_rate: self.settings.min_body_rate,
+        };
+        inbound.expect_body(decoder, limits);
         inbound.awaits_continue = meta.awaits_continue;
         meta.framing != Framing::Empty
     }
@@ -193,6 +256,9 @@ impl Connection<'_> {
         poll_fn(|cx| {
             // A panic costs the request that caused it, and nothing else.
             let polled = std::panic::catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));
+            for hints in self.signals.hints.take() {
+                response::write_hints(self.inbound.borrow_mut().io.write_buf(), &hints);
+            }
             match polled {
                 Ok(Poll::Ready(Ok(_))) if self.signals.client_has_left() => {
                     return Poll::Ready(None);
@@ -223,7 +289,11 @@ impl Connection<'_> {
         match inbound.io.poll_flush(cx) {
             Poll::Pending => false,
             Poll::Ready(Err(_)) => true,
-            Poll::Ready(Ok(())) => presence.check(inbound, self.signals.is_waiting(), cx).is_err(),
+            Poll::Ready(Ok(())) => {
+                let waits = self.signals.is_waiting();
+                let awaited = if waits { Awaited::Turn } else { Awaited::Answer };
+                presence.check(inbound, awaited, cx).is_err()
+            }
         }
     }
 

@@ -52,6 +52,7 @@ impl ConnectionControl {
 
     /// End now, whatever is under way.
     pub(super) fn abort(&self) {
+        self.closing.set(true);
         if let Some(task) = self.task.get() {
             task.abort();
         }

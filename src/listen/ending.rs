@@ -6,6 +6,7 @@ use std::io;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::connection::Connection;
@@ -36,6 +37,8 @@ pub(super) enum ConnectionEnd {
     Reset,
     /// The client has left: the connection is dropped as it is.
     Drop,
+    /// It does not end, but goes on as HTTP/2. This is what was read as its first head.
+    Http2(Bytes),
 }
 
 impl Connection<'_> {
@@ -48,7 +51,7 @@ impl Connection<'_> {
                 let _ = self.flush().await;
             }
             ConnectionEnd::Reset => self.inbound.borrow().io.reset_on_close(),
-            ConnectionEnd::Drop => {}
+            ConnectionEnd::Drop | ConnectionEnd::Http2(_) => {}
         }
     }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::connection::{Connection, DRAIN_GRACE, ServerSettings};
+use super::tls::TLS_HANDSHAKE;
 use crate::clock;
 use crate::http1::HeadSearch;
 use crate::respond::Fault;
@@ -61,6 +62,10 @@ impl Connection<'_> {
                     return Poll::Ready(Ok(Some(head)));
                 }
                 if !io.read_buf.is_empty() && phase != Phase::Reading {
+                    // Nothing that it could read can be said to a client that speaks TLS here.
+                    if first && io.read_buf[0] == TLS_HANDSHAKE {
+                        return Poll::Ready(Ok(None));
+                    }
                     phase = Phase::Reading;
                     io.set_deadline(Instant::now() + current.header_timeout);
                 }

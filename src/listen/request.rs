@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Uri, Version};
 
+use super::host::{self, is_host};
 use crate::body::Body;
 use crate::http1::{Framing, HeadError, head};
 use crate::respond::Fault;
@@ -19,17 +20,18 @@ pub(super) struct RequestMeta {
     pub framing: Framing,
 }
 
-/// Parses a head into a new request. Its body is still to come; [`RequestMeta`] says how that is
-/// framed.
+/// Parses a head of up to `max_fields` fields into a new request. Its body is still to come;
+/// [`RequestMeta`] says how that is framed.
 ///
 /// # Errors
 /// If the request is malformed.
 pub(super) fn parse(
     head: &Bytes,
     mut headers: HeaderMap,
+    max_fields: usize,
     request: &mut Request<Body>,
 ) -> Result<RequestMeta, Fault> {
-    let line = head::parse_request(head, &mut headers)?;
+    let line = head::parse_request(head, &mut headers, max_fields)?;
     let framing = match line.flags.framing {
         true => Framing::stated(&headers, line.http10)?.unwrap_or(Framing::Empty),
         false => Framing::Empty,
@@ -53,11 +55,17 @@ pub(super) fn parse(
     Ok(meta)
 }
 
+/// What has to be escaped in a target, whichever protocol it comes by.
+pub(super) fn check_target_characters(target: &[u8]) -> Result<(), Fault> {
+    match target.iter().all(|byte| (0x21..0x7f).contains(byte) && *byte != b'#') {
+        true => Ok(()),
+        false => Err(Fault::Target("the target has a character that must be escaped")),
+    }
+}
+
 /// RFC 9112 section 3.2, all four forms.
 fn parse_target(method: &Method, target: Bytes) -> Result<Uri, Fault> {
-    if !target.iter().all(|byte| (0x21..0x7f).contains(byte) && *byte != b'#') {
-        return Err(Fault::Target("the target has a character that must be escaped"));
-    }
+    check_target_characters(&target)?;
     let origin_form = target.starts_with(b"/");
     let uri = Uri::from_maybe_shared(target).map_err(|_| Fault::Target("the target is no URI"))?;
     if origin_form || *method == Method::CONNECT || uri.path() == "*" {
@@ -72,70 +80,14 @@ fn parse_target(method: &Method, target: Bytes) -> Result<Uri, Fault> {
 /// Makes sure that there is exactly one usable host. An absolute target wins over the header:
 /// RFC 9112 section 3.2.2.
 fn check_host(headers: &mut HeaderMap, uri: &Uri, http10: bool) -> Result<(), Fault> {
-    let mut hosts = headers.get_all(header::HOST).iter();
-    let (first, second) = (hosts.next(), hosts.next());
-    match (first, second) {
-        (None, _) if http10 => {}
-        (None, _) => return Err(Fault::Target("the host is missing")),
-        (Some(_), Some(_)) => return Err(Fault::Target("the host is doubled")),
-        (Some(host), None) if !host.to_str().is_ok_and(is_host) => {
-            return Err(Fault::Target("the host is malformed"));
-        }
-        _ => {}
+    if host::stated(headers)?.is_none() && !http10 {
+        return Err(Fault::Target("the host is missing"));
     }
     if let (Some(_), Some(authority)) = (uri.scheme(), uri.authority()) {
         let value = HeaderValue::from_str(authority.as_str());
         headers.insert(header::HOST, value.map_err(|_| Fault::Head(HeadError::Field))?);
     }
     Ok(())
-}
-
-/// A name or an address, with or without a port: RFC 3986 section 3.2.2 without its user part
-/// and without percent-escapes, which no host has a use for.
-fn is_host(text: &str) -> bool {
-    let (good_name, rest) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (address, rest) = rest.split_once(']').unwrap_or_default();
-            (address.parse::<std::net::Ipv6Addr>().is_ok(), rest)
-        }
-        None => {
-            let length = name_length(text.as_bytes());
-            (length > 0, &text[length..])
-        }
-    };
-    good_name && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
-}
-
-/// The length of the name a text starts with: no longer than the DNS allows, and without empty
-/// labels but for the root's. Zero if there is none.
-fn name_length(text: &[u8]) -> usize {
-    let end = text.iter().position(|&byte| byte == b':').unwrap_or(text.len());
-    let name = &text[..end];
-    let mut previous = b'.';
-    let good = name.iter().all(|&byte| {
-        let good = IN_NAMES[usize::from(byte)] && !(byte == b'.' && previous == b'.');
-        previous = byte;
-        good
-    });
-    if good && end <= 255 { end } else { 0 }
-}
-
-/// The bytes that names are made of: every request is checked against this.
-const IN_NAMES: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 128 {
-        let it = byte as u8;
-        table[byte] = it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.' | b'_' | b'~');
-        byte += 1;
-    }
-    table
-};
-
-/// Digits, or nothing at all: RFC 3986 section 3.2.3.
-fn is_port(text: &str) -> bool {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    digits && (text.is_empty() || text.parse::<u16>().is_ok())
 }
 
 fn awaits_continue(headers: &HeaderMap) -> bool {
@@ -150,7 +102,7 @@ mod tests {
     fn parsed(text: &str) -> Result<(Request<Body>, RequestMeta), Fault> {
         let mut request = Request::new(Body::empty());
         let head = Bytes::from(format!("{text}\r\n\r\n"));
-        let meta = parse(&head, HeaderMap::new(), &mut request)?;
+        let meta = parse(&head, HeaderMap::new(), head::USUAL_FIELDS, &mut request)?;
         Ok((request, meta))
     }
 

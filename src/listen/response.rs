@@ -11,7 +11,7 @@ use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
-use super::presence::ClientPresence;
+use super::presence::{Awaited, ClientPresence};
 use super::request::RequestMeta;
 use crate::body::Body;
 use crate::clock;
@@ -75,6 +75,15 @@ pub(super) async fn write(
     Ok(after)
 }
 
+/// Writes a response before the response: RFC 8297.
+pub(super) fn write_hints(out: &mut Vec<u8>, hints: &HeaderMap) {
+    encode::status_line(out, StatusCode::EARLY_HINTS);
+    for (name, value) in hints {
+        encode::field(out, name, value.as_bytes());
+    }
+    encode::end_of_head(out);
+}
+
 #[inline]
 fn write_head(
     out: &mut Vec<u8>,
@@ -85,19 +94,23 @@ fn write_head(
 ) {
     let (status, headers) = (answer.response.status(), answer.response.headers());
     encode::status_line(out, status);
+    // Seen in passing: to look them up would cost more.
+    let (mut has_date, mut has_length) = (false, false);
     for (name, value) in headers {
+        has_date |= *name == DATE;
+        has_length |= *name == CONTENT_LENGTH;
         encode::field(out, name, value.as_bytes());
     }
     for field in answer.fields.iter() {
         encode::labelled_field(out, &LABELS[field.name as usize], field.value);
     }
-    if !headers.contains_key(DATE) {
+    if !has_date {
         date(out);
     }
     let framing = answer.response.body().framing();
     if chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-    } else if needs_content_length(status, meta.wants_no_body, headers, framing) {
+    } else if needs_content_length(status, meta.wants_no_body, has_length, framing) {
         encode::content_length(out, if let Framing::Length(length) = framing { length } else { 0 });
     }
     if status == StatusCode::SWITCHING_PROTOCOLS {
@@ -123,10 +136,10 @@ static LABELS: [Label; FieldName::ALL.len()] = {
 
 /// Whether `Content-Length` has to be added. A response without a body keeps the one it came with:
 /// for HEAD and 304 that is the length of the body it stands for.
-fn needs_content_length(
+pub(super) fn needs_content_length(
     status: StatusCode,
     head: bool,
-    headers: &HeaderMap,
+    has_length: bool,
     framing: Framing,
 ) -> bool {
     if status == StatusCode::NO_CONTENT || status.is_informational() {
@@ -134,7 +147,7 @@ fn needs_content_length(
     }
     match framing {
         Framing::Chunked | Framing::UntilClose => false,
-        _ if headers.contains_key(CONTENT_LENGTH) => false,
+        _ if has_length => false,
         Framing::Length(0) | Framing::Empty => !head && status != StatusCode::NOT_MODIFIED,
         Framing::Length(_) => true,
     }
@@ -168,6 +181,7 @@ async fn stream(
                         chunk_open = true;
                     }
                     io.queue(data);
+                    presence.end_silence();
                 }
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(WriteError::Truncated)),
                 Poll::Ready(None) => {
@@ -183,7 +197,7 @@ async fn stream(
                     }
                     // The client may leave while the upstream has nothing to send.
                     if io.poll_flush(cx)?.is_ready() {
-                        presence.check(inbound, false, cx)?;
+                        presence.check(inbound, Awaited::Body, cx)?;
                     }
                     return Poll::Pending;
                 }

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,14 +14,17 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::address_count::AddressCounts;
 use super::connection::{ConnectionContext, ServerSettings, serve};
 use super::control::ConnectionControl;
-use super::{proxy_protocol, service};
-use crate::caller::Peer;
+use super::listener::Listener;
+use super::opening::{OpenedConnection, Opening};
+use super::service::ConnectionService;
+use super::socket::Accepted;
+use super::tls::PendingHandshakes;
 use crate::config::settings;
 use crate::gateway::{Compiled, Gateway, ServedConfig};
 use crate::http1::BufferedStream;
-use crate::respond::Fault;
 
 /// How often idle upstream connections are checked for their timeout.
 const TIDY_INTERVAL: Duration = Duration::from_secs(5);
@@ -31,7 +33,7 @@ const CLOSE_TIME: Duration = Duration::from_millis(100);
 
 /// What other threads ask of a worker.
 enum WorkerCommand {
-    Serve(TcpStream, SocketAddr),
+    Serve(Accepted, Arc<Listener>),
     Configure(ServedConfig),
     /// Add what was counted to the shared metrics, and acknowledge it.
     Flush(oneshot::Sender<()>),
@@ -56,6 +58,7 @@ impl Worker {
         index: usize,
         gateway: impl FnOnce() -> Gateway + Send + 'static,
         compiled: Arc<Compiled>,
+        counts: Arc<AddressCounts>,
     ) -> io::Result<Self> {
         let (commands, received) = unbounded_channel();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -77,6 +80,8 @@ impl Worker {
                                 connections: counter,
                                 controls: Rc::default(),
                                 lingering: Rc::default(),
+                                handshakes: Rc::default(),
+                                counts,
                             };
                             worker.run(received).await;
                         });
@@ -97,9 +102,9 @@ impl Worker {
         self.connections.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn assign(&self, stream: TcpStream, peer: SocketAddr) {
+    pub(crate) fn assign(&self, accepted: Accepted, listener: Arc<Listener>) {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        self.send(WorkerCommand::Serve(stream, peer));
+        self.send(WorkerCommand::Serve(accepted, listener));
     }
 
     pub(crate) fn configure(&self, served: ServedConfig) {
@@ -135,6 +140,9 @@ struct WorkerLoop {
     connections: Arc<AtomicUsize>,
     controls: Rc<RefCell<HashMap<u64, Rc<ConnectionControl>>>>,
     lingering: Rc<Cell<usize>>,
+    handshakes: Rc<PendingHandshakes>,
+    /// Shared by all workers.
+    counts: Arc<AddressCounts>,
 }
 
 impl WorkerLoop {
@@ -157,7 +165,7 @@ impl WorkerLoop {
 
     fn handle_command(&mut self, command: WorkerCommand) {
         match command {
-            WorkerCommand::Serve(stream, peer) => self.serve(stream, peer),
+            WorkerCommand::Serve(accepted, listener) => self.serve(accepted, &listener),
             WorkerCommand::Configure(served) => {
                 *self.settings.borrow_mut() = server_settings(&served.compiled);
                 self.gateway.configure(served);
@@ -171,7 +179,7 @@ impl WorkerLoop {
         }
     }
 
-    fn serve(&mut self, stream: TcpStream, peer: SocketAddr) {
+    fn serve(&mut self, accepted: Accepted, listener: &Listener) {
         self.next_id += 1;
         let id = self.next_id;
         let control = Rc::new(ConnectionControl::new(&self.lingering));
@@ -183,31 +191,32 @@ impl WorkerLoop {
         };
         let gateway = self.gateway.clone();
         let settings = self.settings.clone();
+        let (handshakes, counts) = (self.handshakes.clone(), self.counts.clone());
+        let listener = listener.current().clone();
         let served = control.clone();
         let task = tokio::task::spawn_local(async move {
             let _guard = guard;
-            let stream = match tokio::net::TcpStream::from_std(stream) {
+            let Accepted { socket, peer } = accepted;
+            let stream = match socket.into_stream() {
                 Ok(stream) => stream,
                 Err(error) => {
                     return tracing::warn!(%error, "cannot register a connection with the runtime");
                 }
             };
             control.register_waker().await;
-            let mut io = BufferedStream::new(stream.into());
-            let mut client = peer;
-            if gateway.awaits_proxy_header(peer.ip()) {
-                let server = settings.borrow().clone();
-                match proxy_protocol::read(&mut io, &server, &control).await {
-                    Ok(Some(header)) => client = header.source.unwrap_or(peer),
-                    Ok(None) => return,
-                    Err(error) => return gateway.note_missing_proxy_header(peer, &error),
-                }
-            }
-            let peer = Peer::new(client);
-            let service = service::of_connection(&gateway, &peer, io.scheme());
-            let on_unparsed = |fault: &Fault| gateway.note_unparsed(&peer, fault);
-            let context = ConnectionContext { settings: &settings, control: &control };
-            serve(io, context, service, on_unparsed).await;
+            let context = ConnectionContext { settings, control };
+            let opening = Opening {
+                id,
+                gateway: &gateway,
+                context: &context,
+                handshakes: &handshakes,
+                counts: &counts,
+            };
+            // On the heap for as long as it takes: connections that are open should not pay for it.
+            let opened = Box::pin(opening.open(BufferedStream::new(stream), peer, listener)).await;
+            let Some(OpenedConnection { io, peer, _slot }) = opened else { return };
+            let service = ConnectionService::new(gateway, peer, io.scheme());
+            serve(io, context, service).await;
         });
         served.set_task(task.abort_handle());
     }

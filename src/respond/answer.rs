@@ -3,12 +3,13 @@
 
 use http::{HeaderMap, Response};
 
-use super::{Fault, Fields};
+use super::{Fault, Fields, grpc};
 use crate::body::Body;
 use crate::config::settings::HeaderEdits;
 use crate::forward::tunnel::Tunnel;
 use crate::gateway::RequestEnd;
 use crate::http1::Framing;
+use crate::protocol::Protocol;
 
 /// A response, and the fields that Weir adds to it.
 #[derive(Debug)]
@@ -26,6 +27,15 @@ pub enum Content {
 }
 
 impl Answer {
+    /// What a request gets that came by this protocol and cannot be served.
+    pub(crate) fn of_fault(fault: Fault, protocol: Protocol) -> Self {
+        let mut fields = Fields::default();
+        if protocol.is_grpc {
+            grpc::describe(&fault, &mut fields);
+        }
+        Answer { response: fault.into_response(), fields }
+    }
+
     /// Sets and removes what the route says, whether Weir or the upstream has written it.
     pub fn edit(&mut self, edits: &HeaderEdits) {
         let headers = self.response.headers_mut();

@@ -3,12 +3,14 @@
 use http::{HeaderMap, Response, StatusCode};
 
 use super::rate_headers::seconds_until;
-use super::{Answer, FieldName, Fields, Scratch, retry_after};
+use super::{Answer, FieldName, Fields, Scratch, grpc, retry_after};
 use crate::body::Body;
 use crate::clock::Micros;
 
 /// The word for it in answers and logs.
 pub(crate) const ERROR: &str = "burst_blocked";
+/// The same in a sentence.
+const BLOCKED: &str = "Abnormal usage was detected.";
 
 /// The texts of one guard's answers, made when the configuration is compiled.
 #[derive(Debug, Clone)]
@@ -32,7 +34,7 @@ impl BlockedText {
         let opening = format!(
             "{{\"type\":\"https://iana.org/assignments/http-problem-types#abnormal-usage-detected\",\
              \"title\":\"Too Many Requests\",\"status\":429,\"error\":\"{ERROR}\",\
-             \"error_description\":\"Abnormal usage was detected. Please retry after "
+             \"error_description\":\"{BLOCKED} Please retry after "
         );
         BlockedText { fields, opening, closing: format!(",\"guard\":\"{guard}\"}}") }
     }
@@ -52,7 +54,8 @@ impl BlockedText {
         fields.add(FieldName::RetryAfter, seconds.as_bytes());
         fields.append(&self.fields);
         if is_grpc {
-            fields.add(FieldName::GrpcStatus, b"8");
+            let message = format!("{BLOCKED} Please retry after {seconds} seconds.");
+            grpc::add(grpc::RESOURCE_EXHAUSTED, &message, &mut fields);
         }
         let mut text = Scratch::new();
         text.extend_from_slice(self.opening.as_bytes());

@@ -1,6 +1,7 @@
 //! Every failure as a response. This is the one place that decides on status codes.
 
 use std::io::ErrorKind;
+use std::time::Duration;
 
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
@@ -16,7 +17,7 @@ use crate::limit::key::KeyError;
 use crate::limit::source::UnreadForm;
 use crate::route::PathError;
 use crate::store::StoreError;
-use crate::upstream::{ConnectError, ExchangeError};
+use crate::upstream::{ConnectError, ExchangeError, TlsFailure};
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const REDUCED_CAPACITY: &str =
@@ -34,6 +35,10 @@ pub enum Fault {
     Path(#[from] PathError),
     #[error("the request is malformed: {0}")]
     Target(&'static str),
+    #[error("no certificate of this gateway is for the host of the request")]
+    UnknownHost,
+    #[error("this port speaks HTTPS, and a plain HTTP request was sent to it")]
+    PlainHttp,
     #[error("the request's body cannot be used: {0}")]
     Body(#[from] BodyError),
     #[error("{0}")]
@@ -52,8 +57,13 @@ pub enum Fault {
     Method(Vec<Method>),
     #[error("the upstream cannot be reached: {0}")]
     Connect(ConnectError),
+    /// With the time until another request may try.
+    #[error("the upstream does not answer: the requests before this one have failed")]
+    BreakerOpen(Duration),
     #[error("the gateway has no room for another connection")]
     Overloaded,
+    #[error("the gateway has as many requests under way as it may")]
+    TooManyRequests,
     #[error("the upstream failed: {0}")]
     Exchange(ExchangeError),
     #[error("the request came back to the gateway that forwarded it")]
@@ -89,10 +99,13 @@ impl Fault {
             Fault::Head(_) | Fault::Framing(_) | Fault::Path(_) | Fault::Target(_) => {
                 StatusCode::BAD_REQUEST
             }
+            Fault::PlainHttp | Fault::UnknownHost => StatusCode::BAD_REQUEST,
             Fault::Body(BodyError::TooLarge) | Fault::Key(KeyError::Unseen(_)) => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
-            Fault::Body(BodyError::TimedOut) | Fault::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Fault::Body(BodyError::TimedOut | BodyError::TooSlow) | Fault::TooSlow => {
+                StatusCode::REQUEST_TIMEOUT
+            }
             Fault::Body(_) => StatusCode::BAD_REQUEST,
             Fault::Key(KeyError::Missing(_) | KeyError::UnknownTenant) | Fault::Denied => {
                 StatusCode::FORBIDDEN
@@ -105,10 +118,12 @@ impl Fault {
             Fault::Connect(ConnectError::TimedOut) | Fault::Exchange(ExchangeError::TimedOut) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => StatusCode::BAD_GATEWAY,
-            Fault::Store(_) | Fault::Unchecked | Fault::Overloaded => {
+            Fault::Connect(ConnectError::Saturated) | Fault::BreakerOpen(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
+            Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => StatusCode::BAD_GATEWAY,
+            Fault::Store(_) | Fault::Unchecked => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::Overloaded | Fault::TooManyRequests => StatusCode::SERVICE_UNAVAILABLE,
             Fault::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -122,15 +137,18 @@ impl Fault {
             Fault::Unauthorized => "unauthorized",
             Fault::Body(BodyError::TooLarge) | Fault::Key(KeyError::Unseen(_)) => "body_too_large",
             Fault::Head(_) | Fault::Framing(_) | Fault::Path(_) | Fault::Target(_) => "bad_request",
+            Fault::PlainHttp | Fault::UnknownHost => "bad_request",
             Fault::Body(_) | Fault::TooSlow | Fault::Key(_) => "bad_request",
             Fault::NoRoute => "no_route",
             Fault::Method(_) => "method_not_allowed",
             Fault::Connect(ConnectError::TimedOut) | Fault::Exchange(ExchangeError::TimedOut) => {
                 "upstream_timeout"
             }
+            Fault::Connect(ConnectError::Saturated) => "overloaded",
+            Fault::BreakerOpen(_) => "upstream_unavailable",
             Fault::Connect(_) | Fault::Exchange(_) | Fault::Loop => "upstream_unavailable",
             Fault::Store(_) => "store_unavailable",
-            Fault::Unchecked | Fault::Overloaded => "overloaded",
+            Fault::Unchecked | Fault::Overloaded | Fault::TooManyRequests => "overloaded",
             Fault::Internal => "internal_error",
         }
     }
@@ -146,13 +164,28 @@ impl Fault {
                 _ => "weir; error=connection_refused",
             },
             Fault::Connect(ConnectError::TimedOut) => "weir; error=connection_timeout",
+            Fault::Connect(ConnectError::Saturated) => "weir; error=connection_limit_reached",
+            Fault::BreakerOpen(_) => "weir; error=destination_unavailable",
+            Fault::Connect(ConnectError::Http2(_)) => "weir; error=http_protocol_error",
+            Fault::Connect(ConnectError::Tls(failure, _)) => tls_status(*failure),
             Fault::Exchange(ExchangeError::TimedOut) => "weir; error=http_response_timeout",
             Fault::Exchange(ExchangeError::Truncated) => "weir; error=http_response_incomplete",
-            Fault::Exchange(ExchangeError::Closed(_)) => "weir; error=connection_terminated",
+            // TLS 1.3 lets a client send before the server has looked at its certificate.
+            Fault::Exchange(ExchangeError::Closed(Some(error))) => {
+                tls_status(TlsFailure::of(error))
+            }
+            Fault::Exchange(
+                ExchangeError::Closed(None) | ExchangeError::Reset(_) | ExchangeError::Unprocessed,
+            ) => "weir; error=connection_terminated",
             Fault::Exchange(_) => "weir; error=http_protocol_error",
             Fault::Loop => "weir; error=proxy_loop_detected",
             _ => return None,
         })
+    }
+
+    /// Whether no server of the upstream could be asked, so that another upstream may be.
+    pub fn is_unreached(&self) -> bool {
+        matches!(self, Fault::Connect(_) | Fault::BreakerOpen(_))
     }
 
     pub fn into_response(self) -> Response<Content> {
@@ -176,10 +209,16 @@ impl Fault {
         if let Some(value) = self.proxy_status() {
             headers.insert(FieldName::ProxyStatus.header(), HeaderValue::from_static(value));
         }
-        if let Fault::Store(_) | Fault::Unchecked | Fault::Overloaded = self {
-            // Recovery is probed several times a second, connections end all the time, and each
-            // second has a new budget for signatures.
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            // Recovery is probed several times a second, connections and requests end all the time,
+            // and each second has a new budget for signatures.
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Fault::Connect(ConnectError::Saturated) = self {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Fault::BreakerOpen(wait) = self {
+            headers.insert(RETRY_AFTER, (wait.as_millis().div_ceil(1000).max(1) as u64).into());
         }
         if let Fault::Unauthorized = self {
             // RFC 6750 section 3.
@@ -207,6 +246,16 @@ impl Fault {
             }
         }
         response
+    }
+}
+
+/// RFC 9209 section 2.3.
+fn tls_status(failure: TlsFailure) -> &'static str {
+    match failure {
+        TlsFailure::Certificate => "weir; error=tls_certificate_error",
+        TlsFailure::Alert => "weir; error=tls_alert_received",
+        TlsFailure::Protocol => "weir; error=tls_protocol_error",
+        TlsFailure::Closed => "weir; error=connection_terminated",
     }
 }
 

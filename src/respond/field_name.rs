@@ -6,11 +6,14 @@
 use http::HeaderName;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 
+use crate::field_class;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FieldName {
     CacheControl,
     ContentType,
+    GrpcMessage,
     GrpcStatus,
     ProxyStatus,
     RateLimit,
@@ -27,9 +30,10 @@ pub enum FieldName {
 
 impl FieldName {
     /// In the order of their numbers.
-    pub const ALL: [FieldName; 14] = [
+    pub const ALL: [FieldName; 15] = [
         FieldName::CacheControl,
         FieldName::ContentType,
+        FieldName::GrpcMessage,
         FieldName::GrpcStatus,
         FieldName::ProxyStatus,
         FieldName::RateLimit,
@@ -49,6 +53,7 @@ impl FieldName {
         match self {
             FieldName::CacheControl => "Cache-Control",
             FieldName::ContentType => "Content-Type",
+            FieldName::GrpcMessage => "grpc-message",
             FieldName::GrpcStatus => "grpc-status",
             FieldName::ProxyStatus => "Proxy-Status",
             FieldName::RateLimit => "RateLimit",
@@ -69,6 +74,7 @@ impl FieldName {
         match self {
             FieldName::CacheControl => CACHE_CONTROL,
             FieldName::ContentType => CONTENT_TYPE,
+            FieldName::GrpcMessage => HeaderName::from_static("grpc-message"),
             FieldName::GrpcStatus => HeaderName::from_static("grpc-status"),
             FieldName::ProxyStatus => HeaderName::from_static("proxy-status"),
             FieldName::RateLimit => HeaderName::from_static("ratelimit"),
@@ -80,7 +86,7 @@ impl FieldName {
             FieldName::XRateLimitLimit => HeaderName::from_static("x-ratelimit-limit"),
             FieldName::XRateLimitRemaining => HeaderName::from_static("x-ratelimit-remaining"),
             FieldName::XRateLimitReset => HeaderName::from_static("x-ratelimit-reset"),
-            FieldName::XWeirWarning => HeaderName::from_static("x-weir-warning"),
+            FieldName::XWeirWarning => field_class::WARNING,
         }
     }
 }

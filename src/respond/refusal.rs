@@ -3,7 +3,7 @@
 use http::{HeaderMap, Response, StatusCode};
 
 use super::rate_headers::{PolicyText, seconds_until};
-use super::{Answer, FieldName, Fields, Scratch, retry_after};
+use super::{Answer, FieldName, Fields, Scratch, grpc, retry_after};
 use crate::body::Body;
 use crate::clock::Micros;
 use crate::limit;
@@ -22,8 +22,8 @@ pub struct RefusalText {
     retryable: String,
     /// The same of a request that costs more than the limit ever holds, past its description.
     too_costly: String,
-    /// Whether the limit has a description of its own, which names no delay.
-    has_message: bool,
+    /// The limit's own description, which names no delay.
+    message: Option<String>,
 }
 
 impl RefusalText {
@@ -47,13 +47,26 @@ impl RefusalText {
             format!("{opening}\"error\":\"{error}\",\"error_description\":{description}")
         };
         RefusalText {
-            retryable: body(RETRYABLE, "\"Too many requests. Please retry after "),
-            too_costly: body(TOO_COSTLY, "\"This request costs more than the limit ever allows.\""),
-            has_message: message.is_some(),
+            retryable: body(RETRYABLE, &format!("\"{RETRYABLE_TEXT}")),
+            too_costly: body(TOO_COSTLY, &format!("\"{TOO_COSTLY_TEXT}\"")),
+            message: refusal.message.clone(),
             fields,
             proxy_status,
             status,
         }
+    }
+}
+
+impl RefusalText {
+    /// The same for clients of gRPC.
+    fn describe_to_grpc(&self, seconds: Option<&str>, fields: &mut Fields) {
+        let message = match (&self.message, seconds) {
+            (Some(message), _) => message.clone(),
+            (None, None) => TOO_COSTLY_TEXT.to_owned(),
+            (None, Some("1")) => format!("{RETRYABLE_TEXT}1 second."),
+            (None, Some(seconds)) => format!("{RETRYABLE_TEXT}{seconds} seconds."),
+        };
+        grpc::add(grpc::RESOURCE_EXHAUSTED, &message, fields);
     }
 }
 
@@ -88,6 +101,9 @@ impl<'a> RefusingLimit<'a> {
 
 const RETRYABLE: &str = "rate_limit_exceeded";
 const TOO_COSTLY: &str = "cost_exceeds_limit";
+/// The same in sentences, of which the first ends with a delay.
+const RETRYABLE_TEXT: &str = "Too many requests. Please retry after ";
+const TOO_COSTLY_TEXT: &str = "This request costs more than the limit ever allows.";
 
 /// What a refusal is called, by when the request would pass.
 pub(crate) fn error(retry_at: Option<Micros>) -> &'static str {
@@ -107,6 +123,8 @@ pub(crate) struct Refusal<I> {
     pub retry_at: Option<Micros>,
     /// When the client is asked to retry: then, or later by some jitter.
     pub advertised_at: Option<Micros>,
+    /// Whether the client looks for a status of gRPC's before that of HTTP.
+    pub is_grpc: bool,
 }
 
 impl<'a, I: Iterator<Item = RefusingLimit<'a>> + Clone> Refusal<I> {
@@ -131,6 +149,9 @@ impl<'a, I: Iterator<Item = RefusingLimit<'a>> + Clone> Refusal<I> {
             first.write_proxy_status(&mut fields);
             status = first.text.status;
             self.write_body(first.text, seconds, &mut text);
+            if self.is_grpc {
+                first.text.describe_to_grpc(seconds, &mut fields);
+            }
         }
         let mut response = Response::new(Body::text(text).into());
         *response.status_mut() = status;
@@ -145,7 +166,7 @@ impl<'a, I: Iterator<Item = RefusingLimit<'a>> + Clone> Refusal<I> {
             None => out.extend_from_slice(first.too_costly.as_bytes()),
             Some((at, seconds)) => {
                 out.extend_from_slice(first.retryable.as_bytes());
-                if !first.has_message {
+                if first.message.is_none() {
                     retry_after::end_sentence(seconds, out);
                 }
                 retry_after::write_members(seconds, at, self.now, out);

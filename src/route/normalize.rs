@@ -3,8 +3,9 @@
 //! A path has two normal forms. `forward` is what the upstream receives: dot segments resolved,
 //! doubled slashes merged, needless escapes decoded. `matched` is what routes are compared with:
 //! on top of that lower case, fully decoded, without path parameters (`;a=b`) and without a
-//! trailing slash, because an upstream may ignore any of these. What has no single meaning, such
-//! as an escaped slash, is refused.
+//! trailing slash, because an upstream may ignore any of these. What has no single meaning is
+//! refused. An escaped slash has none either, unless its route says so: it is marked here, and one
+//! beside which readers could find an empty segment or dots is refused in any case.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,14 @@ use smallvec::SmallVec;
 pub struct NormalizedPath<'a> {
     pub forward: Cow<'a, str>,
     pub matched: MatchPath<'a>,
+    /// Whether there is a slash that is part of a segment: [`ESCAPED_SLASH`] in `matched`.
+    pub has_escaped_slash: bool,
+    /// Whether there were dot segments or empty ones, which are not in `forward` any more.
+    pub is_resolved: bool,
 }
+
+/// What an escaped slash is in a matched path. No other character becomes this one.
+pub const ESCAPED_SLASH: u8 = 0;
 
 /// The path as routes see it: `/a/b`, or nothing for the root.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,6 +37,12 @@ impl MatchPath<'_> {
             MatchPath::AsIs(path) => path,
             MatchPath::Rewritten(path) => path,
         }
+    }
+
+    /// The same as one that takes an escaped slash for a plain one would read it.
+    pub fn with_plain_slashes(&self) -> SmallVec<[u8; 128]> {
+        let plain = |byte: &u8| if *byte == ESCAPED_SLASH { b'/' } else { *byte };
+        self.as_bytes().iter().map(plain).collect()
     }
 }
 
@@ -46,6 +60,8 @@ pub enum PathError {
     AboveRoot,
     #[error("the path has a segment of nothing but dots and parameters")]
     HollowSegment,
+    #[error("the path has dot segments or doubled slashes, and is passed on as it is")]
+    Unresolved,
 }
 
 /// # Errors
@@ -56,7 +72,9 @@ pub fn normalize(path: &str) -> Result<NormalizedPath<'_>, PathError> {
     }
     if is_plain(path.as_bytes()) {
         let matched = MatchPath::AsIs(path.strip_suffix('/').unwrap_or(path).as_bytes());
-        return Ok(NormalizedPath { forward: Cow::Borrowed(path), matched });
+        let (has_escaped_slash, is_resolved) = (false, false);
+        let forward = Cow::Borrowed(path);
+        return Ok(NormalizedPath { forward, matched, has_escaped_slash, is_resolved });
     }
     rewrite(path)
 }
@@ -80,8 +98,9 @@ fn rewrite(path: &str) -> Result<NormalizedPath<'_>, PathError> {
     let mut matched = SmallVec::new();
     // Where each kept segment starts, in both forms, so that `..` can take it back.
     let mut starts: SmallVec<[(usize, usize); 16]> = SmallVec::new();
-    let mut open = true;
-    for raw in path[1..].split('/') {
+    let (mut open, mut is_resolved, mut has_escaped_slash) = (true, false, false);
+    let mut segments = path[1..].split('/').peekable();
+    while let Some(raw) = segments.next() {
         let mark = (forward.len(), matched.len());
         forward.push('/');
         matched.push(b'/');
@@ -93,7 +112,17 @@ fn rewrite(path: &str) -> Result<NormalizedPath<'_>, PathError> {
             // `/x/..;/login`: some upstreams would drop the parameters and then climb.
             return Err(PathError::HollowSegment);
         }
+        if meant.contains(&ESCAPED_SLASH) {
+            // `/x%2F..%2Flogin`: some upstreams would decode and then climb.
+            let hollow = |part: &[u8]| matches!(part, b"" | b"." | b"..");
+            if meant.split(|byte| *byte == ESCAPED_SLASH).any(hollow) {
+                return Err(PathError::ForbiddenEscape);
+            }
+            has_escaped_slash = true;
+        }
         let climbs = written == "..";
+        // An empty segment at the end is a trailing slash, which stays.
+        is_resolved |= open && !(written.is_empty() && segments.peek().is_none());
         if open {
             forward.truncate(mark.0);
             matched.truncate(mark.1);
@@ -109,7 +138,8 @@ fn rewrite(path: &str) -> Result<NormalizedPath<'_>, PathError> {
     if open {
         forward.push('/');
     }
-    Ok(NormalizedPath { forward: Cow::Owned(forward), matched: MatchPath::Rewritten(matched) })
+    let (forward, matched) = (Cow::Owned(forward), MatchPath::Rewritten(matched));
+    Ok(NormalizedPath { forward, matched, has_escaped_slash, is_resolved })
 }
 
 /// Appends one segment: to `forward` with only the escapes it needs, to `matched` as it is meant.
@@ -127,12 +157,17 @@ fn segment(
                 let (Some(high), Some(low)) = (hex(bytes.next()), hex(bytes.next())) else {
                     return Err(PathError::BadEscape);
                 };
-                let meant = high << 4 | low;
+                let mut meant = high << 4 | low;
                 if is_overlong(escaped, meant) {
                     return Err(PathError::ForbiddenEscape);
                 }
                 escaped = meant;
                 match meant {
+                    // In a parameter it would end the segment for some readers only.
+                    b'/' if !parameters => {
+                        forward.push_str("%2F");
+                        meant = ESCAPED_SLASH;
+                    }
                     b'/' | b'\\' | 0..0x20 | 0x7f => return Err(PathError::ForbiddenEscape),
                     b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
                         forward.push(meant as char);

@@ -4,14 +4,18 @@
 //! literal is tried before a parameter and a parameter before a prefix, and a branch that ends
 //! without a route for the method gives way to the next best: `GET /a/b` may have a route of its
 //! own while all other methods fall to `/a/*`. A tree has one way to each node, so no node is
-//! visited twice.
+//! visited twice. Of the routes at one node those for the method come first, and of those the ones
+//! with the most conditions on headers, then on the query.
 
 use std::borrow::Cow;
 
 use hashbrown::HashMap;
-use http::Method;
+use http::{HeaderMap, Method};
 
-use crate::config::settings::{HostPattern, Route, Segment};
+use crate::config::settings::{ConditionRank, HostPattern, Route, Segment};
+use crate::limit::Condition;
+use crate::limit::key::KeyError;
+use crate::limit::source::{Form, RequestFacts};
 
 #[derive(Debug, Default)]
 pub struct RouteTable {
@@ -33,7 +37,31 @@ struct RouteNode {
 #[derive(Debug)]
 struct RouteEntry {
     methods: Vec<Method>,
+    conditions: Box<[Condition]>,
+    rank: ConditionRank,
     route: usize,
+}
+
+/// What routes are looked up by.
+#[derive(Debug, Clone, Copy)]
+pub struct LookupKey<'a> {
+    /// It may carry a port.
+    pub host: &'a str,
+    /// A [matched](super::normalize::MatchPath) path.
+    pub path: &'a [u8],
+    pub method: &'a Method,
+    pub headers: &'a HeaderMap,
+    pub query: Option<&'a str>,
+}
+
+/// A look-up under way.
+#[derive(Debug)]
+struct Search<'a> {
+    key: LookupKey<'a>,
+    /// The methods of routes that match but for the method.
+    others: Vec<Method>,
+    /// Why it cannot be told whether a route matches.
+    ambiguous: Option<KeyError>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +71,8 @@ pub enum RouteLookup {
     /// The path has routes, but none for this method.
     OtherMethods(Vec<Method>),
     Nothing,
+    /// The request says several things where a route asks for one.
+    Ambiguous(KeyError),
 }
 
 impl RouteTable {
@@ -64,7 +94,11 @@ impl RouteTable {
                 };
             }
             let entries = if route.path.prefix { &mut node.prefix } else { &mut node.here };
-            entries.push(RouteEntry { methods: route.methods.clone(), route: index });
+            let rank = ConditionRank::of(&route.conditions);
+            let conditions = route.conditions.clone().into();
+            let entry =
+                RouteEntry { methods: route.methods.clone(), conditions, rank, route: index };
+            entries.insert(entries.partition_point(|it| it.rank >= rank), entry);
             table.by_method |= !route.methods.is_empty();
         }
         table
@@ -75,26 +109,27 @@ impl RouteTable {
         self.by_method
     }
 
-    /// The most specific route for a request. `host` may carry a port; `path` is a
-    /// [matched](super::normalize::MatchPath) path.
-    pub fn find(&self, host: &str, path: &[u8], method: &Method) -> RouteLookup {
-        let mut others = Vec::new();
-        let mut search = |root: &RouteNode| root.find(segments(path), method, &mut others);
+    /// The most specific route for a request.
+    pub fn find(&self, key: LookupKey<'_>) -> RouteLookup {
+        let mut search = Search { key, others: Vec::new(), ambiguous: None };
+        let mut below = |root: &RouteNode| root.find(segments(key.path), &mut search);
         let found = if self.exact.is_empty() && self.below.is_empty() {
-            search(&self.any)
+            below(&self.any)
         } else {
-            let host = bare_host(host);
-            let exact = self.exact.get(&*host).and_then(&mut search);
+            let host = bare_host(key.host);
+            let exact = self.exact.get(&*host).and_then(&mut below);
             exact
                 .or_else(|| {
-                    parents(&host).find_map(|name| self.below.get(name).and_then(&mut search))
+                    parents(&host).find_map(|name| self.below.get(name).and_then(&mut below))
                 })
-                .or_else(|| search(&self.any))
+                .or_else(|| below(&self.any))
         };
-        match found {
-            Some(route) => RouteLookup::Route(route),
-            None if others.is_empty() => RouteLookup::Nothing,
-            None => {
+        let Search { mut others, ambiguous, .. } = search;
+        match (found, ambiguous) {
+            (_, Some(error)) => RouteLookup::Ambiguous(error),
+            (Some(route), None) => RouteLookup::Route(route),
+            (None, None) if others.is_empty() => RouteLookup::Nothing,
+            (None, None) => {
                 others.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
                 others.dedup();
                 RouteLookup::OtherMethods(others)
@@ -111,38 +146,80 @@ fn segments(path: &[u8]) -> Segments<'_> {
 }
 
 impl RouteNode {
-    fn find(
-        &self,
-        mut rest: Segments<'_>,
-        method: &Method,
-        others: &mut Vec<Method>,
-    ) -> Option<usize> {
+    fn find(&self, mut rest: Segments<'_>, search: &mut Search<'_>) -> Option<usize> {
         let found = match rest.next() {
-            None => choose(&self.here, method, others),
+            None => search.choose(&self.here),
             Some(segment) => {
                 let literal = self.literals.get(segment);
-                let deeper = literal.and_then(|node| node.find(rest.clone(), method, others));
+                let deeper = literal.and_then(|node| node.find(rest.clone(), search));
                 deeper.or_else(|| {
                     let node = self.parameter.as_ref().filter(|_| !segment.is_empty())?;
-                    node.find(rest, method, others)
+                    node.find(rest, search)
                 })
             }
         };
-        found.or_else(|| choose(&self.prefix, method, others))
+        found.or_else(|| search.choose(&self.prefix))
     }
 }
 
-fn choose(entries: &[RouteEntry], method: &Method, others: &mut Vec<Method>) -> Option<usize> {
-    let for_method =
-        |method| entries.iter().find(move |entry: &&RouteEntry| entry.methods.contains(method));
-    // RFC 9110 section 9.3.2: HEAD is GET without the content, so it must not slip past a limit on GET.
-    let by_get = || if *method == Method::HEAD { for_method(&Method::GET) } else { None };
-    let for_all = || entries.iter().find(|entry| entry.methods.is_empty());
-    let found = for_method(method).or_else(by_get).or_else(for_all);
-    if found.is_none() {
-        others.extend(entries.iter().flat_map(|entry| entry.methods.iter().cloned()));
+impl Search<'_> {
+    fn choose(&mut self, entries: &[RouteEntry]) -> Option<usize> {
+        let method = self.key.method;
+        let mut found = self.first(entries, |entry| entry.methods.contains(method));
+        // RFC 9110 section 9.3.2: HEAD is GET without the content, so it must not slip past a limit on GET.
+        if found.is_none() && *method == Method::HEAD {
+            found = self.first(entries, |entry| entry.methods.contains(&Method::GET));
+        }
+        if found.is_none() {
+            found = self.first(entries, |entry| entry.methods.is_empty());
+        }
+        if found.is_none() {
+            let others = entries.iter().filter(|entry| self.holds(entry).unwrap_or(false));
+            let others: Vec<_> = others.flat_map(|entry| entry.methods.iter().cloned()).collect();
+            self.others.extend(others);
+        }
+        found
     }
-    found.map(|entry| entry.route)
+
+    /// The most specific of the entries that are meant and whose conditions hold.
+    fn first(
+        &mut self,
+        entries: &[RouteEntry],
+        is_meant: impl Fn(&RouteEntry) -> bool,
+    ) -> Option<usize> {
+        let mut ambiguous = None;
+        let found = entries.iter().find(|entry| {
+            is_meant(entry)
+                && match self.holds(entry) {
+                    Ok(holds) => holds,
+                    Err(error) => {
+                        ambiguous = Some(error);
+                        false
+                    }
+                }
+        });
+        if ambiguous.is_some() {
+            self.ambiguous = ambiguous;
+        }
+        found.map(|entry| entry.route)
+    }
+
+    fn holds(&self, entry: &RouteEntry) -> Result<bool, KeyError> {
+        // Most routes ask for nothing more.
+        if entry.conditions.is_empty() {
+            return Ok(true);
+        }
+        let LookupKey { headers, query, .. } = self.key;
+        // Routes ask for nothing else.
+        let (host, form, claims, certificate) = ("", Form::None, None, None);
+        let facts = RequestFacts { headers, host, query, form, claims, certificate };
+        for condition in &entry.conditions {
+            if !condition.holds_for_head(&facts)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
 }
 
 /// A host in one spelling: lower case, without port and without the root's dot.

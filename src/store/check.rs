@@ -1,6 +1,6 @@
 //! What a store is asked, and what came of it.
 
-use super::{BucketId, BucketKeys, KeyRange};
+use super::{BucketId, BucketKey, KeyRange, KeysView};
 use crate::clock::Micros;
 use crate::limit::{OnError, Policy, Retry, State};
 
@@ -171,12 +171,12 @@ impl CheckOutcome {
 #[derive(Debug, Clone, Copy)]
 pub struct CheckSet<'a> {
     pub checks: &'a [Check<'a>],
-    pub keys: &'a BucketKeys,
+    pub keys: KeysView<'a>,
 }
 
 impl<'a> CheckSet<'a> {
     /// The key of one of the checks.
-    pub fn key(&self, check: &Check<'_>) -> &'a [u8] {
+    pub fn key(&self, check: &Check<'_>) -> BucketKey<'a> {
         self.keys.get(check.key)
     }
 }
@@ -195,9 +195,9 @@ pub struct DeferredCheck {
 }
 
 impl DeferredCheck {
-    pub fn new(check: &Check<'_>, outcome: &CheckOutcome, keys: &BucketKeys) -> Self {
+    pub fn new(check: &Check<'_>, outcome: &CheckOutcome, keys: KeysView<'_>) -> Self {
         let Check { limit_prefix, bucket, cost, on_error, .. } = *check;
-        let key = keys.get(check.key).into();
+        let key = keys.get(check.key).to_vec().into();
         let (policy, outcome) = (*check.policy, *outcome);
         DeferredCheck { policy, limit_prefix, bucket, key, cost, on_error, outcome }
     }

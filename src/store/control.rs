@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _, ready};
 
-use super::{AnyStore, BucketHasher, BucketId, MemoryStore};
+use super::{AnyStore, BucketHasher, BucketId, HeldSlots, MemoryStore};
 use crate::clock::{Clock, Micros};
 use crate::config::settings;
 use crate::guards::{GuardSharing, GuardTable, Penalty, PenaltyNotice};
@@ -176,6 +176,24 @@ pub trait StoreControl: Debug + Send + Sync {
 
     /// Brings the store into use, or finds that it cannot be reached, and supervises it from then on.
     fn start(self: Arc<Self>) -> BoxFuture<'static, ()>;
+
+    /// Keeps what outlives the process now, for a process that is about to start.
+    fn keep(&self) -> BoxFuture<'_, ()> {
+        ready(()).boxed()
+    }
+
+    /// From now on another process keeps what outlives this one.
+    fn hand_over(&self) {}
+
+    /// The slots that requests of this process hold, for the one that takes over. `None` if the store
+    /// counts them for both.
+    fn held_slots(&self) -> Option<HeldSlots> {
+        None
+    }
+
+    /// Counts the slots that the process before this one holds, in the place of those it held before.
+    /// `None`: it has ended.
+    fn inherit_slots(&self, _held: Option<&HeldSlots>) {}
 
     /// The process ends: keeps what is to be kept, and tells other gateways.
     fn leave(&self) -> BoxFuture<'_, ()>;

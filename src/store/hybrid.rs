@@ -32,7 +32,7 @@ pub(super) use self::open::open;
 use self::split_checks::{CheckMask, SplitChecks, checks_in, indexed, outcomes_of, put_outcomes};
 use self::timing::LeaseTiming;
 use super::redis::{LeaseLink, RedisShared, RedisStore};
-use super::{Check, CheckOutcome, CheckSet, Choice, Decision, DeferredCheck, Store, StoreError};
+use super::{Check, CheckOutcome, CheckSet, Choice, Decided, Decision, DeferredCheck, Store};
 use crate::clock::{self, Clock, Micros};
 
 /// One worker's hold on the store.
@@ -129,7 +129,7 @@ impl HybridStore {
                 }
                 Spend::Unleased => {
                     if attempt == Attempt::First {
-                        table.count_unleased(lease_check(check), || asked.key(check), now);
+                        table.count_unleased(lease_check(check), || asked.key(check).to_vec(), now);
                     }
                     rest.insert(index);
                 }
@@ -173,7 +173,7 @@ impl HybridStore {
     fn count_unleased(&self, asked: CheckSet<'_>, rest: CheckMask) {
         let (table, now) = (&mut *self.leases.table.borrow_mut(), self.leases.clock.now());
         for check in indexed(asked.checks, rest).filter(|check| is_leasable(check)) {
-            table.count_unleased(lease_check(check), || asked.key(check), now);
+            table.count_unleased(lease_check(check), || asked.key(check).to_vec(), now);
         }
         if table.take_urgent() {
             self.leases.wanted.notify_one();
@@ -213,7 +213,7 @@ impl HybridStore {
         asked: CheckSet<'_>,
         outcomes: &[CheckOutcome],
         for_redis: CheckMask,
-        decided: &Result<Decision, StoreError>,
+        decided: &Decided,
     ) {
         let Ok(Decision { admitted: true, alone: false, .. }) = decided else { return };
         let (mut table, now) = (self.leases.table.borrow_mut(), self.leases.clock.now());
@@ -276,11 +276,7 @@ impl PendingHold {
 
 impl Store for HybridStore {
     #[inline]
-    fn try_decide(
-        &self,
-        asked: CheckSet<'_>,
-        outcomes: &mut [CheckOutcome],
-    ) -> Option<Result<Decision, StoreError>> {
+    fn try_decide(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome]) -> Option<Decided> {
         if asked.checks.len() > MOST_CHECKS {
             return self.redis.try_decide(asked, outcomes);
         }
@@ -312,11 +308,7 @@ impl Store for HybridStore {
         decided
     }
 
-    async fn decide(
-        &self,
-        asked: CheckSet<'_>,
-        outcomes: &mut [CheckOutcome],
-    ) -> Result<Decision, StoreError> {
+    async fn decide(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome]) -> Decided {
         if asked.checks.len() > MOST_CHECKS {
             return self.redis.decide(asked, outcomes).await;
         }

@@ -8,7 +8,7 @@
 //! key.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use smallvec::SmallVec;
+use smallvec::{Array, SmallVec};
 
 use crate::limit::key::Part;
 
@@ -17,12 +17,38 @@ const DIGITS: usize = 22;
 const HEX: &[u8; 16] = b"0123456789abcdef";
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
+/// What a key is written into.
+pub trait KeyBuffer {
+    fn push(&mut self, byte: u8);
+    fn extend_from_slice(&mut self, bytes: &[u8]);
+}
+
+impl KeyBuffer for Vec<u8> {
+    fn push(&mut self, byte: u8) {
+        Vec::push(self, byte);
+    }
+
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        Vec::extend_from_slice(self, bytes);
+    }
+}
+
+impl<A: Array<Item = u8>> KeyBuffer for SmallVec<A> {
+    fn push(&mut self, byte: u8) {
+        SmallVec::push(self, byte);
+    }
+
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        SmallVec::extend_from_slice(self, bytes);
+    }
+}
+
 /// What the keys of a limit's buckets start with, or those of a plan that has numbers of its own. A
 /// limit that counts by something else, or in another way, has another `kind` and so fresh buckets.
 pub fn prefix(prefix: &str, limit: &str, kind: &str, plan: Option<&str>) -> Vec<u8> {
     let mark = digest(&SHA256, kind.as_bytes());
     let mark = mark.as_ref().iter().take(4).fold(0, |mark, byte| mark << 8 | u32::from(*byte));
-    let mut key = SmallVec::from_vec(format!("{prefix}:{limit}:{mark:08x}").into_bytes());
+    let mut key = format!("{prefix}:{limit}:{mark:08x}").into_bytes();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     match plan {
         None => {}
@@ -36,11 +62,11 @@ pub fn prefix(prefix: &str, limit: &str, kind: &str, plan: Option<&str>) -> Vec<
             push_digest(&mut key, b'~', plan.as_bytes());
         }
     }
-    key.into_vec()
+    key
 }
 
 /// Appends one part of a limit's key.
-pub fn push_part(key: &mut SmallVec<[u8; 256]>, kind: Part, bytes: &[u8]) {
+pub fn push_part(key: &mut impl KeyBuffer, kind: Part, bytes: &[u8]) {
     key.push(b':');
     match (kind, bytes) {
         (Part::Ip, &[a, b, c, d]) => {
@@ -80,6 +106,8 @@ pub fn push_part(key: &mut SmallVec<[u8; 256]>, kind: Part, bytes: &[u8]) {
         (Part::Jwt, _) => push_digest(key, b'j', bytes),
         (Part::Basic, _) => push_digest(key, b'b', bytes),
         (Part::Form, _) => push_digest(key, b'f', bytes),
+        (Part::TlsSubject, _) => push_digest(key, b's', bytes),
+        (Part::TlsNames, _) => push_digest(key, b'n', bytes),
         (Part::Absent, _) => key.push(b'-'),
     }
 }
@@ -87,12 +115,12 @@ pub fn push_part(key: &mut SmallVec<[u8; 256]>, kind: Part, bytes: &[u8]) {
 /// The name of what is known of a user.
 pub fn trust_name(prefix: &str, user: &[u8]) -> Vec<u8> {
     // No limit can have such a name.
-    let mut name = SmallVec::from_vec(format!("{prefix}:@trust").into_bytes());
+    let mut name = format!("{prefix}:@trust").into_bytes();
     push_part(&mut name, Part::User, user);
-    name.into_vec()
+    name
 }
 
-fn push_digest(key: &mut SmallVec<[u8; 256]>, kind: u8, bytes: &[u8]) {
+fn push_digest(key: &mut impl KeyBuffer, kind: u8, bytes: &[u8]) {
     let digest = digest(&SHA256, bytes);
     let mut bits = digest.as_ref().first_chunk().map_or(0, |first| u128::from_be_bytes(*first));
     let mut text = [kind; 1 + DIGITS];

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::control::{OpenedStore, StoreContext};
-use super::{CheckOutcome, CheckSet, Decision, DeferredCheck, Store, StoreError};
+use super::{CheckOutcome, CheckSet, Decided, DeferredCheck, Store};
 use crate::config::settings::{self, StoreKind};
 
 /// Each kind has its name in [`StoreKind`], what a worker holds of it, and its module, which has a
@@ -35,7 +35,7 @@ macro_rules! store_kinds {
                 &self,
                 asked: CheckSet<'_>,
                 outcomes: &mut [CheckOutcome],
-            ) -> Option<Result<Decision, StoreError>> {
+            ) -> Option<Decided> {
                 match self {
                     $(AnyStore::$kind(store) => store.try_decide(asked, outcomes),)+
                 }
@@ -45,7 +45,7 @@ macro_rules! store_kinds {
                 &self,
                 asked: CheckSet<'_>,
                 outcomes: &mut [CheckOutcome],
-            ) -> Result<Decision, StoreError> {
+            ) -> Decided {
                 match self {
                     $(AnyStore::$kind(store) => store.decide(asked, outcomes).await,)+
                 }

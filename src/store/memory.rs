@@ -3,10 +3,12 @@
 //! It holds at most `max_keys` buckets and never drops a live one to make room. A bucket that is full
 //! again equals none, so it is dropped only when its room is needed: nothing sweeps. When all are
 //! live, new keys share the buckets of [`overflow`]. [`decision`] says how several shards are decided
-//! at once, and [`snapshot`] how buckets outlive the process.
+//! at once, [`snapshot`] how buckets outlive the process, and [`held_slots`] how slots are counted that
+//! the process before still holds.
 
 mod control;
 mod decision;
+mod held_slots;
 mod overflow;
 mod shard;
 mod snapshot;
@@ -18,11 +20,11 @@ use parking_lot::Mutex;
 
 pub(super) use self::control::open;
 use self::decision::ChargeMode;
+pub use self::held_slots::HeldSlots;
 use self::overflow::Overflow;
 use self::shard::{PastCharge, Shard};
 use super::{
-    BucketId, Check, CheckOutcome, CheckSet, Decision, DeferredCheck, KnownBucket, Store,
-    StoreError,
+    BucketId, Check, CheckOutcome, CheckSet, Decided, Decision, DeferredCheck, KnownBucket, Store,
 };
 use crate::clock::{Clock, Micros};
 use crate::limit::sliding_log::Log;
@@ -108,29 +110,36 @@ impl MemoryStore {
         shard.refund(tag_of(charged.bucket), charged.policy, now, charge);
     }
 
-    /// Takes over a bucket's state from the store that keeps it, for decisions without that store.
-    /// When the table is full of live buckets, one that is not in it stays unknown.
-    pub fn note(&self, bucket: BucketId, policy: &Policy, state: State, now: Micros) {
+    /// Takes over a bucket's state from the store that keeps it, for decisions without that store:
+    /// `next` makes it of what is known, or leaves that as it is. When the table is full of live
+    /// buckets, one that is not in it stays unknown.
+    #[inline]
+    pub fn note(
+        &self,
+        bucket: BucketId,
+        policy: &Policy,
+        now: Micros,
+        next: impl Fn(State) -> Option<State>,
+    ) {
         let mut shard = self.shards[shard_of(bucket, self.shards.len())].0.lock();
         let tag = tag_of(bucket);
-        let known = shard.update(tag, |_| state);
-        if !known && (state.ends_at <= now || !self.reserve(&mut shard, 0, now, |_| false)) {
-            return;
+        let mut noted = None;
+        let is_known = shard.update(tag, |known| {
+            noted = next(known);
+            noted.unwrap_or(known)
+        });
+        if !is_known {
+            noted = next(State::default());
         }
-        if !known {
+        let Some(state) = noted else { return };
+        if !is_known {
+            if state.ends_at <= now || !self.reserve(&mut shard, 0, now, |_| false) {
+                return;
+            }
             shard.put(tag, state);
         }
         if let Policy::SlidingLog(it) = policy {
             shard.put_log(tag, Log::of(state, it));
-        }
-    }
-
-    /// The same for a state that may be older than what is known: of the two the one that has more
-    /// spent is the newer.
-    pub fn note_older(&self, bucket: BucketId, policy: &Policy, state: State, now: Micros) {
-        let known = self.state(bucket).unwrap_or_default();
-        if (state.ends_at, state.rest) > (known.ends_at, known.rest) {
-            self.note(bucket, policy, state, now);
         }
     }
 
@@ -233,19 +242,11 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     #[inline]
-    fn try_decide(
-        &self,
-        asked: CheckSet<'_>,
-        outcomes: &mut [CheckOutcome],
-    ) -> Option<Result<Decision, StoreError>> {
+    fn try_decide(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome]) -> Option<Decided> {
         Some(Ok(self.decide_now(asked.checks, outcomes)))
     }
 
-    async fn decide(
-        &self,
-        asked: CheckSet<'_>,
-        outcomes: &mut [CheckOutcome],
-    ) -> Result<Decision, StoreError> {
+    async fn decide(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome]) -> Decided {
         Ok(self.decide_now(asked.checks, outcomes))
     }
 

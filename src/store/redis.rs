@@ -39,8 +39,8 @@ use self::supervise::fallback;
 use self::wire::adjustment::{Adjustment, Op};
 pub use self::wire::{adjustment, batch, check_args, lease_call, pair_choices, reply, script};
 use super::{
-    BucketId, Check, CheckOutcome, CheckSet, Choice, Decision, DeferredCheck, KeyRange, Store,
-    StoreError,
+    BucketId, Check, CheckOutcome, CheckSet, Choice, Decided, Decision, DeferredCheck, KeyRange,
+    Store, StoreError,
 };
 use crate::clock::{self, Micros};
 use crate::limit::{Policy, Verdict};
@@ -132,11 +132,7 @@ impl RedisStore {
 
     /// Decides what needs no call to Redis: everything while the breaker is open, and what Redis is
     /// known to refuse.
-    fn decide_here(
-        &self,
-        asked: CheckSet<'_>,
-        outcomes: &mut [CheckOutcome],
-    ) -> Option<Result<Decision, StoreError>> {
+    fn decide_here(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome]) -> Option<Decided> {
         // A request that waits is decided again, and may have been undecided before.
         outcomes.iter_mut().for_each(|outcome| outcome.decided = true);
         if self.shared.breaker.is_open() {
@@ -154,7 +150,7 @@ impl RedisStore {
         asked: CheckSet<'_>,
         outcomes: &mut [CheckOutcome],
         abandoned: impl FnOnce(bool) + 'static,
-    ) -> Result<Decision, StoreError> {
+    ) -> Decided {
         let (ticket, abandoned) = (Some(self.link.queue.join(asked)), Some(abandoned));
         let mut pending = PendingDecision { link: &self.link, ticket, asked, abandoned };
         let times = match &pending.ticket {
@@ -174,8 +170,12 @@ impl RedisStore {
         asked: CheckSet<'_>,
         outcomes: &mut [CheckOutcome],
         abandoned: impl FnOnce(bool) + 'static,
-    ) -> Result<Decision, StoreError> {
-        let decided = match self.decide_here(asked, outcomes) {
+    ) -> Decided {
+        let mut decided = self.decide_here(asked, outcomes);
+        if decided.is_none() {
+            decided = self.decide_unpaid(asked, outcomes).await;
+        }
+        let decided = match decided {
             Some(decided) => decided,
             None => self.decide_there(asked, outcomes, abandoned).await,
         };
@@ -184,18 +184,13 @@ impl RedisStore {
     }
 
     /// Counts the slots that an admitted request holds.
-    fn hold(
-        &self,
-        asked: CheckSet<'_>,
-        outcomes: &mut [CheckOutcome],
-        decided: &Result<Decision, StoreError>,
-    ) {
+    fn hold(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome], decided: &Decided) {
         let Ok(Decision { admitted: true, alone, .. }) = *decided else { return };
         let taken = |(check, outcome): &(&Check<'_>, &mut CheckOutcome)| {
             check.policy.is_held() && check.spends && outcome.refused.is_none() && outcome.decided
         };
         for (check, outcome) in asked.checks.iter().zip(outcomes).filter(taken) {
-            let name = asked.key(check);
+            let name = &asked.key(check).text();
             if alone {
                 // It has been counted here by deciding, and Redis does not know of it.
                 self.link.held_slots.take_alone(check.bucket, name, check.policy, check.cost);
@@ -236,14 +231,14 @@ impl<F: FnOnce(bool) + 'static> Drop for PendingDecision<'_, F> {
                 self.link.held_slots.mark_dirty(it.bucket, &it.name, &it.policy);
             }
         }
-        let (link, keys) = (self.link.clone(), self.asked.keys.clone());
+        let (link, keys) = (self.link.clone(), self.asked.keys.written());
         let left: Vec<AbandonedCheck> = self.asked.checks.iter().map(AbandonedCheck::of).collect();
         let abandoned = self.abandoned.take();
         tokio::task::spawn_local(async move {
             let times = ticket.wait().await;
             let checks: Vec<Check<'_>> = left.iter().map(AbandonedCheck::check).collect();
             let mut outcomes = vec![CheckOutcome::default(); checks.len()];
-            let asked = CheckSet { checks: &checks, keys: &keys };
+            let asked = CheckSet { checks: &checks, keys: keys.view() };
             let admitted = link.conclude_abandoned(&ticket, times, asked, &mut outcomes);
             link.queue.recycle(ticket);
             abandoned.into_iter().for_each(|tell| tell(admitted));
@@ -266,36 +261,28 @@ struct AbandonedCheck {
 
 impl AbandonedCheck {
     fn of(check: &Check<'_>) -> Self {
-        let Check { limit_prefix, bucket, key, cost, spends, enforced, together, choice, .. } =
-            *check;
-        let policy = *check.policy;
         AbandonedCheck {
-            policy,
-            limit_prefix,
-            bucket,
-            key,
-            cost,
-            spends,
-            enforced,
-            together,
-            choice,
+            policy: *check.policy,
+            limit_prefix: check.limit_prefix,
+            bucket: check.bucket,
+            key: check.key,
+            cost: check.cost,
+            spends: check.spends,
+            enforced: check.enforced,
+            together: check.together,
+            choice: check.choice,
         }
     }
 
     fn check(&self) -> Check<'_> {
-        let AbandonedCheck {
-            ref policy,
-            limit_prefix,
-            bucket,
-            key,
-            cost,
-            spends,
-            enforced,
-            together,
-            choice,
-        } = *self;
-        let check = Check::new(policy, limit_prefix, bucket, cost);
-        Check { key, spends, enforced, together, choice, ..check }
+        Check {
+            key: self.key,
+            spends: self.spends,
+            enforced: self.enforced,
+            together: self.together,
+            choice: self.choice,
+            ..Check::new(&self.policy, self.limit_prefix, self.bucket, self.cost)
+        }
     }
 }
 
@@ -308,27 +295,19 @@ impl WorkerLink {
     /// Redis may have other counts of these slots than are held.
     fn mark_dirty(&self, asked: CheckSet<'_>) {
         for check in held(asked.checks) {
-            self.held_slots.mark_dirty(check.bucket, asked.key(check), check.policy);
+            self.held_slots.mark_dirty(check.bucket, &asked.key(check).text(), check.policy);
         }
     }
 }
 
 impl Store for RedisStore {
-    fn try_decide(
-        &self,
-        asked: CheckSet<'_>,
-        outcomes: &mut [CheckOutcome],
-    ) -> Option<Result<Decision, StoreError>> {
+    fn try_decide(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome]) -> Option<Decided> {
         let decided = self.decide_here(asked, outcomes)?;
         self.hold(asked, outcomes, &decided);
         Some(decided)
     }
 
-    async fn decide(
-        &self,
-        asked: CheckSet<'_>,
-        outcomes: &mut [CheckOutcome],
-    ) -> Result<Decision, StoreError> {
+    async fn decide(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome]) -> Decided {
         self.decide_or_tell(asked, outcomes, |_| ()).await
     }
 

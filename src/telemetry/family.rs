@@ -60,6 +60,12 @@ impl<S: Series> Family<S> {
         all.entry(values).or_insert_with(&self.core.new_series).clone()
     }
 
+    /// Removes the series with these values of its labels.
+    pub fn remove(&self, values: &[&str]) {
+        let values: LabelValues = values.iter().map(|it| (*it).into()).collect();
+        self.core.series.write().remove(&values);
+    }
+
     /// Removes the series whose first label has none of these values.
     pub(super) fn prune(&self, kept: &HashSet<&str>) {
         let (mut gone, mut last) = (Vec::new(), None);

@@ -62,7 +62,9 @@ impl LogSettings {
             .with_env_filter(self.filter)
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
-            .with_target(false);
+            .with_target(false)
+            // The library would tell standard error of it, and panic if that cannot be written either.
+            .log_internal_errors(false);
         // A second call, as tests make, leaves the first one's log in place.
         let _ = if self.json { log.json().flatten_event(true).try_init() } else { log.try_init() };
     }

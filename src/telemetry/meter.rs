@@ -17,8 +17,8 @@ use tokio::time::Instant;
 pub use guard::{GuardAction, GuardCounters, GuardMeter};
 pub use upstream::{Failure, FailureMeter};
 
-use super::access_log::AccessLogEntry;
 use super::metrics::Metrics;
+use super::request_record::RequestRecord;
 use crate::clock;
 use crate::limit::{Limit, Mode, Strategy};
 
@@ -220,7 +220,7 @@ pub struct RequestMeter {
     started: Instant,
     status: Option<StatusCode>,
     sent: u64,
-    entry: Option<Box<AccessLogEntry>>,
+    record: Option<Box<RequestRecord>>,
 }
 
 /// nginx's status of a request whose client did not wait for the answer.
@@ -231,24 +231,24 @@ impl RequestMeter {
     pub fn start(
         route: Rc<RouteMeter>,
         started: Instant,
-        entry: Option<Box<AccessLogEntry>>,
+        record: Option<Box<RequestRecord>>,
     ) -> Self {
-        RequestMeter { route, started, status: None, sent: 0, entry }
+        RequestMeter { route, started, status: None, sent: 0, record }
     }
 
     pub fn take_route(&mut self, route: &Rc<RouteMeter>) {
         self.route = route.clone();
     }
 
-    /// The line for the access log, if there is one.
-    pub fn entry(&mut self) -> Option<&mut AccessLogEntry> {
-        self.entry.as_deref_mut()
+    /// What is kept of the request, if anything is.
+    pub fn record(&mut self) -> Option<&mut RequestRecord> {
+        self.record.as_deref_mut()
     }
 
     /// Notes why the gateway has answered itself.
     pub fn failed(&mut self, error: &'static str) {
-        if let Some(entry) = &mut self.entry {
-            entry.error = Some(error);
+        if let Some(record) = &mut self.record {
+            record.failed(error);
         }
     }
 
@@ -274,8 +274,8 @@ impl Drop for RequestMeter {
         });
         let seconds = (clock::now() - self.started).as_secs_f64();
         self.route.observe(seconds);
-        if let Some(entry) = &mut self.entry {
-            entry.write(&self.route.name, status, seconds, self.sent);
+        if let Some(record) = self.record.take() {
+            record.finish(&self.route.name, status, seconds, self.sent);
         }
     }
 }

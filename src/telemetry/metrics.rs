@@ -4,13 +4,16 @@
 //! threads passes its cache line around. Workers therefore count in [meters](super::meter) of
 //! their own, resolved when the configuration is compiled, and add up here before each scrape.
 
+mod families;
+
 use std::sync::Arc;
 
-use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Registry, TextEncoder};
+use prometheus::{Gauge, Histogram, IntCounter, IntGauge, Registry, TextEncoder};
 
 use super::family::{Family, WriteFamily};
-use super::page::{MetricsPage, Series};
+use super::page::MetricsPage;
 use super::user_scores::UserScores;
+use families::{Families, REGISTERED, counter, gauge, user_scores};
 
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -22,11 +25,17 @@ pub struct Metrics {
     pub access: Family<IntCounter>,
     pub guard_detections: Family<IntCounter>,
     pub audit_dropped: IntCounter,
+    /// Spans that were not exported.
+    pub trace_spans_dropped: IntCounter,
     pub user_scores: UserScores,
     pub decision_seconds: Family<Histogram>,
     pub request_seconds: Family<Histogram>,
     pub upstream_seconds: Family<Histogram>,
     pub upstream_errors: Family<IntCounter>,
+    pub upstream_ejections: Family<IntCounter>,
+    pub upstream_healthy: Family<IntGauge>,
+    pub upstream_breaker_open: Family<IntGauge>,
+    pub upstream_pending: Family<IntGauge>,
     /// By [`STORE_ERRORS`].
     pub store_errors: Family<IntCounter>,
     pub store_calls: IntCounter,
@@ -42,12 +51,35 @@ pub struct Metrics {
     pub buckets_overflow: IntGauge,
     pub connections: IntGauge,
     pub turned_away: IntCounter,
+    pub turned_away_per_ip: IntCounter,
     pub proxy_header_errors: IntCounter,
+    /// By [`HANDSHAKE_ERRORS`].
+    pub tls_handshake_errors: Family<IntCounter>,
+    /// By [`HTTP2_FLOODS`].
+    pub http2_floods: Family<IntCounter>,
+    pub certificate_expiry: Family<IntGauge>,
     pub reloads: Family<IntCounter>,
     /// Whether the files say what is served.
     pub last_reload: IntGauge,
     build: Family<IntGauge>,
 }
+
+/// Why a connection did not become one of TLS; `alert` is what the client has said.
+pub const HANDSHAKE_ERRORS: [&str; 9] = [
+    "alert",
+    "client_certificate",
+    "crowded",
+    "disconnected",
+    "incompatible",
+    "malformed",
+    "not_tls",
+    "plain_http",
+    "timeout",
+];
+
+/// What a client has flooded its connection with: frames that ask for nothing, streams that were reset
+/// unanswered, or what the codec itself ends connections for.
+pub const HTTP2_FLOODS: [&str; 3] = ["codec", "frames", "streams"];
 
 /// Why a call to the store failed; `denied` is a login or a permission.
 pub const STORE_ERRORS: [&str; 11] = [
@@ -103,6 +135,12 @@ impl Metrics {
                 "Events that are in no line of the audit log and in no sum, because there were too \
                  many at once or a target did not keep up.",
             ),
+            trace_spans_dropped: counter(
+                &registry,
+                "weir_trace_spans_dropped_total",
+                "Spans of sampled traces that no collector has taken, because it failed or did not \
+                 keep up.",
+            ),
             user_scores: user_scores(&registry),
             decision_seconds: families.histograms(
                 "weir_decision_seconds",
@@ -129,6 +167,27 @@ impl Metrics {
                  last two are in weir_upstream_seconds. Requests whose client left are not among \
                  them.",
                 &["upstream", "error"],
+            ),
+            upstream_ejections: families.counters(
+                "weir_upstream_ejections_total",
+                "How often a server was left out because it failed.",
+                &["upstream", "server"],
+            ),
+            upstream_healthy: families.gauges(
+                "weir_upstream_healthy",
+                "1 for a server whose probes succeed, 0 for one whose probes fail.",
+                &["upstream", "server"],
+            ),
+            upstream_breaker_open: families.gauges(
+                "weir_upstream_breaker_open",
+                "1 while requests to an upstream are answered with 503 because those before them \
+                 failed.",
+                &["upstream"],
+            ),
+            upstream_pending: families.gauges(
+                "weir_upstream_pending",
+                "Requests that wait for a connection, because a server has as many as it may.",
+                &["upstream", "server"],
             ),
             store_errors: families.counters(
                 "weir_store_errors_total",
@@ -184,6 +243,26 @@ impl Metrics {
                 "weir_connections_turned_away_total",
                 "Connections for which there was no room.",
             ),
+            turned_away_per_ip: counter(
+                &registry,
+                "weir_connections_turned_away_per_ip_total",
+                "Connections of addresses that had as many as they may have.",
+            ),
+            tls_handshake_errors: families.counters(
+                "weir_tls_handshake_errors_total",
+                "Connections that did not become one of TLS.",
+                &["reason"],
+            ),
+            http2_floods: families.counters(
+                "weir_http2_floods_total",
+                "Connections of HTTP/2 that were ended for a flood.",
+                &["reason"],
+            ),
+            certificate_expiry: families.gauges(
+                "weir_tls_certificate_expiry_seconds",
+                "When the certificate of a listener ends, in seconds since 1970.",
+                &["certificate"],
+            ),
             proxy_header_errors: counter(
                 &registry,
                 "weir_proxy_header_errors_total",
@@ -216,12 +295,27 @@ impl Metrics {
         for reason in STORE_ERRORS {
             metrics.store_errors.with_label_values(&[reason]);
         }
+        for reason in HANDSHAKE_ERRORS {
+            metrics.tls_handshake_errors.with_label_values(&[reason]);
+        }
+        for reason in HTTP2_FLOODS {
+            metrics.http2_floods.with_label_values(&[reason]);
+        }
         metrics
     }
 
     /// Says what this gateway is called.
     pub fn set_build_info(&self, node: &str) {
         self.build.with_label_values(&[env!("CARGO_PKG_VERSION"), node]).set(1);
+    }
+
+    /// Says when certificates end, by their names, and forgets all others.
+    pub fn set_certificates<'a>(&self, ends: impl Iterator<Item = (&'a str, i64)>) {
+        let ends: Vec<_> = ends.collect();
+        self.certificate_expiry.prune(&ends.iter().map(|(name, _)| *name).collect());
+        for (name, end) in ends {
+            self.certificate_expiry.with_label_values(&[name]).set(end);
+        }
     }
 
     /// All metrics in Prometheus's text format. `take` is called with some 64 KiB after others, while
@@ -251,81 +345,6 @@ impl Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-const REGISTERED: &str = "metric names are valid and registered once";
-
-fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
-    let counter = IntCounter::new(name, help).expect(REGISTERED);
-    registry.register(Box::new(counter.clone())).expect(REGISTERED);
-    counter
-}
-
-fn user_scores(registry: &Registry) -> UserScores {
-    let scores = UserScores::new();
-    registry.register(Box::new(scores.clone())).expect(REGISTERED);
-    scores
-}
-
-fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
-    let gauge = IntGauge::new(name, help).expect(REGISTERED);
-    registry.register(Box::new(gauge.clone())).expect(REGISTERED);
-    gauge
-}
-
-/// The metrics with labels. A series' own name and help are never shown: those of its family are.
-#[derive(Default)]
-struct Families(Vec<Box<dyn WriteFamily>>);
-
-impl Families {
-    fn counters(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> Family<IntCounter> {
-        let new_series = move || IntCounter::new(name, name).expect(REGISTERED);
-        self.add(Family::new(name, help, labels, new_series))
-    }
-
-    fn gauges(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> Family<IntGauge> {
-        let new_series = move || IntGauge::new(name, name).expect(REGISTERED);
-        self.add(Family::new(name, help, labels, new_series))
-    }
-
-    fn float_gauges(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> Family<Gauge> {
-        let new_series = move || Gauge::new(name, name).expect(REGISTERED);
-        self.add(Family::new(name, help, labels, new_series))
-    }
-
-    fn histograms(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-        bounds: &'static [f64],
-    ) -> Family<Histogram> {
-        let new_series = move || {
-            let options = HistogramOpts::new(name, name).buckets(bounds.to_vec());
-            Histogram::with_opts(options).expect(REGISTERED)
-        };
-        self.add(Family::new(name, help, labels, new_series))
-    }
-
-    fn add<S: Series>(&mut self, family: Family<S>) -> Family<S> {
-        self.0.push(Box::new(family.clone()));
-        family
     }
 }
 

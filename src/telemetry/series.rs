@@ -26,6 +26,22 @@ impl Metrics {
         self.guard_detections.prune(&series.guards);
         self.upstream_seconds.prune(&series.upstreams);
         self.upstream_errors.prune(&series.upstreams);
+        self.upstream_ejections.prune(&series.upstreams);
+        self.upstream_healthy.prune(&series.upstreams);
+        self.upstream_pending.prune(&series.upstreams);
+        self.upstream_breaker_open.prune(&series.upstreams);
+    }
+
+    /// Removes the series of a server that its upstream does not have any more.
+    pub fn remove_server(&self, upstream: &str, server: &str) {
+        self.upstream_ejections.remove(&[upstream, server]);
+        self.upstream_healthy.remove(&[upstream, server]);
+        self.upstream_pending.remove(&[upstream, server]);
+    }
+
+    /// Removes the series of a breaker that its upstream does not have any more.
+    pub fn remove_breaker(&self, upstream: &str) {
+        self.upstream_breaker_open.remove(&[upstream]);
     }
 }
 

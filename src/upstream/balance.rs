@@ -5,53 +5,160 @@ use std::rc::Rc;
 
 use tokio::time::Instant;
 
+use super::hashing::{self, KeyDigest, ServerSeed};
 use super::pool::Server;
-use crate::config::settings::Balance;
+use crate::config::settings::{Balance, UpstreamServer};
 
 #[derive(Debug)]
 pub(super) struct Balancer {
     balance: Balance,
+    /// One for each server, in their order.
+    weights: Box<[u32]>,
+    /// Whether some weigh more than others.
+    weighted: bool,
+    seeds: Box<[ServerSeed]>,
+    /// How much of its share each server is behind with, for turns by weight.
+    behind: Box<[Cell<i64>]>,
     /// Where the next turn starts, or the state of the random choice.
     turn: Cell<u64>,
 }
 
+/// How well a server would do for a request. The best there is takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fitness {
+    Good,
+    /// It has as many connections as it may.
+    Full,
+    /// It is left out for its failures. Better than one that says itself that it is not well.
+    Ejected,
+    Unhealthy,
+    /// It has just failed this very request.
+    Failed,
+}
+
 impl Balancer {
-    pub(super) fn new(balance: Balance) -> Self {
-        Balancer { balance, turn: Cell::new(0) }
+    pub(super) fn new(balance: Balance, servers: &[UpstreamServer]) -> Self {
+        let weights: Box<[u32]> = servers.iter().map(|it| it.weight).collect();
+        Balancer {
+            balance,
+            weighted: weights.iter().any(|weight| *weight != weights[0]),
+            seeds: servers.iter().map(|it| ServerSeed::new(&it.origin, it.weight)).collect(),
+            behind: weights.iter().map(|_| Cell::new(0)).collect(),
+            weights,
+            turn: Cell::new(0),
+        }
     }
 
-    /// A server that is available and not the one that just failed, if there is one.
+    /// The server that is best off. If none is well, all of those that are alike share the requests:
+    /// one of them may answer, and refusing would help nobody.
     ///
     /// # Panics
     /// If there are no servers: the configuration does not allow that.
     pub(super) fn pick<'a>(
         &self,
         servers: &'a [Rc<Server>],
+        key: Option<KeyDigest>,
         failed: Option<&Rc<Server>>,
         now: Instant,
     ) -> &'a Rc<Server> {
         if let [only] = servers {
             return only;
         }
-        let usable = |server: &Rc<Server>| {
-            !server.is_unavailable(now) && failed.is_none_or(|failed| !Rc::ptr_eq(server, failed))
+        let fitness = |server: &Rc<Server>| match failed {
+            Some(failed) if Rc::ptr_eq(server, failed) => Fitness::Failed,
+            _ if !server.shared.is_healthy() => Fitness::Unhealthy,
+            _ if server.shared.ejection.is_ejected(now) => Fitness::Ejected,
+            _ if server.is_full() => Fitness::Full,
+            _ => Fitness::Good,
         };
-        let start = self.next_turn() as usize % servers.len();
-        let in_turn = || servers[start..].iter().chain(&servers[..start]);
-        let chosen = match self.balance {
-            Balance::RoundRobin | Balance::Random => in_turn().find(|server| usable(server)),
-            // Equals are served in turn, so that a quiet upstream does not lean on its first.
-            Balance::LeastRequests => {
-                in_turn().filter(|server| usable(server)).min_by_key(|server| server.active())
+        let start = self.next_turn();
+        let choose = |wanted: Fitness| {
+            self.choose(servers, key, start, |at| fitness(&servers[at]) == wanted)
+        };
+        let best = || servers.iter().map(fitness).min().and_then(choose);
+        let chosen = choose(Fitness::Good).or_else(best);
+        &servers[chosen.unwrap_or(start as usize % servers.len())]
+    }
+
+    /// One of those that may be chosen.
+    fn choose(
+        &self,
+        servers: &[Rc<Server>],
+        key: Option<KeyDigest>,
+        start: u64,
+        may_be: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let count = servers.len();
+        let first = start as usize % count;
+        let in_turn = (first..count).chain(0..first).filter(|at| may_be(*at));
+        match (&self.balance, key) {
+            (Balance::Hash(_), Some(key)) => {
+                let score = |at: &usize| self.seeds[*at].score(key);
+                in_turn.min_by(|a, b| score(a).total_cmp(&score(b)))
             }
-        };
-        chosen.unwrap_or(&servers[start])
+            (Balance::RoundRobin, _) => self.turn_by_weight(count, may_be),
+            (Balance::Random, _) => self.draw_by_weight(count, start, may_be),
+            (Balance::LeastRequests | Balance::Hash(_), _) => {
+                let active = |at: usize| servers[at].active() as u64;
+                if !self.weighted {
+                    // Equals are served in turn, so that a quiet upstream does not lean on its first.
+                    return in_turn.min_by_key(|at| active(*at));
+                }
+                // Shares go by weight, unless another server would have less to do for its weight
+                // with this request than the one whose turn it is has without: a server with little
+                // weight is idle most of the time, and must not be given each request for that.
+                let turn = self.turn_by_weight(count, &may_be)?;
+                let (weight, load) = (|at: usize| self.weight(at), |at| active(at) + 1);
+                let least =
+                    in_turn.min_by(|&a, &b| (load(a) * weight(b)).cmp(&(load(b) * weight(a))))?;
+                let is_busier = load(least) * weight(turn) <= active(turn) * weight(least);
+                Some(if is_busier { least } else { turn })
+            }
+        }
+    }
+
+    /// Turns by weight, spread evenly: of weights 3 and 1 the turns are a, a, b, a.
+    fn turn_by_weight(&self, count: usize, may_be: impl Fn(usize) -> bool) -> Option<usize> {
+        let (mut total, mut most) = (0, None::<usize>);
+        for at in (0..count).filter(|at| may_be(*at)) {
+            let weight = i64::from(self.weights[at]);
+            self.behind[at].set(self.behind[at].get() + weight);
+            total += weight;
+            if most.is_none_or(|most| self.behind[at].get() > self.behind[most].get()) {
+                most = Some(at);
+            }
+        }
+        if let Some(most) = most {
+            self.behind[most].set(self.behind[most].get() - total);
+        }
+        most
+    }
+
+    fn draw_by_weight(
+        &self,
+        count: usize,
+        drawn: u64,
+        may_be: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let total: u64 = (0..count).filter(|at| may_be(*at)).map(|at| self.weight(at)).sum();
+        let mut left = drawn.checked_rem(total)?;
+        (0..count).filter(|at| may_be(*at)).find(|at| match left.checked_sub(self.weight(*at)) {
+            Some(rest) => {
+                left = rest;
+                false
+            }
+            None => true,
+        })
+    }
+
+    fn weight(&self, at: usize) -> u64 {
+        u64::from(self.weights[at])
     }
 
     fn next_turn(&self) -> u64 {
         let turn = self.turn.get();
         match self.balance {
-            Balance::RoundRobin | Balance::LeastRequests => {
+            Balance::RoundRobin | Balance::LeastRequests | Balance::Hash(_) => {
                 self.turn.set(turn.wrapping_add(1));
                 turn
             }
@@ -59,58 +166,11 @@ impl Balancer {
                 // SplitMix64: even enough to spread load, and no lock or system call.
                 let next = turn.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 self.turn.set(next);
-                let mixed = (next ^ (next >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-                mixed ^ (mixed >> 31)
+                hashing::mix(next)
             }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::settings::Origin;
-    use crate::upstream::ConnectError;
-
-    fn servers(count: u16) -> Vec<Rc<Server>> {
-        let origin = |port| Origin { host: "127.0.0.1".into(), port };
-        (1..=count).map(|port| Rc::new(Server::new(&origin(port)))).collect()
-    }
-
-    fn tally(balance: Balance, servers: &[Rc<Server>], picks: usize) -> Vec<usize> {
-        let (balancer, now) = (Balancer::new(balance), Instant::now());
-        let mut tally = vec![0; servers.len()];
-        for _ in 0..picks {
-            let picked = balancer.pick(servers, None, now);
-            let at = servers.iter().position(|server| Rc::ptr_eq(server, picked));
-            tally[at.unwrap()] += 1;
-        }
-        tally
-    }
-
-    #[test]
-    fn equal_servers_share_equally() {
-        assert_eq!(tally(Balance::RoundRobin, &servers(3), 30), [10, 10, 10]);
-        assert_eq!(tally(Balance::LeastRequests, &servers(3), 30), [10, 10, 10]);
-        let random = tally(Balance::Random, &servers(3), 3000);
-        assert!(random.iter().all(|&n| (800..1200).contains(&n)), "{random:?}");
-    }
-
-    #[test]
-    fn the_least_busy_server_is_preferred() {
-        let servers = servers(3);
-        let now = Instant::now();
-        let _busy = (servers[0].begin_request(now), servers[2].begin_request(now));
-        assert_eq!(tally(Balance::LeastRequests, &servers, 10), [0, 10, 0]);
-    }
-
-    #[test]
-    fn an_unavailable_server_is_passed_over_unless_all_are() {
-        let servers = servers(2);
-        servers[0].note_failed(Instant::now(), &ConnectError::TimedOut);
-        assert_eq!(tally(Balance::RoundRobin, &servers, 10), [0, 10]);
-        servers[1].note_failed(Instant::now(), &ConnectError::TimedOut);
-        assert_eq!(tally(Balance::RoundRobin, &servers, 10), [5, 5]);
-    }
-}
+mod tests;

@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode};
 use tokio::time::Instant;
@@ -17,8 +16,8 @@ use super::body_sender::BodySender;
 use super::pool::ActiveRequest;
 use crate::body::Body;
 use crate::http1::{
-    BodyError, BufferedStream, Decoder, Framing, FramingError, HeadError, HeadSearch, StatusLine,
-    head,
+    BodyError, BufferedStream, Decoder, Framing, FramingError, HeadError, HeadFlags, HeadSearch,
+    PollData, StatusLine, head, head::USUAL_FIELDS,
 };
 use crate::telemetry::{Failure, FailureMeter};
 
@@ -37,6 +36,13 @@ pub enum ExchangeError {
     TimedOut,
     #[error("the response ended within its header")]
     Truncated,
+    /// No server has looked at the request: any may be sent again.
+    #[error("the server has refused to look at the request")]
+    Unprocessed,
+    #[error("the server has reset the stream: {0}")]
+    Reset(h2::Reason),
+    #[error("the response is malformed: {0}")]
+    Protocol(#[source] io::Error),
     #[error("the response is malformed: {0}")]
     Head(#[from] HeadError),
     #[error("the response is malformed: {0}")]
@@ -51,8 +57,8 @@ pub enum ExchangeError {
 impl ExchangeError {
     /// Whether what was received is no response.
     pub fn is_malformed(&self) -> bool {
-        use ExchangeError::{Framing, Head, Interim, Truncated};
-        matches!(self, Head(_) | Framing(_) | Truncated | Interim)
+        use ExchangeError::{Framing, Head, Interim, Protocol, Truncated};
+        matches!(self, Head(_) | Framing(_) | Protocol(_) | Truncated | Interim)
     }
 
     /// What it counts as, if it was the upstream's fault.
@@ -73,6 +79,8 @@ pub(crate) struct Exchange {
     sender: BodySender,
     search: HeadSearch,
     interim: usize,
+    /// How many fields the head of the response may have.
+    pub(crate) max_fields: usize,
     response_timeout: Duration,
     started: bool,
 }
@@ -89,10 +97,12 @@ impl Exchange {
         io.set_deadline(started + response_timeout);
         let sender = BodySender::new(body);
         let search = HeadSearch::immediate();
-        Exchange { io, active, sender, search, interim: 0, response_timeout, started: false }
+        let (interim, max_fields, started) = (0, USUAL_FIELDS, false);
+        Exchange { io, active, sender, search, interim, max_fields, response_timeout, started }
     }
 
-    /// Drives the request out and the head of the response in, into `headers`.
+    /// Drives the request out and the head of the response in, into `headers`. `on_hints` gets the
+    /// fields of each `103 Early Hints` that comes before it.
     ///
     /// # Errors
     /// If there is no usable response. The connection must not be used again.
@@ -101,6 +111,7 @@ impl Exchange {
         cx: &mut Context<'_>,
         headers: &mut HeaderMap,
         upgrade: bool,
+        on_hints: impl Fn(&mut HeaderMap, HeadFlags),
     ) -> Poll<Result<StatusLine, ExchangeError>> {
         let streaming = !self.sender.is_body_sent();
         let moved = self.sender.poll(&mut self.io, cx)?;
@@ -112,7 +123,7 @@ impl Exchange {
         }
         loop {
             while let Some(head) = self.search.take(&mut self.io.read_buf, MAX_HEAD)? {
-                let line = head::parse_response(&head, headers)?;
+                let line = head::parse_response(&head, headers, self.max_fields)?;
                 if !line.status.is_informational() {
                     return Poll::Ready(Ok(line));
                 }
@@ -123,6 +134,9 @@ impl Exchange {
                 let switched = line.status == StatusCode::SWITCHING_PROTOCOLS;
                 if switched || self.interim > MAX_INTERIM {
                     return Poll::Ready(Err(ExchangeError::Interim));
+                }
+                if line.status == StatusCode::EARLY_HINTS {
+                    on_hints(headers, line.flags);
                 }
             }
             match ready!(self.io.poll_fill(cx, false)) {
@@ -136,6 +150,11 @@ impl Exchange {
                 Err(error) => return Poll::Ready(Err(ExchangeError::Closed(Some(error)))),
             }
         }
+    }
+
+    /// Whether nothing of a response has come.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        !self.started
     }
 
     /// Whether nothing of the request was written.
@@ -224,10 +243,7 @@ impl UpstreamBody {
         self.decoder.remaining()
     }
 
-    pub(crate) fn poll_data(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, BodyError>>> {
+    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> PollData {
         let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
         if exchange.sender.poll(&mut exchange.io, cx).is_err() {
             self.reusable = false;
@@ -249,7 +265,7 @@ impl UpstreamBody {
 
     /// Returns the connection to the pool if nothing is left on it in either direction.
     fn release(&mut self) {
-        let Some(exchange) = self.exchange.take() else { return };
+        let Some(mut exchange) = self.exchange.take() else { return };
         if self.reusable && exchange.sender.is_done() && exchange.io.read_buf.is_empty() {
             exchange.active.return_idle(exchange.io, self.announced);
         }

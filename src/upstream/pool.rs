@@ -2,21 +2,25 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
 use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::time::Instant;
 
-use super::ConnectError;
+use super::connect::{Dialer, ServerProtocol};
+use super::hashing::mix;
+use super::http2_pool::Http2Pool;
+use super::pending::LocalWaiters;
+use super::record::ConnectionRecord;
 use super::resolve::ServerAddress;
-use crate::config::settings::Origin;
+use super::shared::SharedServer;
+use super::slots::ConnectionSlot;
+use crate::config::settings::{self, Origin};
 use crate::http1::{BufferedStream, IdleEvent};
+use crate::stream::Stream;
 
-/// How long a server that refused a connection gets no requests, if there are others.
-const UNAVAILABLE: Duration = Duration::from_secs(1);
-/// The same failing server is logged no more often than this.
-const LOG_INTERVAL: Duration = Duration::from_secs(30);
 /// How many idle connections are searched for one whose state the runtime knows.
 const SEARCHED: usize = 8;
 
@@ -25,12 +29,20 @@ pub(crate) struct Server {
     pub address: ServerAddress,
     /// The host to ask for when the client names none.
     pub authority: String,
+    pub(super) protocol: ServerProtocol,
+    pub(super) http2: Http2Pool,
     idle: RefCell<Vec<IdleConnection>>,
     max_idle: Cell<usize>,
     idle_timeout: Cell<Duration>,
+    /// How old a connection may become; `None`: as old as it likes.
+    pub(super) max_age: Cell<Option<Duration>>,
     active: Cell<usize>,
-    unavailable_until: Cell<Option<Instant>>,
-    failure_logged: Cell<Option<Instant>>,
+    /// How many connections were ever opened.
+    opened: Cell<u64>,
+    /// Requests of this worker that wait for a connection.
+    pub(super) waiting: LocalWaiters,
+    /// What all workers know of it.
+    pub(super) shared: Arc<SharedServer>,
     /// It has sent a body after a response that cannot have one: to HEAD, or a 304.
     sends_forbidden_bodies: Cell<bool>,
     /// After such a response a connection was watched, and no body came.
@@ -40,6 +52,7 @@ pub(crate) struct Server {
 #[derive(Debug)]
 struct IdleConnection {
     io: Box<BufferedStream>,
+    record: Box<ConnectionRecord>,
     /// The last response on it announced a body that it must not have: to HEAD, or a 304.
     announced: bool,
     since: Instant,
@@ -57,36 +70,65 @@ impl IdleConnection {
     }
 }
 
-/// A connection that was idle.
+/// A connection to send a request on.
 #[derive(Debug)]
-pub(crate) struct ReusedConnection {
+pub(crate) struct PooledConnection {
     pub io: Box<BufferedStream>,
+    /// It was idle.
+    pub reused: bool,
     /// The last response on it announced a body that it must not have: if that comes after all, it
     /// is what is read next.
     pub announced: bool,
 }
 
 impl Server {
-    pub(crate) fn new(origin: &Origin) -> Self {
-        let bracketed = origin.host.contains(':');
-        let (open, close) = if bracketed { ("[", "]") } else { ("", "") };
+    pub(super) fn new(
+        origin: &Origin,
+        protocol: ServerProtocol,
+        shared: Arc<SharedServer>,
+    ) -> Self {
         Server {
-            address: ServerAddress::new(origin),
-            authority: format!("{open}{}{close}:{}", origin.host, origin.port),
+            address: shared.address.clone(),
+            authority: origin.default_host(),
+            protocol,
+            http2: Http2Pool::default(),
             idle: RefCell::default(),
             max_idle: Cell::new(0),
             idle_timeout: Cell::default(),
+            max_age: Cell::new(None),
             active: Cell::new(0),
-            unavailable_until: Cell::new(None),
-            failure_logged: Cell::new(None),
+            opened: Cell::new(0),
+            waiting: LocalWaiters::default(),
+            shared,
             sends_forbidden_bodies: Cell::new(false),
             proven_silent: Cell::new(false),
         }
     }
 
-    pub(super) fn keep_idle(&self, max_idle: usize, idle_timeout: Duration) {
-        self.max_idle.set(max_idle);
-        self.idle_timeout.set(idle_timeout);
+    /// What a configuration says of its connections.
+    pub(super) fn configure(self: &Rc<Self>, upstream: &settings::Upstream) {
+        self.max_idle.set(upstream.keepalive);
+        self.idle_timeout.set(upstream.keepalive_timeout);
+        self.max_age.set(upstream.max_age);
+        if self.shared.slots.is_limited() {
+            self.waiting.watch_requests(self);
+        }
+    }
+
+    /// Whether requests to it share connections, so that none is idle while it is in use. One that
+    /// may end as a tunnel does not.
+    #[inline]
+    pub(crate) fn shares_connections(&self, upgrade: bool) -> bool {
+        self.protocol.http2 && !upgrade && !self.http2.is_declined()
+    }
+
+    /// Opens connections to it. `only_http1`: HTTP/2 is not offered.
+    pub(super) fn dialer(&self, only_http1: bool) -> Dialer<'_> {
+        Dialer { address: &self.address, protocol: &self.protocol, only_http1 }
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.protocol.is_tls()
     }
 
     /// Requests under way here.
@@ -94,52 +136,68 @@ impl Server {
         self.active.get()
     }
 
-    pub(crate) fn is_unavailable(&self, now: Instant) -> bool {
-        self.unavailable_until.get().is_some_and(|until| now < until)
+    /// Whether it has as many connections as it may, and none to spare here.
+    pub(crate) fn is_full(&self) -> bool {
+        self.shared.slots.is_full() && self.idle.borrow().is_empty() && !self.http2.has_room()
     }
 
-    /// Takes the server out of the choice for a moment. Logged once, and again while it lasts.
-    pub(super) fn note_failed(&self, now: Instant, error: &ConnectError) {
-        self.unavailable_until.set(Some(now + UNAVAILABLE));
-        if self.failure_logged.get().is_none_or(|last| now - last > LOG_INTERVAL) {
-            self.failure_logged.set(Some(now));
-            tracing::warn!("upstream server {} cannot be reached: {error}", self.authority);
-        }
+    /// What is known of a connection that was just opened.
+    pub(super) fn record(
+        &self,
+        stream: &Stream,
+        slot: Option<ConnectionSlot>,
+    ) -> Box<ConnectionRecord> {
+        // An address that is no name stays what it is.
+        let address = if self.address.is_name() { stream.peer_address() } else { None };
+        let number = self.opened.replace(self.opened.get().wrapping_add(1));
+        Box::new(ConnectionRecord::new(address, self.max_age.get(), slot, mix(number)))
     }
 
-    /// While one request finds out whether a failed server is back, others avoid it.
-    pub(super) fn note_attempt(&self, now: Instant) {
-        if self.failure_logged.get().is_some() {
-            self.unavailable_until.set(Some(now + UNAVAILABLE));
-        }
+    /// Whether it has connections.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.active.get() > 0 || !self.idle.borrow().is_empty() || !self.http2.is_empty()
     }
 
-    pub(super) fn note_recovered(&self) {
-        self.unavailable_until.set(None);
-        if self.failure_logged.take().is_some() {
-            tracing::info!("upstream server {} can be reached again", self.authority);
+    /// Closes idle connections, so that other workers may open as many as they wait for.
+    pub(super) fn close_idle_for_others(&self) {
+        let wanted = self.shared.slots.pending().saturating_sub(self.waiting.len());
+        let mut idle = self.idle.borrow_mut();
+        let oldest = 0..wanted.min(idle.len());
+        let closed: Vec<IdleConnection> = idle.drain(oldest).collect();
+        drop(idle);
+        if closed.is_empty() && wanted > 0 {
+            self.http2.close_one_for_others(|| self.shared.slots.claim_urgent());
         }
+        drop(closed);
+    }
+
+    /// Whether a connection may serve another request, at an instant when it is not used.
+    pub(super) fn may_be_kept(&self, record: &ConnectionRecord, now: Instant) -> bool {
+        !record.is_expired(now)
+            && record.address.is_none_or(|address| self.address.has(address))
+            && (record.has_slot() || !self.shared.slots.is_limited())
     }
 
     /// Counts a request until what this returns is dropped.
     pub(crate) fn begin_request(self: &Rc<Self>, now: Instant) -> ActiveRequest {
         self.active.set(self.active.get() + 1);
-        ActiveRequest { server: self.clone(), since: now }
+        ActiveRequest { server: self.clone(), since: now, record: None }
     }
 
     /// The idle connection that was used last, if the server has not closed it meanwhile.
-    pub(crate) fn reuse(&self, now: Instant, method: &Method) -> Option<ReusedConnection> {
+    fn reuse(&self, now: Instant, method: &Method) -> Option<IdleConnection> {
         let polls = poll_count();
         loop {
-            let idle = self.take_idle(polls, |idle| self.may_serve(idle, now, method))?;
-            let fresh = now.saturating_duration_since(idle.since) < self.idle_timeout.get();
+            let mut idle = self.take_idle(polls, |idle| self.may_serve(idle, now, method))?;
+            let fresh = now.saturating_duration_since(idle.since) < self.idle_timeout.get()
+                && !idle.record.is_expired(now);
             // A forbidden body may have arrived since the last poll, so the kernel is asked.
             match idle.io.idle_event(idle.polls != polls && !idle.announced) {
                 None if fresh => {
                     if idle.announced && idle.is_ripe(now) {
                         self.proven_silent.set(true);
                     }
-                    return Some(ReusedConnection { io: idle.io, announced: idle.announced });
+                    return Some(idle);
                 }
                 Some(IdleEvent::Data) if idle.announced => self.sends_forbidden_bodies.set(true),
                 _ => {}
@@ -175,9 +233,16 @@ impl Server {
         !idle.announced || self.proven_silent.get() || method == Method::HEAD || idle.is_ripe(now)
     }
 
+    /// Closes connections that have been idle for too long, have become too old, or lead to an
+    /// address that is no longer the server's.
     pub(super) fn close_idle(&self, now: Instant) {
         let idle_timeout = self.idle_timeout.get();
-        self.idle.borrow_mut().retain(|idle| now.duration_since(idle.since) < idle_timeout);
+        self.idle.borrow_mut().retain(|idle| {
+            now.saturating_duration_since(idle.since) < idle_timeout
+                && self.may_be_kept(&idle.record, now)
+        });
+        let kept = if self.max_idle.get() == 0 { Duration::ZERO } else { idle_timeout };
+        self.http2.close_idle(kept, now, |record| self.may_be_kept(record, now));
     }
 }
 
@@ -200,22 +265,57 @@ fn poll_count() -> u64 {
 pub(crate) struct ActiveRequest {
     server: Rc<Server>,
     since: Instant,
+    /// Of the connection that it is sent on.
+    record: Option<Box<ConnectionRecord>>,
 }
 
 impl ActiveRequest {
+    pub(crate) fn server(&self) -> &Rc<Server> {
+        &self.server
+    }
+
+    pub(super) fn set_record(&mut self, record: Box<ConnectionRecord>) {
+        self.record = Some(record);
+    }
+
+    /// An idle connection, if there is one. Where requests wait for one, that is theirs.
+    #[inline]
+    pub(crate) fn reuse(&mut self, now: Instant, method: &Method) -> Option<PooledConnection> {
+        if self.server.waiting.is_empty() { self.reuse_waited(now, method) } else { None }
+    }
+
+    /// The same for a request that has waited.
+    pub(super) fn reuse_waited(
+        &mut self,
+        now: Instant,
+        method: &Method,
+    ) -> Option<PooledConnection> {
+        let IdleConnection { io, record, announced, .. } = self.server.reuse(now, method)?;
+        self.record = Some(record);
+        Some(PooledConnection { io, reused: true, announced })
+    }
+
     /// Returns a connection to the pool. Its idle time is counted from the start of this request: a
     /// little too much rather than too little, and the clock need not be read again. `announced`: the
     /// last response announced a body that it must not have.
-    pub(crate) fn return_idle(&self, mut io: Box<BufferedStream>, announced: bool) {
-        if announced && self.server.sends_forbidden_bodies.get() {
+    pub(crate) fn return_idle(&mut self, mut io: Box<BufferedStream>, announced: bool) {
+        let server = &self.server;
+        let Some(record) = self.record.take() else { return };
+        // A request that waits would have to watch such a connection first, so it is closed instead.
+        let forbidden = server.sends_forbidden_bodies.get() || !server.waiting.is_empty();
+        let wanted = !(announced && forbidden)
+            && server.may_be_kept(&record, self.since)
+            && !server.waiting.yield_to_others(&server.shared.slots);
+        if !wanted {
             return;
         }
-        let mut idle = self.server.idle.borrow_mut();
-        if idle.len() < self.server.max_idle.get() {
+        let mut idle = server.idle.borrow_mut();
+        if idle.len() < server.max_idle.get() || !server.waiting.is_empty() {
             io.clear_deadline();
             io.shrink();
             let since = if announced { Instant::now() } else { self.since };
-            idle.push(IdleConnection { io, announced, since, polls: poll_count() });
+            idle.push(IdleConnection { io, record, announced, since, polls: poll_count() });
+            server.waiting.wake_one();
         }
     }
 }

@@ -17,11 +17,13 @@ from standins import carry_out
 
 PARTNER_BURST = 100
 # Panels of what does not happen here: alerts, limits that queue, degrade or only watch, guards, adaptive limits,
-# failures.
+# failures, probes of servers, TLS.
 NOTHING_TO_SHOW = (
     '"Alerts" A', '"Outcomes" B', *(f'"Outcomes by limit" {part}' for part in "CDFG"), '"On trial: would be refused" A',
     '"Guards" A', '"Leases" A', '"Violations" B', *(f'"Trust" {part}' for part in "ABC"),
-    '"Waiting in queues" A', '"Upstream failures" A', '"Connections not taken" A', '"Connections not taken" B',
+    '"Waiting in queues" A', '"Upstream failures" A', *(f'"Connections not taken" {part}' for part in "ABC"),
+    '"Health of servers" A', '"Breakers" A', '"Servers left out" A', '"Waiting for a connection" A',
+    '"Certificates" A', '"Failed handshakes" A', '"HTTP/2 floods" A', '"Lost records" A', '"Lost records" B',
 )
 
 

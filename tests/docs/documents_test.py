@@ -168,9 +168,13 @@ def anchors(text):
 
 
 def make_certificate(folder):
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
-                    "-subj", "/CN=redis", "-keyout", "redis.key", "-out", "redis.pem"], cwd=folder, check=True, capture_output=True)
-    (folder / "redis-ca.pem").write_bytes((folder / "redis.pem").read_bytes())
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "90",
+                    "-subj", "/CN=redis", "-addext", "subjectAltName=DNS:localhost", "-keyout", "redis.key", "-out", "redis.pem"],
+                   cwd=folder, check=True, capture_output=True)
+    for name in ("redis-ca.pem", "server.pem", "shop.pem", "clients-ca.pem", "upstream.pem", "upstream-ca.pem"):
+        (folder / name).write_bytes((folder / "redis.pem").read_bytes())
+    for name in ("server.key", "shop.key", "upstream.key"):
+        (folder / name).write_bytes((folder / "redis.key").read_bytes())
 
 
 if __name__ == "__main__":

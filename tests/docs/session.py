@@ -47,7 +47,9 @@ class Session:
         for name in ("config", "docker-compose.yml"):
             if not (folder / name).exists():
                 os.symlink(ROOT / name, folder / name)
-        shutil.copy(weir, folder / "weir")
+        # Replaced and not overwritten: one of the session before may still be about to end.
+        shutil.copy(weir, folder / "weir.new")
+        os.replace(folder / "weir.new", folder / "weir")
         # curl shows its progress where its output is no terminal's.
         (folder / ".curlrc").write_text("silent\nshow-error\n")
         self.environment = {**os.environ, "HOME": str(folder), "PATH": f"{folder}:{os.environ['PATH']}", "WEIR_ADMIN_TOKEN": TOKEN,

@@ -3,6 +3,7 @@
 
 mod gateway_stalls;
 mod held_slots;
+mod late_replies;
 mod many_keys_outage;
 mod returned_slots;
 mod slow_redis;

@@ -1,8 +1,20 @@
 //! Upstream servers: connections to them, and what their failures look like to the client.
 
+mod balance;
+mod breaker;
+mod connection_limit;
 mod connection_reuse;
+mod degraded;
+mod ejection;
 mod error_metrics;
 mod faults;
 mod file_descriptors;
+mod health;
+mod http2;
+mod http2_failures;
+mod moving_names;
 mod response_timeout;
+mod tls;
+mod trailers;
+mod unix_socket;
 mod unreachable;

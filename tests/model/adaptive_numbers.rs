@@ -7,7 +7,7 @@ use weir::limit::trust::Score;
 
 use crate::alternating_numbers::{self, Kept, beside_each_other, each_keeps_its_promise};
 use crate::decider::{Engine, on_every_engine};
-use crate::strategies::{bucket, refill_bucket, share, small_log, start, window};
+use crate::strategies::{bucket, cases, refill_bucket, share, small_log, start, window};
 
 /// One request at one of two gateways.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ fn no_score_admits_more_than_its_numbers_promise<E: Engine>(engine: &E)
 where
     for<'a> E::Decider<'a>: Kept,
 {
-    proptest!(ProptestConfig::with_cases(2 * E::CASES), |(
+    proptest!(cases(2 * E::CASES), |(
         set in by_score(), scores in [0..Score::COUNT, 0..Score::COUNT], start in start(),
         steps in steps(),
     )| {
@@ -77,7 +77,7 @@ where
 
 /// More trust gives no less of anything, and full trust no more than twice.
 fn numbers_grow_with_the_score<E: Engine>(_engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(set in by_score())| {
+    proptest!(cases(E::CASES), |(set in by_score())| {
         for pair in set.windows(2) {
             prop_assert!(pair[0].quota() <= pair[1].quota());
         }

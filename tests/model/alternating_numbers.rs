@@ -12,7 +12,7 @@ use crate::log_bound::holds_in_every_window;
 use crate::lua::{Lua, Redis};
 use crate::reference_model::{Model, pace_of, rate_of, window_of};
 use crate::strategies::{
-    LATEST, bucket, gap, log, refill_bucket, share, small_log, span, start, timed, window,
+    LATEST, bucket, cases, gap, log, refill_bucket, share, small_log, span, start, timed, window,
 };
 
 /// A bucket as it is kept, whatever anybody makes of it.
@@ -198,7 +198,7 @@ fn no_set_of_numbers_admits_more_than_it_promises<E: Engine>(engine: &E)
 where
     for<'a> E::Decider<'a>: Kept,
 {
-    proptest!(ProptestConfig::with_cases(4 * E::CASES), |(
+    proptest!(cases(4 * E::CASES), |(
         set in numbers(), start in start(), steps in steps(),
     )| {
         each_keeps_its_promise(&mut engine.fresh(), &set, start, &steps)?;
@@ -207,7 +207,7 @@ where
 
 /// A cost passes at the promised instant, whichever numbers made the bucket as deep as it is.
 fn a_request_at_the_promised_instant_passes<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         set in numbers(), start in start(), steps in steps(),
     )| {
         let (mut decider, mut now) = (engine.fresh(), start);
@@ -236,7 +236,7 @@ on_every_engine! {
 #[test]
 fn numbers_may_alternate_within_one_call() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(100), |(
+    proptest!(cases(100), |(
         set in numbers(), start in start(), steps in steps(),
     )| {
         let (mut together, mut alone) = (redis.fresh(), Embedded::new(100));

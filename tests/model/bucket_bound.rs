@@ -8,7 +8,7 @@ use weir::limit::{Policy, Rate, Retry};
 use crate::decider::{Decider, Engine, on_every_engine};
 use crate::histories::answers;
 use crate::reference_model::{Model, rate_of};
-use crate::strategies::{bucket, magnitude, start, steps};
+use crate::strategies::{bucket, cases, magnitude, start, steps};
 
 /// `admitted ≤ burst + rate × t` between every two charges, in whole numbers.
 pub(crate) fn holds_everywhere(
@@ -29,7 +29,7 @@ pub(crate) fn holds_everywhere(
 }
 
 fn no_interval_admits_more_than_burst_and_rate<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in bucket(), start in start(), steps in steps(),
     )| {
         let answers = answers(&mut engine.fresh(), &policy, start, &steps).into_iter();
@@ -42,7 +42,7 @@ fn no_interval_admits_more_than_burst_and_rate<E: Engine>(engine: &E) {
 /// Where a refusal leaves less than its cost in the exact bucket, nothing was lost; rounding
 /// may lose a millionth of what was admitted before.
 fn a_refusal_is_never_for_want_of_more_than_rounding_took<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in bucket(), start in start(), steps in steps(),
     )| {
         let mut exact = Model::new(&policy);
@@ -67,7 +67,7 @@ fn a_refusal_is_never_for_want_of_more_than_rounding_took<E: Engine>(engine: &E)
 
 /// Takes single tokens until refused, then waits as told, again and again.
 fn greed_gets_all_but_one_token<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         count in magnitude(1_000_000), burst in 1..50_u64, start in start(), rounds in 1..40_u32,
     )| {
         let rate = Rate::new(count, std::time::Duration::from_secs(60)).expect("a rate");

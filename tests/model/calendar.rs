@@ -13,7 +13,7 @@ use weir::store::redis::adjustment::Op;
 use crate::decider::{Ask, Decider, Engine, on_every_engine};
 use crate::lua::Redis;
 use crate::map_store::MapStore;
-use crate::strategies::{calendar_window, share, start};
+use crate::strategies::{calendar_window, cases, share, start};
 
 const DAY: i64 = 86_400_000_000;
 
@@ -68,7 +68,7 @@ on_every_engine! {
 #[test]
 fn a_caller_whose_clock_is_behind_by_less_than_two_windows_is_decided_all_the_same() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(200), |(
+    proptest!(cases(200), |(
         policy in calendar_window(), start in start(), behind in 0..3 * DAY / 2,
         steps in prop::collection::vec((0..DAY, 0..=1_u64 << 15, any::<bool>()), 1..20),
     )| {

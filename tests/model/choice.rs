@@ -17,7 +17,7 @@ use weir::store::{Check, CheckOutcome, Choice, MemoryStore};
 use crate::decider::{Answer, Ask, CheckMode, Decider, Engine, Names, Outcome, on_every_engine};
 use crate::lua::Redis;
 use crate::reference_model::{Model, rate_of};
-use crate::strategies::{exact, share, span, start, timed};
+use crate::strategies::{cases, exact, share, span, start, timed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -172,7 +172,7 @@ fn expected(
 }
 
 fn requests_with_pairs_agree_with_the_model<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(3 * E::CASES), |(
+    proptest!(cases(3 * E::CASES), |(
         policies in policies(), start in start(), steps in steps(),
     )| {
         let mut decider = engine.fresh();
@@ -192,7 +192,7 @@ fn requests_with_pairs_agree_with_the_model<E: Engine>(engine: &E) {
 
 /// Refunded at once, to the bucket that was charged, a request leaves no trace.
 fn what_was_charged_of_a_pair_can_be_refunded<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policies in policies(), start in start(), steps in steps(),
     )| {
         let mut decider = engine.fresh();
@@ -223,7 +223,7 @@ fn what_was_charged_of_a_pair_can_be_refunded<E: Engine>(engine: &E) {
 /// One with a guarantee beside others who flood the pool, all at random instants.
 fn a_flood_of_the_pool_refuses_nobody_whose_guarantee_admits<E: Engine>(engine: &E) {
     let event = (0..1_u64 << 15, 0..12_u64, any::<bool>());
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         guarantee in small(), pool in small(), start in start(),
         events in prop::collection::vec(event, 1..80),
     )| {
@@ -262,7 +262,7 @@ fn pair<'a>(first: &'a Policy, second: &'a Policy, cost: u64) -> [(Ask<'a>, Chec
 /// Over any interval, no more than both bursts and both rates together.
 fn a_pair_admits_no_more_than_both_of_it<E: Engine>(engine: &E) {
     let event = (0..1_u64 << 14, 0..50_u64, any::<bool>());
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policies in (small_bucket(), small_bucket()), start in start(),
         events in prop::collection::vec(event, 1..80),
     )| {
@@ -363,7 +363,7 @@ on_every_engine! {
 fn a_tentative_charge_to_one_of_a_pair_is_refunded_late_as_if_never_made() {
     let redis = Redis::start();
     let event = (0..1_u64 << 13, 0..6_u64, prop::option::of(0..4_usize));
-    proptest!(ProptestConfig::with_cases(Redis::CASES), |(
+    proptest!(cases(Redis::CASES), |(
         policies in (small_bucket(), small_bucket()), start in start(),
         events in prop::collection::vec(event, 1..12),
     )| {

@@ -15,6 +15,7 @@ use weir::store::redis::script::{FENCE, Form};
 
 use crate::decider::{Ask, CheckMode, Engine};
 use crate::lua::{Lua, Redis};
+use crate::strategies::cases;
 
 const AT: Micros = Micros(1_700_000_000_000_000);
 const NAME: &[u8] = b"fence";
@@ -372,7 +373,7 @@ impl World<'_> {
 #[test]
 fn every_request_that_passes_is_charged_once_whatever_gets_lost() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(Redis::CASES), |(events in events())| {
+    proptest!(cases(Redis::CASES), |(events in events())| {
         let mut world = World {
             caller: Caller::new(&redis, policy(MOST)),
             calls: 0,

@@ -7,6 +7,7 @@ use weir::limit::guard::{GuardNumbers, GuardStage, GuardState};
 use weir::store::redis::script::{GUARD, Script};
 
 use crate::lua::Redis;
+use crate::strategies::cases;
 
 /// A request or several, some time after those before.
 #[derive(Debug, Clone, Copy)]
@@ -106,7 +107,7 @@ fn report(
 #[test]
 fn lua_counts_as_rust_does_step_by_step() {
     let (redis, script) = (Redis::start(), timed_script());
-    proptest!(ProptestConfig::with_cases(150), |(numbers in numbers(), steps in steps())| {
+    proptest!(cases(150), |(numbers in numbers(), steps in steps())| {
         redis.ask::<()>(&redis::cmd("FLUSHDB"));
         let (mut state, mut now) = (GuardState::default(), Micros(1_700_000_000_000_000));
         let first = numbers;
@@ -139,7 +140,7 @@ fn lua_counts_as_rust_does_step_by_step() {
 fn gateways_that_report_notice_what_one_that_sees_everything_does() {
     let (redis, script) = (Redis::start(), timed_script());
     let choices = prop::collection::vec(any::<bool>(), 60);
-    proptest!(ProptestConfig::with_cases(150), |(
+    proptest!(cases(150), |(
         numbers in numbers(), steps in steps(), choices in choices,
     )| {
         redis.ask::<()>(&redis::cmd("FLUSHDB"));

@@ -10,7 +10,7 @@ use weir::limit::{Policy, Rate, Retry};
 use crate::decider::{Answer, Ask, Decider, Engine, on_every_engine};
 use crate::reference_model::Model;
 use crate::strategies::{
-    LATEST, Step, exact, in_debt, once_a_log, policy, rounds, start, step, steps, timed,
+    LATEST, Step, cases, exact, in_debt, once_a_log, policy, rounds, start, step, steps, timed,
 };
 
 /// What a decider answers to the steps of a history, with the instant and the cost of each.
@@ -56,7 +56,7 @@ fn agrees(
 }
 
 fn limits_that_need_no_rounding_agree_with_the_model<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(2 * E::CASES), |(
+    proptest!(cases(2 * E::CASES), |(
         policy in exact(), start in start(), steps in steps(),
     )| {
         agrees(&mut engine.fresh(), &policy, start, &steps)?;
@@ -65,7 +65,7 @@ fn limits_that_need_no_rounding_agree_with_the_model<E: Engine>(engine: &E) {
 
 fn limits_in_debt_agree_with_the_model<E: Engine>(engine: &E) {
     let steps = prop::collection::vec((step(), any::<bool>(), any::<bool>()), 1..40);
-    proptest!(ProptestConfig::with_cases(2 * E::CASES), |(
+    proptest!(cases(2 * E::CASES), |(
         (policy, debt) in in_debt(exact()), start in start(), steps in steps,
     )| {
         let (mut decider, mut model) = (engine.fresh(), Model::new(&policy));
@@ -102,7 +102,7 @@ fn limits_in_debt_agree_with_the_model<E: Engine>(engine: &E) {
 }
 
 fn what_is_refused_passes_at_the_promised_instant_and_not_before<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in policy(), start in start(), steps in steps(),
     )| {
         let mut decider = engine.fresh();
@@ -132,7 +132,7 @@ fn what_is_refused_passes_at_the_promised_instant_and_not_before<E: Engine>(engi
 
 /// A decision over several buckets is the same as asking each model and charging all or none.
 fn several_checks_are_charged_together_or_not_at_all<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policies in prop::collection::vec(exact(), 2..6),
         start in start(),
         rounds in rounds(),

@@ -15,7 +15,7 @@ use weir::store::BucketId;
 use crate::decider::{Answer, Decider, Embedded, Engine, on_every_engine};
 use crate::histories::answers;
 use crate::reference_model::{Model, rate_of};
-use crate::strategies::{Step, bucket, even_bucket, start, steps};
+use crate::strategies::{Step, bucket, cases, even_bucket, start, steps};
 
 fn leaky(bucket: impl Strategy<Value = Policy>) -> impl Strategy<Value = Policy> {
     bucket.prop_map(|policy| match policy {
@@ -41,7 +41,7 @@ fn departures(
 }
 
 fn requests_leave_when_all_before_them_have<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in leaky(even_bucket()), start in start(), steps in steps(),
     )| {
         let mut model = Model::new(&policy);
@@ -54,7 +54,7 @@ fn requests_leave_when_all_before_them_have<E: Engine>(engine: &E) {
 
 /// Whole microseconds are rounded up, so two instants may be one closer than they would be.
 fn requests_leave_in_order_and_no_faster_than_the_rate<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in leaky(bucket()), start in start(), steps in steps(),
     )| {
         let departures = departures(&mut engine.fresh(), &policy, start, &steps);
@@ -111,7 +111,7 @@ impl Process<'_> {
 fn no_interval_sees_more_leave_than_promised_however_long_a_stall() {
     let stall = prop_oneof![6 => 0..2_000_u64, 3 => 0..200_000_u64, 1 => 0..5_000_000_u64];
     let rounds = prop::collection::vec((0..6_usize, stall, any::<bool>()), 1..60);
-    proptest!(ProptestConfig::with_cases(256), |(
+    proptest!(cases(256), |(
         count in prop_oneof![1..200_u64, 200..20_000_u64], burst in 1..50_u64, rounds in rounds,
     )| {
         let rate = Rate::new(count, Duration::from_secs(1)).expect("a rate");

@@ -13,7 +13,7 @@ use weir::limit::{Policy, Rate};
 use crate::decider::{Ask, Decider, Engine};
 use crate::limit_changes::change;
 use crate::lua::Redis;
-use crate::strategies::{LATEST, bucket, refill_bucket, share, span, start, window};
+use crate::strategies::{LATEST, bucket, cases, refill_bucket, share, span, start, window};
 
 /// What happens after some time.
 #[derive(Debug, Clone)]
@@ -120,7 +120,7 @@ fn request(policy: &Policy, held: Option<Held>, event: &Event) -> Option<LeaseRe
 #[test]
 fn lua_and_rust_take_the_same_in_advance() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(256), |(
+    proptest!(cases(256), |(
         (first, second) in policies(), start in start(), steps in prop::collection::vec(step(), 1..40),
     )| {
         let mut lua = redis.fresh();

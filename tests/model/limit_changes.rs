@@ -7,7 +7,7 @@ use weir::limit::{Policy, Retry};
 
 use crate::decider::{Decider, Engine, on_every_engine};
 use crate::reference_model::pace_of;
-use crate::strategies::{bucket, log, policy, refill_bucket, start, window};
+use crate::strategies::{bucket, cases, log, policy, refill_bucket, start, window};
 
 /// Two policies of one algorithm.
 pub(crate) fn change() -> impl Strategy<Value = (Policy, Policy)> {
@@ -27,7 +27,7 @@ fn keeps_time(policy: &Policy) -> bool {
 }
 
 fn a_spent_bucket_is_not_fresh_under_new_numbers<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |((old, new) in change(), start in start())| {
+    proptest!(cases(E::CASES), |((old, new) in change(), start in start())| {
         let mut decider = engine.fresh();
         let spent = decider.ask(start, &old, old.quota());
         prop_assert_eq!(spent.refused, None);
@@ -42,7 +42,7 @@ fn a_spent_bucket_is_not_fresh_under_new_numbers<E: Engine>(engine: &E) {
 }
 
 fn a_spent_bucket_refills_under_new_numbers_as_an_empty_one_does<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |((old, new) in change(), start in start())| {
+    proptest!(cases(E::CASES), |((old, new) in change(), start in start())| {
         let mut decider = engine.fresh();
         prop_assert_eq!(decider.ask(start, &old, old.quota()).refused, None);
         let all = decider.ask(start, &new, new.quota());
@@ -69,7 +69,7 @@ fn a_spent_bucket_refills_under_new_numbers_as_an_empty_one_does<E: Engine>(engi
 }
 
 fn a_clock_that_steps_back_neither_fills_nor_locks_out<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in policy(), start in start(), back in 0..4_000_000_000_u64,
     )| {
         let mut decider = engine.fresh();

@@ -9,7 +9,7 @@ use weir::limit::sliding_log::SlidingLog;
 use weir::limit::{Policy, Rate, Retry};
 
 use crate::decider::{Decider, Engine, on_every_engine};
-use crate::strategies::{log, share, start, steps};
+use crate::strategies::{cases, log, share, start, steps};
 
 /// Every window that begins with a charge: any other holds no more than one of these.
 pub(crate) fn holds_in_every_window(
@@ -25,7 +25,7 @@ pub(crate) fn holds_in_every_window(
 }
 
 fn no_window_holds_more_than_the_count<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in log(), start in start(), steps in steps(),
     )| {
         let Policy::SlidingLog(log) = &policy else { panic!("no log") };
@@ -53,7 +53,7 @@ fn no_window_holds_more_than_the_count_in_a_storm<E: Engine>(engine: &E) {
         6 => Just(0), 2 => 0..3_u64, 1 => Just(1_000), 1 => Just(999), 1 => 0..1_500_u64,
     ];
     let storm = prop::collection::vec((gap, 0..=1_u64 << 16), 1..150);
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         count in 1..30_u64, start in start(), storm in storm,
     )| {
         let rate = Rate::new(count, Duration::from_micros(1_000)).expect("a rate");

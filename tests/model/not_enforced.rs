@@ -10,7 +10,7 @@ use weir::limit::{Policy, Retry};
 
 use crate::decider::{Ask, CheckMode, Decider, Engine, on_every_engine};
 use crate::reference_model::Model;
-use crate::strategies::{Round, exact, in_debt, once_a_log, rounds, start, timed};
+use crate::strategies::{Round, cases, exact, in_debt, once_a_log, rounds, start, timed};
 
 /// Some rounds, and how the checks of each are meant: three bits for each limit.
 fn meant_rounds() -> impl Strategy<Value = Vec<(Round, usize)>> {
@@ -38,7 +38,7 @@ fn asks<'a>(policies: &'a [Policy], round: &Round, bits: usize) -> Vec<(Ask<'a>,
 }
 
 fn only_enforced_checks_decide_and_only_what_passes_is_spent<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(2 * E::CASES), |(
+    proptest!(cases(2 * E::CASES), |(
         policies in policies(), start in start(), rounds in meant_rounds(),
     )| {
         let mut decider = engine.fresh();
@@ -76,7 +76,7 @@ fn only_enforced_checks_decide_and_only_what_passes_is_spent<E: Engine>(engine: 
 
 /// What a request would get, asked before it is made, is what it gets; and asking changes nothing.
 fn a_peek_foretells_and_changes_nothing<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policies in policies(), start in start(), rounds in meant_rounds(),
     )| {
         let mut decider = engine.fresh();

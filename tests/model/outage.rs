@@ -72,7 +72,8 @@ impl Node {
             Verdict::Refuse(_) => before,
         };
         let bucket = self.check(key, 0).bucket;
-        self.local.note(bucket, &self.policy, self.redis[key], now);
+        let state = self.redis[key];
+        self.local.note(bucket, &self.policy, now, |_| Some(state));
         matches!(verdict, Verdict::Admit(_))
     }
 

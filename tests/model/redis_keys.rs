@@ -22,7 +22,7 @@ use weir::store::redis::script::{self, Form};
 use crate::decider::{Ask, CheckMode, Decider, Engine};
 use crate::lua::{Redis, call_context};
 use crate::map_store::MapStore;
-use crate::strategies::{in_debt, policy, share};
+use crate::strategies::{cases, in_debt, policy, share};
 
 /// Twenty seconds into a minute.
 const NOW: Micros = Micros(1_700_000_000_000_000);
@@ -63,7 +63,7 @@ fn reset_calls(redis: &Redis) {
 #[test]
 fn a_key_expires_after_its_bucket_is_full_and_not_much_later() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(200), |(
+    proptest!(cases(200), |(
         (policy, debt) in in_debt(policy()), part in 0..=1_u64 << 16, charge_after in any::<bool>(),
     )| {
         redis.ask::<()>(&redis::cmd("FLUSHDB"));

@@ -9,7 +9,7 @@ use weir::limit::{Policy, State, Verdict};
 
 use crate::decider::{Ask, Decider, Embedded, Engine, on_every_engine};
 use crate::refunds::steps;
-use crate::strategies::{refill_bucket, rounds, share, span, start, timed};
+use crate::strategies::{cases, refill_bucket, rounds, share, span, start, timed};
 
 /// `admitted ≤ burst + amount × refills` between every two charges.
 fn holds_everywhere(policy: &Policy, history: &[(Micros, u64)]) -> Result<(), TestCaseError> {
@@ -37,7 +37,7 @@ fn holds_but_for(
 
 /// What is given back may be spent again, and nothing else.
 fn no_interval_admits_more_than_burst_and_refills<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in refill_bucket(), start in start(), steps in steps(),
     )| {
         let mut decider = engine.fresh();

@@ -7,7 +7,7 @@ use weir::limit::{Policy, Report, State};
 use crate::decider::{Ask, CheckMode, Decider, Engine, on_every_engine};
 use crate::lua::Redis;
 use crate::map_store::MapStore;
-use crate::strategies::{gap, policy, refill_bucket, share, span, start, steady, timed};
+use crate::strategies::{cases, gap, policy, refill_bucket, share, span, start, steady, timed};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
@@ -42,7 +42,7 @@ fn no_more(one: &Report, other: &Report) -> bool {
 /// In one bucket some charges are given back, in the other they were never made. What else is
 /// charged in the first is charged in the second too.
 fn a_charge_and_its_return_never_leave_more_than_no_charge<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in steady(), start in start(), steps in steps(),
     )| {
         let mut decider = engine.fresh();
@@ -75,7 +75,7 @@ fn peek(ask: Ask<'_>) -> (Ask<'_>, CheckMode) {
 }
 
 fn a_charge_that_is_given_back_at_once_was_never_made<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in policy(), start in start(), before in 0..=1_u64 << 16, cost in 0..=1_u64 << 16,
     )| {
         let mut decider = engine.fresh();
@@ -95,7 +95,7 @@ fn a_charge_that_is_given_back_at_once_was_never_made<E: Engine>(engine: &E) {
 /// among others that are not, were never made, and the refills come when they would have come.
 fn refunds_between_two_refills_leave_what_no_charges_would<E: Engine>(engine: &E) {
     let step = (0..1_u64 << 16, 0..=1_u64 << 14, prop::option::of(0..6_usize));
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in refill_bucket(), start in start(), first in 0..1_u64 << 14,
         steps in prop::collection::vec(step, 1..12),
     )| {
@@ -131,7 +131,7 @@ fn refunds_between_two_refills_leave_what_no_charges_would<E: Engine>(engine: &E
 /// However late, a refund withholds no more than what may have been refilled since the charge, and
 /// it puts off no refill.
 fn a_refund_withholds_only_what_was_refilled_since<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in refill_bucket(), start in start(), steps in steps(),
     )| {
         let Policy::RefillBucket(it) = policy else { panic!("no refills") };
@@ -166,7 +166,7 @@ fn a_refund_withholds_only_what_was_refilled_since<E: Engine>(engine: &E) {
 #[test]
 fn a_tentative_charge_that_is_given_back_was_never_made() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(400), |(
+    proptest!(cases(400), |(
         policy in steady(), start in start(), steps in steps(),
     )| {
         let mut lua = redis.fresh();
@@ -204,7 +204,7 @@ fn a_tentative_charge_that_is_given_back_was_never_made() {
 fn a_tentative_charge_that_is_given_back_late_leaves_no_more_than_no_charge() {
     let redis = Redis::start();
     let steps = prop::collection::vec((steps(), prop::option::of(0..1_u64 << 14)), 1..4);
-    proptest!(ProptestConfig::with_cases(128), |(
+    proptest!(cases(128), |(
         policy in steady(), start in start(), steps in steps,
     )| {
         let mut lua = redis.fresh();

@@ -17,6 +17,7 @@ use weir::store::redis::script::{self, Form};
 
 use crate::decider::{Ask, Decider, Engine};
 use crate::lua::{Lua, Redis, call_context};
+use crate::strategies::cases;
 
 const NOW: Micros = Micros(1_700_000_000_000_000);
 const LEASE_US: u64 = LEASE.as_micros() as u64;
@@ -91,7 +92,7 @@ impl Counts {
 #[test]
 fn every_holder_has_its_own_count_and_all_share_the_limit() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(Redis::CASES), |(
+    proptest!(cases(Redis::CASES), |(
         limit in 1..10_u64, events in events(),
     )| {
         let (policy, mut lua, mut now) = (slots(limit), redis.fresh(), NOW);

@@ -24,6 +24,12 @@ const YEAR_US: u64 = 366 * 86_400 * 1_000_000;
 /// it is full, and empty it again.
 pub(crate) const LATEST: Micros = Micros(2_600_000_000_000_000);
 
+/// How many cases a property is tried with: so many, times `MODEL_CASES` for a longer run by hand.
+pub(crate) fn cases(count: u32) -> ProptestConfig {
+    let times = std::env::var("MODEL_CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(1);
+    ProptestConfig::with_cases(count.saturating_mul(times))
+}
+
 /// Where the random time of one step lies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Gap {

@@ -10,6 +10,8 @@ use weir::limit::tenants::{
 };
 use weir::limit::{Policy, Rate};
 
+use crate::strategies::cases;
+
 /// Count and seconds of a rate, burst, and whether it is a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Numbers {
@@ -339,7 +341,7 @@ fn tree() -> impl Strategy<Value = Vec<TenantSpec>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(cases(2000))]
 
     #[test]
     fn a_tree_is_what_each_tenant_by_itself_says(specs in tree()) {

@@ -20,7 +20,7 @@ use weir::trust::TrustTable;
 
 use crate::decider::{Ask, CheckMode, Decider, Engine, on_every_engine};
 use crate::reference_model::Model;
-use crate::strategies::start;
+use crate::strategies::{cases, start};
 
 on_every_engine! {
     a_request_is_charged_to_every_ancestor_it_has_to_pass_or_to_nobody
@@ -250,7 +250,7 @@ fn headers(tenant: &str, cost: u64) -> HeaderMap {
 
 fn a_request_is_charged_to_every_ancestor_it_has_to_pass_or_to_nobody<E: Engine>(engine: &E) {
     let nodes = prop::collection::vec(node(), 1..9);
-    proptest!(ProptestConfig::with_cases(3 * E::CASES), |(
+    proptest!(cases(3 * E::CASES), |(
         nodes in nodes, start in start(), steps in steps(),
     )| {
         // Most budgets fit; where one does not, the tree is tried without.
@@ -273,7 +273,7 @@ fn a_request_is_charged_to_every_ancestor_it_has_to_pass_or_to_nobody<E: Engine>
                 via: "weir-1",
                 trust: &plans.trust,
             };
-            let inputs = RequestInputs { token: None, body: None };
+            let inputs = RequestInputs { token: None, body: None, certificate: None };
             let plan = RequestPlan::of(planner, head, &peer, inputs);
             let Some(levels) = naive.levels(of) else {
                 prop_assert!(plan.is_err(), "{name} has nothing");

@@ -6,6 +6,7 @@ use weir::limit::trust::{DayCounts, TrustRecord, day_of};
 use weir::store::redis::script::{self, Form};
 
 use crate::lua::Redis;
+use crate::strategies::cases;
 
 const KEY: &str = "weir:@trust:user";
 
@@ -39,7 +40,7 @@ fn counts() -> impl Strategy<Value = Vec<(u32, u32, u32, u16)>> {
 #[test]
 fn redis_adds_up_what_rust_does() {
     let redis = Redis::start();
-    proptest!(ProptestConfig::with_cases(200), |(reports in prop::collection::vec(counts(), 1..6))| {
+    proptest!(cases(200), |(reports in prop::collection::vec(counts(), 1..6))| {
         redis.ask::<()>(&redis::cmd("FLUSHDB"));
         let today = today(&redis);
         let mut record = TrustRecord::default();

@@ -17,16 +17,16 @@ use weir::limit::{Policy, Rate};
 use crate::decider::{Ask, CheckMode, Decider, Embedded, Engine};
 use crate::lua::Redis;
 use crate::map_store::MapStore;
-use crate::strategies::{share, span, start, timed};
+use crate::strategies::{cases, share, span, start, timed};
 use crate::twin_steps::{Limit, Pick, TwinStep, limits, pick, step, steps};
 
 /// Has a claim proven for random limits, and steps from a random instant on.
 fn on_random_limits<S: Debug>(
-    cases: u32,
+    count: u32,
     steps: impl Strategy<Value = Vec<S>>,
     claim: impl Fn(&[Limit], Micros, Vec<S>) -> Result<(), TestCaseError>,
 ) {
-    proptest!(ProptestConfig::with_cases(cases), |(
+    proptest!(cases(count), |(
         limits in limits(), start in start(), steps in steps,
     )| claim(&limits, start, steps)?);
 }
@@ -103,7 +103,7 @@ fn lua_compares_the_largest_products_exactly() {
     let redis = Redis::start();
     let counts = 1_u64 << 29..=MAX_COUNT;
     let periods = 1_u64 << 43..=MAX_PERIOD.as_micros() as u64;
-    proptest!(ProptestConfig::with_cases(300), |(
+    proptest!(cases(300), |(
         previous in counts, period in periods, above in any::<bool>(), start in start(),
     )| {
         // previous × span = 1 modulo the period: one above a multiple of it, or one below.

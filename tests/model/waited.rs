@@ -10,7 +10,7 @@ use weir::limit::{Policy, Rate, Retry};
 
 use crate::decider::{Ask, CheckMode, Decider, Engine, on_every_engine};
 use crate::reference_model::rate_of;
-use crate::strategies::{LATEST, bucket, share, start, steps};
+use crate::strategies::{LATEST, bucket, cases, share, start, steps};
 
 fn ask(
     decider: &mut impl Decider,
@@ -27,7 +27,7 @@ fn ask(
 /// long as one more token takes, however late it says it may be.
 fn a_request_that_always_wakes_late_still_gets_the_full_rate<E: Engine>(engine: &E) {
     let lateness = prop::collection::vec(0..1_u64 << 16, E::CASES as usize);
-    proptest!(ProptestConfig::with_cases(E::CASES / 4), |(
+    proptest!(cases(E::CASES / 4), |(
         count in 1..10_000_u64, start in start(), lateness in lateness, most in 1..=1_u64 << 16,
         said in prop_oneof![Just(1), 2..20_u64],
     )| {
@@ -78,7 +78,7 @@ fn keeps_the_promise(policy: &Policy, passed: &Passed) -> Result<(), TestCaseErr
 fn waiting_gains_at_most_one_request_beyond_the_promise<E: Engine>(engine: &E) {
     let lateness = prop_oneof![1 => Just(0), 2 => 0..1_u64 << 10, 1 => 0..1_u64 << 17];
     let lateness = prop::collection::vec(lateness, 60);
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         policy in bucket(), start in start(), steps in steps(), lateness in lateness,
     )| {
         let mut decider = engine.fresh();
@@ -112,7 +112,7 @@ fn a_stalled_queue_passes_no_more_than_the_promise<E: Engine>(engine: &E) {
         1 => 0..1_u64 << 23,
     ];
     let stalls = prop::collection::vec(stall, 40);
-    proptest!(ProptestConfig::with_cases(E::CASES / 2), |(
+    proptest!(cases(E::CASES / 2), |(
         count in 1..10_000_u64, burst in 1..20_u64, start in start(), stalls in stalls,
         costs in prop::collection::vec(1..20_u64, 40),
     )| {
@@ -139,7 +139,7 @@ fn a_stalled_queue_passes_no_more_than_the_promise<E: Engine>(engine: &E) {
 
 /// However many are decided at one instant, and however long all have waited.
 fn the_same_waiting_time_counts_once<E: Engine>(engine: &E) {
-    proptest!(ProptestConfig::with_cases(E::CASES), |(
+    proptest!(cases(E::CASES), |(
         count in 1..1_000_u64, burst in 1..5_u64, start in start(), waited in 0..10_000_000_u64,
     )| {
         let rate = Rate::new(count, Duration::from_secs(1)).expect("a rate");

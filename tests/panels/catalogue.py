@@ -14,13 +14,18 @@ PAIR = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 # What Prometheus adds to every series it scrapes.
 TARGET = {"job", "instance"}
 
-# There are no such series without an upstream other than echo, a limit with a queue, a guard, users, the
-# store `hybrid`, or a store that gateways share.
+# There are no such series without an upstream other than echo, its `health`, `breaker` or `max_connections`,
+# a listener with `tls`, a limit with a queue, a guard, users, the store `hybrid`, or a store that gateways share.
 CONDITIONAL = {
     "weir_upstream_errors_total": {"upstream", "error"},
     "weir_upstream_seconds_bucket": {"upstream", "le"},
     "weir_upstream_seconds_count": {"upstream"},
     "weir_upstream_seconds_sum": {"upstream"},
+    "weir_upstream_ejections_total": {"upstream", "server"},
+    "weir_upstream_healthy": {"upstream", "server"},
+    "weir_upstream_breaker_open": {"upstream"},
+    "weir_upstream_pending": {"upstream", "server"},
+    "weir_tls_certificate_expiry_seconds": {"certificate"},
     "weir_queue_depth": {"limit"},
     "weir_guard_detections_total": {"guard", "action"},
     "weir_trust_score_bucket": {"le"},
@@ -32,8 +37,11 @@ VALUES = {
                                           "shadow_refused", "unchecked"},
     ("weir_store_errors_total", "reason"): {"timeout", "connection", "loading", "readonly", "busy", "oom", "cluster",
                                             "script", "reply", "denied", "other"},
+    ("weir_tls_handshake_errors_total", "reason"): {"alert", "client_certificate", "crowded", "disconnected",
+                                                    "incompatible", "malformed", "not_tls", "plain_http", "timeout"},
+    ("weir_http2_floods_total", "reason"): {"codec", "frames", "streams"},
     ("weir_config_reloads_total", "result"): {"ok", "failed"},
-    ("weir_upstream_errors_total", "error"): {"unreachable", "timeout", "broken", "cut_off", "status_5xx"},
+    ("weir_upstream_errors_total", "error"): {"unreachable", "timeout", "broken", "cut_off", "status_5xx", "breaker_open", "saturated"},
     ("weir_access_total", "action"): {"allowed", "denied"},
     ("weir_leases", "state"): {"active", "dry"},
     ("weir_guard_detections_total", "action"): {"warned", "blocked", "refused",

@@ -28,7 +28,7 @@ def histogram(name, labels):
             f"{name}_sum{{{labels}}} 0.01", f"{name}_count{{{labels}}} 1"]
 
 
-# A gateway with a limit of each strategy, an upstream, and a request behind it.
+# A gateway with a limit of each strategy, a certificate, an upstream with all it can have, and a request behind it.
 PAGE = "\n".join([
     "# HELP weir_requests_total Requests answered.", "# TYPE weir_requests_total counter",
     'weir_requests_total{route="all",status="200"} 5',
@@ -39,12 +39,18 @@ PAGE = "\n".join([
     *(f'weir_config_reloads_total{{result="{result}"}} 0' for result in ("ok", "failed")),
     *(f'weir_store_errors_total{{reason="{reason}"}} 0' for reason in ("timeout", "connection")),
     *(f'weir_upstream_errors_total{{upstream="api",error="{error}"}} 0' for error in ("timeout", "status_5xx")),
+    'weir_upstream_healthy{upstream="api",server="http://10.0.0.1"} 1', 'weir_upstream_breaker_open{upstream="api"} 0',
+    *(f'weir_upstream_{name}{{upstream="api",server="http://10.0.0.1"}} 0' for name in ("ejections_total", "pending")),
+    *(f'weir_tls_handshake_errors_total{{reason="{reason}"}} 0' for reason in ("crowded", "not_tls")),
+    *(f'weir_http2_floods_total{{reason="{reason}"}} 0' for reason in ("frames", "streams")),
+    'weir_tls_certificate_expiry_seconds{certificate="/etc/weir/server.pem"} 1800000000',
     *histogram("weir_decision_seconds", 'store="memory"'), *histogram("weir_request_seconds", 'route="all"'),
     *histogram("weir_upstream_seconds", 'upstream="api"'), 'weir_queue_depth{limit="per-ip"} 0',
     'weir_build_info{node="weir-1",version="0.1.0"} 1', "weir_config_last_reload_successful 1",
-    *(f"weir_{name} 0" for name in ("buckets", "buckets_overflow", "connections", "connections_turned_away_total",
+    *(f"weir_{name} 0" for name in ("audit_dropped_total", "buckets", "buckets_overflow", "connections",
+                                    "connections_turned_away_total", "connections_turned_away_per_ip_total",
                                     "lease_tokens", "proxy_header_errors_total", "store_calls_total", "store_degraded",
-                                    "store_nodes")),
+                                    "store_nodes", "trace_spans_dropped_total")),
 ])
 FILES = panels.Files()
 
@@ -109,7 +115,9 @@ class Misspelt(unittest.TestCase):
             ("dashboard", "changes(weir_config_reloads_total", "changes(weir_config_reload_total"),
             ("dashboard", "max(weir_store_degraded)", "max(weir_store_degrade)"),
             ("alerts", "weir_buckets_overflow", "weir_bucket_overflow"),
+            ("dashboard", "weir_upstream_pending{", "weir_upstream_waiting{"),
             ("alerts", "count(up{", "count(ups{"),
+            ("alerts", "weir_tls_certificate_expiry_seconds", "weir_tls_certificate_expiry"),
         ):
             self.assertIn("there is no metric", replaced(old, new, part), new)
 
@@ -125,6 +133,7 @@ class Misspelt(unittest.TestCase):
             ("dashboard", "label_values(weir_requests_total, route)", "label_values(weir_requests_total, rout)"),
             ("alerts", "by (limit)", "by (limits)"),
             ("alerts", "and on (limit)", "and on (limits)"),
+            ("alerts", "by (upstream, server)", "by (upstream, host)"),
         ):
             self.assertRegex(replaced(old, new, part), "no such label|has no label|without `le`", new)
 
@@ -140,6 +149,7 @@ class Misspelt(unittest.TestCase):
             ("dashboard", 'alertname=~"Weir.*"', 'alertname=~"Wier.*"'),
             ("dashboard", 'up{job="weir"}', 'up{job="gateways"}'),
             ("alerts", 'outcome="unchecked"', 'outcome="uncheckd"'),
+            ("alerts", 'reason="crowded"', 'reason="full"'),
         ):
             self.assertIn("never has", replaced(old, new, part), new)
 
@@ -217,6 +227,10 @@ class Broken(unittest.TestCase):
     def test_an_untold_panel_is_caught(self):
         self.assertIn("does not tell of panel", spoilt(lambda files: panel(files, "Buckets").update(title="Pails")))
 
+    def test_a_metric_that_no_panel_shows_is_caught(self):
+        found = replaced("| `weir_buckets`, ", "| `weir_buckets`, `weir_pails{kind}`, ", "documents")
+        self.assertEqual(found, "docs/metrics.md: the dashboard does not show weir_pails")
+
     def test_a_page_that_says_otherwise_is_caught(self):
         for old, new, said in (('outcome="queued"', 'outcome="delayed"', "does not know"),
                                ('weir_queue_depth{limit=', 'weir_queue_depth{queue=', "with {limit}"),
@@ -225,7 +239,8 @@ class Broken(unittest.TestCase):
             self.assertIn(said, faults_of(FILES, PAGE.replace(old, new)), new)
 
     def test_what_a_gateway_need_not_have_is_known(self):
-        short = "\n".join(line for line in PAGE.splitlines() if not line.startswith(("weir_upstream", "weir_queue")))
+        short = "\n".join(line for line in PAGE.splitlines()
+                          if not line.startswith(("weir_upstream", "weir_queue", "weir_tls_certificate")))
         self.assertEqual(faults_of(FILES, short), "")
 
 

@@ -15,7 +15,7 @@ PROMETHEUS = "http://prometheus:9090"
 
 def faults(files):
     """Every error, each as a sentence with its location."""
-    return [*of_dashboard(files), *of_provisioning(files), *of_rules(files), *of_texts(files)]
+    return [*of_dashboard(files), *of_provisioning(files), *of_rules(files), *of_texts(files), *of_metrics(files)]
 
 
 def panels(dashboard):
@@ -200,6 +200,17 @@ def of_texts(files):
     for rule in files.rules():
         if f"`{rule['alert']}`" not in files.guide:
             yield f"docs/monitoring.md: does not tell of alert {rule['alert']}"
+
+
+def of_metrics(files):
+    """The dashboard shows every metric that docs/metrics.md has."""
+    asked = [target["expr"] for panel in panels(files.dashboard) for target in panel.get("targets", [])]
+    asked += [each["expr"] for each in files.dashboard["annotations"]["list"] if "expr" in each]
+    shown = {re.sub("_(bucket|count|sum)$", "", name) for expr in asked for name in re.findall(r"\bweir_\w+", expr)}
+    rows = [line.split("|")[1] for line in files.documents["metrics"].splitlines() if line.startswith("| `weir_")]
+    for name in (name for row in rows for name in re.findall(r"`(weir_\w+)", row)):
+        if name not in shown:
+            yield f"docs/metrics.md: the dashboard does not show {name}"
 
 
 def twice(what, values):

@@ -1,11 +1,13 @@
 //! A client that sends exactly the bytes it is given.
 
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use super::PATIENCE;
 use super::response::Response;
-use super::wire::{ReadError, Wire};
+use super::wire::{ReadError, Transport, Wire};
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -24,6 +26,14 @@ impl Client {
     pub(crate) fn try_connect(address: SocketAddr) -> Option<Client> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
         Some(Client { wire: Wire::new(stream) })
+    }
+
+    /// Over a Unix socket.
+    #[track_caller]
+    pub(crate) fn connect_unix(path: &Path) -> Client {
+        let stream = UnixStream::connect(path)
+            .unwrap_or_else(|error| panic!("connect to {}: {error}", path.display()));
+        Client { wire: Wire::over(Transport::Unix(stream)) }
     }
 
     /// Writes what the peer will take of it.

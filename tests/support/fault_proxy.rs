@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use super::PATIENCE;
+use super::{PATIENCE, POLL_INTERVAL};
 
 /// What the proxy does with its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,9 +32,23 @@ pub(crate) enum Loss {
     Silence,
 }
 
+/// What is held back of a worker's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Its calls that decide.
+    CallsOf(usize),
+    /// All replies to it.
+    RepliesTo(usize),
+}
+
 #[derive(Debug)]
 struct State {
     line: Link,
+    holds: Vec<Hold>,
+    /// What is held back now.
+    held: Vec<Hold>,
+    /// The worker that made the last call that decides.
+    last_worker: Option<usize>,
     next_loss: Option<Loss>,
     lost: usize,
     open: Vec<TcpStream>,
@@ -51,8 +65,16 @@ impl FaultProxy {
     pub(crate) fn to(server: SocketAddr) -> FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { line: Link::Good, next_loss: None, lost: 0, open: vec![], over: false };
-        let state = Arc::new(Mutex::new(state));
+        let state = Arc::new(Mutex::new(State {
+            line: Link::Good,
+            holds: vec![],
+            held: vec![],
+            last_worker: None,
+            next_loss: None,
+            lost: 0,
+            open: vec![],
+            over: false,
+        }));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -98,6 +120,25 @@ impl FaultProxy {
         lock(&self.state).lost
     }
 
+    /// The worker that made the last call that decides, on a Redis that is no cluster.
+    pub(crate) fn last_worker(&self) -> Option<usize> {
+        lock(&self.state).last_worker
+    }
+
+    /// From now on this is held back.
+    pub(crate) fn hold(&self, hold: Hold) {
+        lock(&self.state).holds.push(hold);
+    }
+
+    /// Whether something is held back so.
+    pub(crate) fn holds(&self, hold: Hold) -> bool {
+        lock(&self.state).held.contains(&hold)
+    }
+
+    pub(crate) fn release(&self, hold: Hold) {
+        lock(&self.state).holds.retain(|it| *it != hold);
+    }
+
     /// Ends every connection there is.
     pub(crate) fn cut(&self) {
         for stream in lock(&self.state).open.drain(..) {
@@ -108,7 +149,9 @@ impl FaultProxy {
 
 impl Drop for FaultProxy {
     fn drop(&mut self) {
-        lock(&self.state).over = true;
+        let mut state = lock(&self.state);
+        (state.over, state.holds) = (true, vec![]);
+        drop(state);
         self.cut();
         let _ = TcpStream::connect_timeout(&self.address, PATIENCE);
     }
@@ -126,10 +169,17 @@ fn carry(client: TcpStream, server: TcpStream, state: &Arc<Mutex<State>>) {
     lock(state).open.extend([copy(&client), copy(&server)]);
     // How the next reply on this connection gets lost.
     let loss = Arc::new(Mutex::new(None));
+    // Whose connection it is, once that has shown.
+    let worker = Arc::new(Mutex::new(None));
     let (there, back) = ((copy(&client), copy(&server)), (server, client));
-    let (shared, armed) = (Arc::clone(state), Arc::clone(&loss));
+    let (shared, armed, caller) = (Arc::clone(state), Arc::clone(&loss), Arc::clone(&worker));
     thread::spawn(move || {
         pass(there, |bytes| {
+            if let Some(number) = worker_of(bytes) {
+                *caller.lock().unwrap() = Some(number);
+                lock(&shared).last_worker = Some(number);
+                wait_while_held(&shared, Hold::CallsOf(number));
+            }
             let mut state = lock(&shared);
             if state.line == Link::Silent {
                 return Some(false);
@@ -144,6 +194,10 @@ fn carry(client: TcpStream, server: TcpStream, state: &Arc<Mutex<State>>) {
     thread::spawn(move || {
         let (mut gone, mut replies) = (false, 0_usize);
         pass(back, |_| {
+            let caller = *worker.lock().unwrap();
+            if let Some(number) = caller {
+                wait_while_held(&shared, Hold::RepliesTo(number));
+            }
             if let Some(loss) = loss.lock().unwrap().take() {
                 lock(&shared).lost += 1;
                 gone = true;
@@ -163,6 +217,18 @@ fn carry(client: TcpStream, server: TcpStream, state: &Arc<Mutex<State>>) {
             Some(true)
         });
     });
+}
+
+fn wait_while_held(state: &Mutex<State>, hold: Hold) {
+    let is_held = || lock(state).holds.contains(&hold);
+    if !is_held() {
+        return;
+    }
+    lock(state).held.push(hold);
+    while is_held() {
+        thread::sleep(POLL_INTERVAL);
+    }
+    lock(state).held.retain(|it| *it != hold);
 }
 
 /// Copies one direction. `judge` decides for each piece whether it is passed on; `None` ends the
@@ -185,4 +251,13 @@ fn is_decision(bytes: &[u8]) -> bool {
     let names = |what: &[u8]| bytes.windows(what.len()).any(|it| it.eq_ignore_ascii_case(what));
     let own_keys: [&[u8]; 3] = [b":@nodes", b":@probe", b":@overrides"];
     names(b"EVAL") && !own_keys.into_iter().any(names)
+}
+
+/// The worker whose call that decides it is, by the name of its fence.
+fn worker_of(bytes: &[u8]) -> Option<usize> {
+    const FENCE: &[u8] = b":@fence:";
+    let at = bytes.windows(FENCE.len()).position(|it| it == FENCE)?;
+    let name = bytes[at..].split(|it| *it == b'\r').next()?;
+    let number = name.rsplit(|it| *it == b':').next()?;
+    std::str::from_utf8(number).ok()?.parse().ok()
 }

@@ -82,8 +82,23 @@ impl Weir {
     /// Starts a program that is `weir` in the end, and waits until it serves.
     #[track_caller]
     pub(crate) fn start_with(mut command: Command, scratch: Scratch, file: PathBuf) -> Weir {
+        command.arg("run");
+        Weir::launch(command, scratch, file)
+    }
+
+    /// Starts the same program from the same file, to replace this one.
+    #[track_caller]
+    pub(crate) fn take_over(&self) -> Weir {
+        let mut command = program();
+        command.args(["run", "--takeover"]);
+        Weir::launch(command, Scratch::new(), self.file.clone())
+    }
+
+    /// Starts a command that lacks nothing but its configuration, and waits until it serves.
+    #[track_caller]
+    pub(crate) fn launch(mut command: Command, scratch: Scratch, file: PathBuf) -> Weir {
         raise_file_limit();
-        command.arg("run").arg("--config").arg(&file).current_dir(scratch.path());
+        command.arg("--config").arg(&file).current_dir(scratch.path());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let output = Arc::new(Mutex::new(String::new()));
         collect(child.stderr.take().unwrap(), Arc::clone(&output));
@@ -91,7 +106,7 @@ impl Weir {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let text = output.lock().unwrap().clone();
-            let data = addresses(&text, "listening on http://");
+            let data = addresses(&text.replace("https://", "http://"), "listening on http://");
             let admin = addresses(&text, "admin on http://");
             let store = ["memory", "redis", "hybrid"]
                 .iter()

@@ -86,6 +86,13 @@ impl Drop for Load {
     }
 }
 
+/// Fails the test if a request got anything but its answer or a limit's refusal.
+#[track_caller]
+pub(crate) fn assert_verdicts(answers: &[LoadAnswer]) {
+    let odd: Vec<_> = answers.iter().filter(|it| !matches!(it.status, 200 | 429)).collect();
+    assert!(odd.is_empty(), "{} of {} failed: {:?}", odd.len(), answers.len(), odd[0]);
+}
+
 /// A route `/free` without limits: what holds up its requests is the machine.
 pub(crate) const FREE: &str =
     "[[routes]]\nname = \"free\"\npath = \"/free\"\nupstream = \"echo\"\nlimits = []\n";

@@ -11,12 +11,15 @@ pub(crate) mod config;
 pub(crate) mod crowd;
 pub(crate) mod fault_proxy;
 pub(crate) mod fields;
+pub(crate) mod frames;
 pub(crate) mod gateway;
 pub(crate) mod held_upstream;
+pub(crate) mod http2_upstream;
 pub(crate) mod issuer;
 pub(crate) mod load;
 pub(crate) mod metrics;
 pub(crate) mod monitor;
+pub(crate) mod nginx;
 pub(crate) mod ports;
 pub(crate) mod programs;
 pub(crate) mod queues;
@@ -28,12 +31,16 @@ pub(crate) mod sentinel;
 pub(crate) mod skew;
 pub(crate) mod slots;
 pub(crate) mod stores;
+pub(crate) mod tls_client;
+pub(crate) mod tls_front;
+pub(crate) mod tool;
 pub(crate) mod upstream;
 pub(crate) mod wire;
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
+pub(crate) use certificates::Certificates;
 pub(crate) use client::Client;
 pub(crate) use cluster::Cluster;
 pub(crate) use config::Config;
@@ -48,6 +55,8 @@ pub(crate) use response::Response;
 pub(crate) use scratch::Scratch;
 pub(crate) use sentinel::Sentinel;
 pub(crate) use stores::{TestStore, on_each_store, on_every_store};
+pub(crate) use tls_client::TlsClient;
+pub(crate) use tool::{skip, tool};
 pub(crate) use upstream::{After, Exchange, Upstream};
 
 /// How long anything may take before a test gives up. Far above what is ever needed, so that a

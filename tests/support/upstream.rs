@@ -166,7 +166,15 @@ impl Upstream {
     pub(crate) fn scripted(
         script: impl Fn(&mut Exchange<'_>) -> After + Send + Sync + 'static,
     ) -> Upstream {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Upstream::at(([127, 0, 0, 1], 0).into(), script)
+    }
+
+    /// The same at an address of the test's choice.
+    pub(crate) fn at(
+        address: SocketAddr,
+        script: impl Fn(&mut Exchange<'_>) -> After + Send + Sync + 'static,
+    ) -> Upstream {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Seen::default());
         let script = Arc::new(script);

@@ -1,8 +1,11 @@
 //! A socket with a buffer and a deadline: what client and upstream both read messages from.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+
+use rustls::{ClientConnection, StreamOwned};
 
 use super::PATIENCE;
 
@@ -15,9 +18,56 @@ pub(crate) enum ReadError {
     Silence,
 }
 
+/// What is under a [`Wire`].
+#[derive(Debug)]
+pub(crate) enum Transport {
+    Tcp(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Unix(UnixStream),
+}
+
+impl Transport {
+    fn set_timeouts(&self, read: Duration) -> io::Result<()> {
+        match self {
+            Transport::Unix(stream) => {
+                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(read))
+            }
+            _ => {
+                self.tcp().set_write_timeout(Some(PATIENCE))?;
+                self.tcp().set_read_timeout(Some(read))
+            }
+        }
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Transport::Tcp(stream) => stream,
+            Transport::Tls(stream) => &stream.sock,
+            Transport::Unix(_) => panic!("a Unix socket is not one of TCP"),
+        }
+    }
+
+    fn read(&mut self, chunk: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Transport::Tcp(stream) => stream.read(chunk),
+            Transport::Tls(stream) => stream.read(chunk),
+            Transport::Unix(stream) => stream.read(chunk),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Transport::Tcp(stream) => stream.write_all(bytes),
+            Transport::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+            Transport::Unix(stream) => stream.write_all(bytes),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Wire {
-    stream: TcpStream,
+    stream: Transport,
     /// Read, and not yet taken.
     buffer: Vec<u8>,
     patience: Duration,
@@ -26,7 +76,11 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn new(stream: TcpStream) -> Wire {
         stream.set_nodelay(true).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Wire::over(Transport::Tcp(stream))
+    }
+
+    pub(crate) fn over(stream: Transport) -> Wire {
+        stream.set_timeouts(PATIENCE).unwrap();
         Wire { stream, buffer: Vec::new(), patience: PATIENCE }
     }
 
@@ -35,6 +89,10 @@ impl Wire {
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
+        self.stream.tcp()
+    }
+
+    pub(crate) fn transport(&self) -> &Transport {
         &self.stream
     }
 
@@ -46,11 +104,15 @@ impl Wire {
 
     /// Ends the connection with a reset, as a process that dies with unread data does.
     pub(crate) fn reset(self) {
-        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+        socket2::SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO)).unwrap();
     }
 
-    pub(crate) fn finish_writing(&self) {
-        let _ = self.stream.shutdown(Shutdown::Write);
+    pub(crate) fn finish_writing(&mut self) {
+        if let Transport::Tls(stream) = &mut self.stream {
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+        let _ = self.stream.tcp().shutdown(Shutdown::Write);
     }
 
     /// Reads once more, blocking up to the deadline.
@@ -62,7 +124,7 @@ impl Wire {
             if left.is_zero() {
                 return Err(ReadError::Silence);
             }
-            self.stream.set_read_timeout(Some(left)).unwrap();
+            self.stream.set_timeouts(left).unwrap();
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(ReadError::Closed),
                 Ok(count) => {

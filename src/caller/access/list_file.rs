@@ -5,7 +5,6 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -120,29 +119,6 @@ fn and(others: usize) -> String {
         0 => String::new(),
         1 => " (and another line is wrong)".to_owned(),
         _ => format!(" (and {others} other lines are wrong)"),
-    }
-}
-
-/// The metadata of a file. Two that are equal are of the same content, unless somebody forged them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileStamp {
-    file: (u64, u64),
-    length: u64,
-    modified: (i64, i64),
-    /// Also moves when the old time of a file is restored.
-    changed: (i64, i64),
-}
-
-impl FileStamp {
-    /// `None` if its metadata cannot be read, which is a state like any other. A link is followed.
-    pub fn of(path: &Path) -> Option<FileStamp> {
-        let it = std::fs::metadata(path).ok()?;
-        Some(FileStamp {
-            file: (it.dev(), it.ino()),
-            length: it.size(),
-            modified: (it.mtime(), it.mtime_nsec()),
-            changed: (it.ctime(), it.ctime_nsec()),
-        })
     }
 }
 

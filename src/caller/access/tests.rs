@@ -157,27 +157,3 @@ fn a_faulty_file_is_refused_by_name_and_line() {
     assert_eq!(missing.to_string(), "cannot read /no/such/list.txt");
     assert!(std::error::Error::source(&missing).is_some());
 }
-
-#[test]
-fn stamps_tell_that_a_file_has_changed() {
-    let folder = TestFolder::new();
-    let path = folder.file("list.txt", "10.0.0.0/8\n");
-    let written = settings::Access {
-        deny: AccessEntries { files: vec![path.clone()], ..AccessEntries::default() },
-        ..settings::Access::default()
-    };
-    let first = stamps(&written);
-    assert_eq!(first, stamps(&written));
-    // Replaced, by one as long and as old.
-    let other = folder.file("other.txt", "11.0.0.0/8\n");
-    let old = std::fs::metadata(&path).unwrap().modified().unwrap();
-    std::fs::File::options().write(true).open(&other).unwrap().set_modified(old).unwrap();
-    std::fs::rename(&other, &path).unwrap();
-    let second = stamps(&written);
-    assert_ne!(first, second);
-    folder.file("list.txt", "10.0.0.0/8\n11.0.0.0/8\n");
-    let third = stamps(&written);
-    assert_ne!(second, third);
-    std::fs::remove_file(&path).unwrap();
-    assert_eq!(stamps(&written), [None]);
-}

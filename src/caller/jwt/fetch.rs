@@ -11,15 +11,16 @@ use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::key_set::LARGEST;
 use crate::config::settings::JwksUrl;
+use crate::tls::{TlsClient, TlsClientError, TlsClientFiles, TlsClientSpec};
 
 /// From the look-up of the name to the last byte.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,7 +31,7 @@ pub(super) enum FetchError {
     #[error("no connection: {0}")]
     Connection(#[from] io::Error),
     #[error("no certificates to trust: {0}")]
-    Authorities(String),
+    Authorities(#[from] TlsClientError),
     #[error("no name that TLS can check")]
     Name,
     #[error("no HTTP: {0}")]
@@ -51,7 +52,7 @@ pub(super) async fn fetch(url: &JwksUrl) -> Result<Vec<u8>, FetchError> {
         if url.tls {
             let name = ServerName::try_from(url.origin.host.clone());
             let name = name.map_err(|_| FetchError::Name)?;
-            let connector = TlsConnector::from(Arc::new(tls(url.ca.clone()).await?));
+            let connector = TlsConnector::from(tls(url.ca.clone()).await?);
             exchange(url, connector.connect(name, stream).await?).await
         } else {
             exchange(url, stream).await
@@ -95,32 +96,11 @@ async fn exchange(
 }
 
 /// Read anew each time, so that renewed authorities count without a restart.
-async fn tls(ca: Option<Vec<u8>>) -> Result<ClientConfig, FetchError> {
-    let roots = tokio::task::spawn_blocking(move || roots(ca.as_deref())).await;
-    let roots = roots.map_err(io::Error::other)??;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| FetchError::Authorities(error.to_string()))?;
-    let mut config = config.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
-}
-
-fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, FetchError> {
-    let none = |why: String| FetchError::Authorities(why);
-    let mut roots = RootCertStore::empty();
-    match ca {
-        Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                let certificate = certificate.map_err(|error| none(error.to_string()))?;
-                roots.add(certificate).map_err(|error| none(error.to_string()))?;
-            }
-        }
-        None => {
-            let system = rustls_native_certs::load_native_certs();
-            let (_, _) = roots.add_parsable_certificates(system.certs);
-        }
-    }
-    if roots.is_empty() { Err(none("there are none".to_owned())) } else { Ok(roots) }
+async fn tls(ca: Option<Vec<u8>>) -> Result<Arc<ClientConfig>, FetchError> {
+    // The configuration has made sure that they are there.
+    let parse = |pem: Vec<u8>| CertificateDer::pem_slice_iter(&pem).flatten().collect();
+    let spec = TlsClientSpec { ca: ca.map(parse), ..TlsClientSpec::default() };
+    let new = move || TlsClient::new(spec, TlsClientFiles::default());
+    let client = tokio::task::spawn_blocking(new).await;
+    Ok(client.map_err(io::Error::other)??.config(true))
 }

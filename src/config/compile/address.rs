@@ -2,24 +2,32 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 
 use super::env_variable::EnvVariable;
-use crate::caller::address::unmapped;
+use crate::caller::address::{UNIX_PEER, unmapped};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::file::{Reporter, Value};
 use crate::config::suggest::quote;
 
+/// What the address of a Unix socket begins with, and how `trusted_proxies` names peers that come by
+/// one.
+pub(in crate::config) const UNIX: &str = "unix:";
+
 /// The addresses that are listened on already.
 #[derive(Default)]
-pub(super) struct ListenAddresses(Vec<(SocketAddr, Range<usize>)>);
+pub(super) struct ListenAddresses {
+    tcp: Vec<(SocketAddr, Range<usize>)>,
+    unix: Vec<(PathBuf, Range<usize>)>,
+}
 
 impl ListenAddresses {
     /// The address to listen on, unless another listener has it.
     pub(super) fn claim(&mut self, value: &Value<'_>) -> Option<SocketAddr> {
         let address = listen(value)?;
-        if let Some((_, first)) = self.0.iter().find(|(it, _)| collide(*it, address)) {
+        if let Some((_, first)) = self.tcp.iter().find(|(it, _)| collide(*it, address)) {
             let message = format!("`{address}` is listened on already");
             value.report(
                 Diagnostic::error(value.span(), message)
@@ -28,8 +36,23 @@ impl ListenAddresses {
             );
             return None;
         }
-        self.0.push((address, value.span()));
+        self.tcp.push((address, value.span()));
         Some(address)
+    }
+
+    /// The same for the path of a socket.
+    pub(super) fn claim_path(&mut self, path: PathBuf, value: &Value<'_>) -> Option<PathBuf> {
+        if let Some((_, first)) = self.unix.iter().find(|(it, _)| *it == path) {
+            let message = format!("`{UNIX}{}` is listened on already", path.display());
+            value.report(
+                Diagnostic::error(value.span(), message)
+                    .also(first.clone(), "by this listener")
+                    .help("give one of the two another path"),
+            );
+            return None;
+        }
+        self.unix.push((path.clone(), value.span()));
+        Some(path)
     }
 
     /// The address that holds where the file names none, which others may have taken as well.
@@ -39,7 +62,7 @@ impl ListenAddresses {
         default: SocketAddr,
         reporter: &Reporter,
     ) -> SocketAddr {
-        if let Some((address, span)) = self.0.iter().find(|(it, _)| collide(*it, default)) {
+        if let Some((address, span)) = self.tcp.iter().find(|(it, _)| collide(*it, default)) {
             let message = format!("`{address}` is listened on already: `{key}` is `{default}`");
             let help = format!("use another port here, or set `{key}`");
             reporter.report(Diagnostic::error(span.clone(), message).help(help));
@@ -72,7 +95,8 @@ fn listen(value: &Value<'_>) -> Option<SocketAddr> {
         (_, Some(port)) if text.starts_with(['*', ':']) || !text.contains(':') => {
             format!("write `\"0.0.0.0:{port}\"` to listen on every address")
         }
-        _ => "write an IP address and a port, such as `\"0.0.0.0:8080\"` or `\"[::]:8080\"`"
+        _ => "write an IP address and a port, such as `\"0.0.0.0:8080\"` or `\"[::]:8080\"`, or \
+              the path of a socket as `\"unix:/run/weir.sock\"`"
             .to_owned(),
     };
     value.error(&format!("is not an address to listen on: {}", quote(text)), help);
@@ -82,12 +106,15 @@ fn listen(value: &Value<'_>) -> Option<SocketAddr> {
 /// A CIDR, or one address. Callers' addresses are compared as IPv4 where they are, so networks of
 /// IPv4-mapped addresses are too.
 pub(super) fn network(value: &Value<'_>) -> Option<IpNet> {
+    let help = "write a CIDR such as `\"10.0.0.0/8\"` or `\"fd00::/8\"`, or one address";
+    network_or(value, help)
+}
+
+/// The same, with more to say of what is none.
+fn network_or(value: &Value<'_>, help: &str) -> Option<IpNet> {
     let text = value.text("10.0.0.0/8")?;
     let Some(ParsedNetwork { network, has_host_bits }) = parse_network(text) else {
-        value.error(
-            &format!("is not a network: {}", quote(text)),
-            "write a CIDR such as `\"10.0.0.0/8\"` or `\"fd00::/8\"`, or one address",
-        );
+        value.error(&format!("is not a network: {}", quote(text)), help);
         return None;
     };
     if has_host_bits {
@@ -119,7 +146,12 @@ const TRUSTS_EVERYONE: &str = "any caller can choose its own address; list your 
 
 /// A network of proxies.
 pub(super) fn trusted(value: &Value<'_>) -> Option<IpNet> {
-    let network = network(value)?;
+    if value.as_str() == Some(UNIX) {
+        return Some(IpNet::from(UNIX_PEER));
+    }
+    let help = "write a CIDR such as `\"10.0.0.0/8\"` or `\"fd00::/8\"`, one address, or `\"unix:\"` for \
+                peers that come by a Unix socket";
+    let network = network_or(value, help)?;
     if network.prefix_len() == 0 {
         value.warning(&format!("trusts everyone: `{network}`"), TRUSTS_EVERYONE);
     }
@@ -135,12 +167,16 @@ pub(super) fn trusted_in_variable(value: &Value<'_>) -> Vec<IpNet> {
     let mut networks = Vec::new();
     let items = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|it| !it.is_empty());
     for item in items {
+        if item == UNIX {
+            networks.push(IpNet::from(UNIX_PEER));
+            continue;
+        }
         let told = |what: &str| format!("names the environment variable {}, {what}", quote(name));
         let Some(ParsedNetwork { network, has_host_bits }) = parse_network(item) else {
             value.error(
                 &told(&format!("in which {} is not a network", quote(item))),
-                "write CIDRs such as `10.0.0.0/8` or `fd00::/8`, or single addresses, with commas \
-                 between them",
+                "write CIDRs such as `10.0.0.0/8` or `fd00::/8`, single addresses or `unix:`, with \
+                 commas between them",
             );
             continue;
         };

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 
 use super::request_source::{self, KnownIdentities, SourceUse, is_connection_header};
 use super::server::read;
-use super::{address, clients, jwt};
+use super::{address, clients, forwarded_identity, jwt};
 use crate::config::file::{Section, Value, unique_values};
 use crate::config::settings::{Client, Identity};
 use crate::config::suggest::quote;
@@ -14,9 +14,11 @@ use crate::limit::Source;
 /// Headers that mean something else to every server.
 const UNFIT: [&str; 4] = ["authorization", "cookie", "host", "via"];
 
+/// `certificates`: whether some listener asks clients for theirs.
 pub(super) fn identity(
     mut section: Section<'_>,
     written: Option<Vec<Client>>,
+    certificates: bool,
 ) -> (Identity, KnownIdentities) {
     let trusted_proxies = trusted_proxies(&mut section);
     let header = section.get("address_header");
@@ -25,7 +27,8 @@ pub(super) fn identity(
     }
     let ipv6_prefix = read(&mut section, "ipv6_prefix", 64, |it| it.integer(1..=128)) as u8;
     let verified = section.section("jwt");
-    let mut known = KnownIdentities { jwt: section.has("jwt"), ..KnownIdentities::default() };
+    let jwt_there = section.has("jwt");
+    let mut known = KnownIdentities { jwt: jwt_there, certificates, ..KnownIdentities::default() };
     let jwt = jwt::jwt(verified);
     let mut found = |key, there: &mut bool| {
         let value = section.get(key);
@@ -66,6 +69,7 @@ pub(super) fn identity(
         jwt,
         clients,
         clients_files,
+        forward: forwarded_identity::forward(section.section("forward"), known),
     };
     (identity, known)
 }

@@ -1,4 +1,4 @@
-//! Servers of an upstream: `http://host[:port]`.
+//! Servers of an upstream: `http://host[:port]`, `https://host[:port]` or `unix:/path`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,13 +7,24 @@ use super::value_error::ValueError;
 use crate::config::file::Value;
 use crate::config::settings::Origin;
 use crate::config::suggest::{quote, shown};
+use crate::protocol::Scheme;
 
 const FORM: &str = "write a scheme, a host and a port, such as `\"http://127.0.0.1:9000\"`";
 
-pub(super) fn origin(value: &Value<'_>) -> Option<Origin> {
+/// What the address of a socket has room for, with the zero at its end.
+const LONGEST_PATH: usize = 107;
+
+/// A server as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ServerUrl {
+    pub(super) scheme: Scheme,
+    pub(super) origin: Origin,
+}
+
+pub(super) fn server_url(value: &Value<'_>) -> Option<ServerUrl> {
     let text = value.text("http://127.0.0.1:9000")?;
     match parse(text) {
-        Ok(origin) => Some(origin),
+        Ok(url) => Some(url),
         Err(error) => {
             error.report(value);
             None
@@ -21,7 +32,7 @@ pub(super) fn origin(value: &Value<'_>) -> Option<Origin> {
     }
 }
 
-fn parse(text: &str) -> Result<Origin, ValueError> {
+fn parse(text: &str) -> Result<ServerUrl, ValueError> {
     let wrong = |what: &str| ValueError::new(what, FORM);
     if text.contains("${") || text.contains("{{") {
         return Err(ValueError::new(
@@ -30,15 +41,22 @@ fn parse(text: &str) -> Result<Origin, ValueError> {
              `envsubst`",
         ));
     }
-    let lower = text.to_ascii_lowercase();
-    if lower.starts_with("https://") {
-        return Err(ValueError::new(
-            "is an https server: this version speaks plain HTTP to upstreams only",
-            "write an `http://` address",
-        ));
+    if let Some(path) = text.strip_prefix("unix:") {
+        return socket(path);
     }
-    let Some(rest) = lower.strip_prefix("http://") else {
+    let lower = text.to_ascii_lowercase();
+    let schemes = [("http://", Scheme::Http), ("https://", Scheme::Https)];
+    let known = |(prefix, scheme)| lower.strip_prefix(prefix).map(|rest| (scheme, rest));
+    let Some((scheme, rest)) = schemes.into_iter().find_map(known) else {
         return Err(match lower.split_once("://") {
+            Some((written, rest)) if http2_scheme(written).is_some() => {
+                let scheme = http2_scheme(written).unwrap_or(Scheme::Http);
+                let (scheme, rest) = (scheme.as_str(), shown(rest));
+                ValueError::new(
+                    format!("has an unknown scheme: `{written}`"),
+                    format!("write `\"{scheme}://{rest}\"`, and `http2 = true` beside `servers`"),
+                )
+            }
             Some((scheme, _)) => wrong(&format!("has an unknown scheme: {}", quote(scheme))),
             None if parse(&format!("http://{lower}")).is_ok() => {
                 ValueError::new("has no scheme", format!("write `\"http://{lower}\"`"))
@@ -46,6 +64,15 @@ fn parse(text: &str) -> Result<Origin, ValueError> {
             None => wrong(&format!("is not the address of a server: {}", quote(text))),
         });
     };
+    // What follows a name or the word `unix` has its own spelling.
+    let spelled = &text[text.len() - rest.len()..];
+    if let Some(path) = spelled.get(..5).filter(|it| it.eq_ignore_ascii_case("unix:")) {
+        let path = spelled[path.len()..].split(':').next().unwrap_or_default();
+        return Err(ValueError::new(
+            "has a scheme before the path of a socket",
+            format!("write `\"unix:{}\"`", shown(path)),
+        ));
+    }
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains('@') {
         return Err(ValueError::new(
@@ -54,21 +81,56 @@ fn parse(text: &str) -> Result<Origin, ValueError> {
         ));
     }
     if let Some(at) = authority.find(['/', '?', '#']) {
-        let bare = shown(&authority[..at]);
-        return Err(ValueError::new(
-            format!("has a path or a query: {}", quote(&authority[at..])),
-            format!("write `\"http://{bare}\"`; a route's `strip_prefix` changes paths"),
-        ));
+        let (scheme, bare) = (scheme.as_str(), shown(&authority[..at]));
+        let after = &spelled[at..authority.len()];
+        let help = match after.trim_end_matches('/') {
+            path if path.starts_with('/') && !path.contains(['?', '#']) => {
+                let path = shown(path);
+                format!(
+                    "write `\"{scheme}://{bare}\"`, and `rewrite = \"{path}/{{*}}\"` in a route whose \
+                     `path` ends in `/*`"
+                )
+            }
+            _ => format!("write `\"{scheme}://{bare}\"`: requests bring their own"),
+        };
+        return Err(ValueError::new(format!("has a path or a query: {}", quote(after)), help));
     }
     let (host, port) = split(authority)
         .ok_or_else(|| wrong(&format!("is not the address of a server: {}", quote(authority))))?;
     let port = match port {
-        None => 80,
+        None => match scheme {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        },
         Some(text) => {
             self::port(text).ok_or_else(|| wrong(&format!("has a bad port: {}", quote(text))))?
         }
     };
-    Ok(Origin { host, port })
+    Ok(ServerUrl { scheme, origin: Origin { host, port } })
+}
+
+/// By what a server is spoken to that others name by the protocol within.
+fn http2_scheme(written: &str) -> Option<Scheme> {
+    match written {
+        "grpc" | "h2c" => Some(Scheme::Http),
+        "grpcs" | "h2" => Some(Scheme::Https),
+        _ => None,
+    }
+}
+
+/// A server behind a Unix socket. What is spoken there is plain HTTP.
+fn socket(path: &str) -> Result<ServerUrl, ValueError> {
+    let good = path.starts_with('/') && !path.ends_with('/') && path.len() <= LONGEST_PATH;
+    if !good || path.chars().any(char::is_control) {
+        return Err(ValueError::new(
+            format!("is not the path of a socket: {}", quote(path)),
+            format!(
+                "write an absolute one of at most {LONGEST_PATH} bytes, such as \
+                 `\"unix:/run/app.sock\"`"
+            ),
+        ));
+    }
+    Ok(ServerUrl { scheme: Scheme::Http, origin: Origin::unix(path) })
 }
 
 pub(super) fn port(text: &str) -> Option<u16> {
@@ -100,11 +162,16 @@ mod tests {
 
     #[test]
     fn servers_are_a_host_and_a_port() {
-        let origin = |host: &str, port| Ok(Origin { host: host.to_owned(), port });
-        assert_eq!(parse("http://127.0.0.1:9000"), origin("127.0.0.1", 9000));
-        assert_eq!(parse("HTTP://Api.Internal"), origin("api.internal", 80));
-        assert_eq!(parse("http://[::1]:81/"), origin("::1", 81));
-        assert_eq!(parse("http://my_service:8080"), origin("my_service", 8080));
+        let url = |scheme, host: &str, port| {
+            Ok(ServerUrl { scheme, origin: Origin { host: host.to_owned(), port } })
+        };
+        assert_eq!(parse("http://127.0.0.1:9000"), url(Scheme::Http, "127.0.0.1", 9000));
+        assert_eq!(parse("HTTP://Api.Internal"), url(Scheme::Http, "api.internal", 80));
+        assert_eq!(parse("http://[::1]:81/"), url(Scheme::Http, "::1", 81));
+        assert_eq!(parse("http://my_service:8080"), url(Scheme::Http, "my_service", 8080));
+        assert_eq!(parse("HTTPS://Api.Internal/"), url(Scheme::Https, "api.internal", 443));
+        assert_eq!(parse("https://[::1]:80"), url(Scheme::Https, "::1", 80));
+        assert_eq!(parse("unix:/run/App.sock"), url(Scheme::Http, "/run/App.sock", 0));
         for wrong in [
             "",
             "http://",
@@ -121,12 +188,17 @@ mod tests {
             "http://h?q",
             "http://h#f",
             "http://u:p@h",
-            "https://h",
+            "https://",
+            "https://h/path",
             "ftp://h",
             "h:80",
             "http://a b",
             "http://h\r\n",
             "http://é",
+            "unix:",
+            "unix:app.sock",
+            "unix:/run/",
+            "unix://\0",
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

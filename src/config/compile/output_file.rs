@@ -9,15 +9,18 @@ use crate::config::suggest::quote;
 /// The file is made if it is not there; its folder is not, since a misspelled one would be.
 pub(super) fn output_path(path: &str, value: &Value<'_>) -> Option<PathBuf> {
     let file = PathBuf::from(path);
-    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
-    if let Some(folder) = folder.filter(|it| is_gone(it)) {
-        value.error(
-            &format!("is in a folder that does not exist: {}", quote(&folder.to_string_lossy())),
-            "create the folder first, or name a file in one that is there",
-        );
+    if let Some(fault) = missing_folder(&file) {
+        value.error(&fault, "create the folder first, or name a file in one that is there");
         return None;
     }
     Some(file)
+}
+
+/// What to say of a file whose folder is not there.
+pub(super) fn missing_folder(file: &Path) -> Option<String> {
+    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.filter(|it| is_gone(it))?;
+    Some(format!("is in a folder that does not exist: {}", quote(&folder.to_string_lossy())))
 }
 
 /// One name for each file, whichever way its path goes; nothing for what is no plain file, of which

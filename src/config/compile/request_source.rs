@@ -34,6 +34,8 @@ impl SourceUse {
                     "cookie:NAME",
                     "basic:user",
                     "form:NAME",
+                    "tls:subject",
+                    "tls:san",
                 ]
             }
             SourceUse::Condition => [&["method", "route"], NAMED].concat(),
@@ -53,6 +55,8 @@ const NAMED: &[&str] = &[
     "jwt:CLAIM",
     "basic:user",
     "form:NAME",
+    "tls:subject",
+    "tls:san",
 ];
 
 /// What user, client, tenant and plan are found by. One that is written and faulty counts: that is
@@ -67,6 +71,8 @@ pub(super) struct KnownIdentities {
     pub(super) trust: bool,
     /// Whether tokens are verified.
     pub(super) jwt: bool,
+    /// Whether some listener asks clients for certificates.
+    pub(super) certificates: bool,
 }
 
 impl KnownIdentities {
@@ -74,6 +80,7 @@ impl KnownIdentities {
     pub(super) fn check(self, source: &Source) -> Result<(), ValueError> {
         let (there, name, example) = match source {
             Source::Jwt(_) => return self.check_token(source),
+            Source::TlsSubject | Source::TlsNames => return self.check_certificates(source),
             Source::User => (self.user, "user", "user = \"jwt:sub\""),
             Source::Client => (self.client, "client", "client = \"header:x-api-key\""),
             Source::Tenant => (self.tenant, "tenant", "tenant = \"jwt:tenant\""),
@@ -86,6 +93,16 @@ impl KnownIdentities {
         Err(ValueError::new(
             format!("cannot be `{name}`: `[identity]` does not say where it is found"),
             format!("add a line such as `{example}` there"),
+        ))
+    }
+
+    fn check_certificates(self, source: &Source) -> Result<(), ValueError> {
+        if self.certificates {
+            return Ok(());
+        }
+        Err(ValueError::new(
+            format!("cannot be `{source}`: no listener asks clients for certificates"),
+            "add `client_ca` to the `tls` of a listener",
         ))
     }
 
@@ -128,6 +145,12 @@ pub(super) fn parse(text: &str, wanted: SourceUse) -> Result<Source, ValueError>
         ("basic", _) => {
             Err(ValueError::new(format!("cannot be {}", quote(text)), "write `\"basic:user\"`"))
         }
+        ("tls", Some("subject")) => Ok(Source::TlsSubject),
+        ("tls", Some("san")) => Ok(Source::TlsNames),
+        ("tls", _) => Err(ValueError::new(
+            format!("cannot be {}", quote(text)),
+            "write `\"tls:subject\"` or `\"tls:san\"`",
+        )),
         ("header" | "query" | "cookie" | "jwt" | "form", None) => Err(ValueError::new(
             format!("does not say which {}", called(kind)),
             format!("write `\"{}\"`, such as `\"{}\"`", form(kind), example(kind)),

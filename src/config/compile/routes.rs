@@ -1,19 +1,17 @@
 //! `[[routes]]`.
 
-use std::collections::HashMap;
-use std::ops::Range;
-
 use http::Method;
 
 use super::names::{self, NameTable};
 use super::request_source::KnownIdentities;
-use super::server::SOME_TIME;
+use super::route_claims::{RouteClaims, RoutePattern};
+use super::route_target::{target, upstream_target};
+use super::server::{SOME_TIME, read};
 use super::tenants::TenantNames;
-use super::upstreams::ECHO;
-use super::{cost, headers, host, path};
+use super::{cost, headers, host, path, redirect_loop, route_conditions, template};
 use crate::config::diagnostic::Diagnostic;
-use crate::config::file::{Reporter, Section, UniqueValues, Value, unique_values};
-use crate::config::settings::{HostPattern, PathPattern, Route, Segment, Target};
+use crate::config::file::{Section, UniqueValues, Value, unique_values};
+use crate::config::settings::{EncodedSlash, ForwardPath, HostPattern, Route, Target};
 use crate::config::suggest::quote;
 use crate::limit::rate::MAX_COUNT;
 use crate::limit::tenants::TENANTS;
@@ -28,6 +26,8 @@ pub(super) struct Definitions<'d> {
     pub(super) guards: &'d NameTable,
     pub(super) tenants: &'d TenantNames,
     pub(super) identities: KnownIdentities,
+    /// The largest body, where a route does not say.
+    pub(super) max_body: Option<u64>,
 }
 
 /// The routes, and whether they are all that there are.
@@ -49,25 +49,32 @@ pub(super) fn routes(root: &mut Section<'_>, defined: Definitions<'_>) -> (Vec<R
     let mut claims = RouteClaims::default();
     let sections = sections.unwrap_or_default();
     let many = sections.len();
+    let mut redirects = Vec::new();
     for section in sections {
-        routes.extend(route(section, defined, &mut names, &mut claims));
+        if let Some((route, redirect)) = route(section, defined, &mut names, &mut claims) {
+            routes.push(route);
+            redirects.push(redirect);
+        }
     }
+    claims.report_conflicts(reporter);
     defined.upstreams.warn_of_unused(reporter);
     defined.limit_names.warn_of_unused(reporter);
     defined.guards.warn_of_unused(reporter);
     let all = routes.len() == many;
     if all {
+        redirect_loop::warn_of_loops(&routes, &redirects);
         defined.tenants.warn_of_unused(reporter);
     }
     (routes, all)
 }
 
-fn route(
-    mut section: Section<'_>,
+/// A route, and where it says that it redirects.
+fn route<'a>(
+    mut section: Section<'a>,
     defined: Definitions<'_>,
     names: &mut UniqueValues<String>,
     claims: &mut RouteClaims,
-) -> Option<Route> {
+) -> Option<(Route, Option<Value<'a>>)> {
     let reporter = section.reporter();
     let name = section.require("name", "name = \"api\"").and_then(|value| {
         let name = value.text("api")?;
@@ -78,9 +85,8 @@ fn route(
     let written = section.require("path", "path = \"/*\"");
     let path = written.as_ref().and_then(path::pattern);
     let methods = section.get("methods").map(|value| methods(&value));
-    let target = section
-        .require("upstream", "upstream = \"echo\"")
-        .and_then(|value| target(&value, defined.upstreams));
+    let conditions = route_conditions::conditions(&mut section);
+    let target = target(&mut section, path.as_ref(), defined.upstreams);
     let limit_names = defined.limit_names;
     let mut tenants = false;
     let limits = section.get("limits").map(|value| {
@@ -112,32 +118,71 @@ fn route(
             }
         }
     }
-    let degrade = degrade(&mut section, defined.upstreams, limit_indexes);
-    let strip_prefix =
-        section.get("strip_prefix").map(|value| path::strip_prefix(&value, path.as_ref()));
+    let answers_itself = target.as_ref().is_some_and(|it| !it.is_upstream());
+    let degrade = degrade(&mut section, defined.upstreams, limit_indexes, answers_itself);
+    let stripped = section.get("strip_prefix");
+    let strip_prefix = stripped.as_ref().map(|value| path::strip_prefix(value, path.as_ref()));
+    let rewritten = section.get("rewrite");
+    let rewrite = rewritten.as_ref().and_then(|value| template::rewrite(value, path.as_ref()));
+    let slashes = [("reject", EncodedSlash::Reject), ("keep", EncodedSlash::Keep)];
+    let encoded_slash = section.get("encoded_slash");
+    let encoded_slash = encoded_slash.and_then(|value| value.choice(&slashes));
+    let spelling = section.get("forward_path");
+    let spellings =
+        [("normalized", ForwardPath::Normalized), ("as_received", ForwardPath::AsReceived)];
+    let forward_path = spelling.as_ref().and_then(|value| value.choice(&spellings));
+    let raw = spelling.as_ref().filter(|_| forward_path == Some(ForwardPath::AsReceived));
+    match (&stripped, &rewritten, raw) {
+        (Some(_), Some(value), _) => value.error(
+            "takes the place of the whole path, and so of what `strip_prefix` leaves of it",
+            "keep one of the two",
+        ),
+        (Some(_), _, Some(value)) | (_, Some(_), Some(value)) => value.error(
+            "cannot be `as_received` where `strip_prefix` or `rewrite` changes the path",
+            "keep one of the two",
+        ),
+        _ => {}
+    }
+    let max_body = read(&mut section, "max_body", defined.max_body.unwrap_or(0), |it| {
+        it.size(0..=i64::MAX as u64)
+    });
     let request_headers = headers::edits(section.section("request_headers"));
     let response_headers = headers::edits(section.section("response_headers"));
-    let timeout = section.get("timeout").and_then(|value| value.duration(SOME_TIME));
+    let patience = section.get("timeout");
+    let timeout = patience.as_ref().and_then(|value| value.duration(SOME_TIME));
+    for value in [&stripped, &rewritten, &spelling, &patience].into_iter().flatten() {
+        if answers_itself {
+            value.warning("has no effect: the route has no upstream", "leave it out");
+        }
+    }
     let (host, path) = (host.unwrap_or(Some(HostPattern::Any))?, path?);
     let methods = methods.unwrap_or_default();
-    let requests = RoutePattern { host: &host, path: &path, methods: &methods };
-    claims.claim(requests, name.as_deref(), written?.span(), reporter);
-    Some(Route {
+    let conditions = conditions?;
+    let requests =
+        RoutePattern { host: &host, path: &path, methods: &methods, conditions: &conditions };
+    claims.claim(requests, name.as_deref(), written?.span());
+    let route = Route {
         name: name?,
         host,
         path,
         methods,
+        conditions,
         target: target?,
         limits: limits?,
         tenants,
         guards: guards?,
         strip_prefix: strip_prefix.flatten(),
+        rewrite,
+        encoded_slash: encoded_slash.unwrap_or(EncodedSlash::Reject),
+        forward_path: forward_path.unwrap_or(ForwardPath::Normalized),
+        max_body: Some(max_body).filter(|bytes| *bytes > 0),
         request_headers,
         response_headers,
         timeout,
         cost: cost.map(|it| it.cost),
         degrade,
-    })
+    };
+    Some((route, section.get("redirect")))
 }
 
 fn methods(value: &Value<'_>) -> Vec<Method> {
@@ -169,13 +214,6 @@ pub(super) fn method(value: &Value<'_>) -> Option<Method> {
                 .error(&format!("is not a method: {}", quote(text)), "write one such as `\"GET\"`");
             None
         }
-    }
-}
-
-fn target(value: &Value<'_>, upstreams: &NameTable) -> Option<Target> {
-    match value.text("echo")? {
-        ECHO => Some(Target::Echo),
-        name => upstreams.resolve(name, value).map(Target::Upstream),
     }
 }
 
@@ -213,10 +251,15 @@ fn degrade<'d>(
     section: &mut Section<'_>,
     upstreams: &NameTable,
     limits: Option<impl Iterator<Item = &'d Limit>>,
+    answers_itself: bool,
 ) -> Option<Target> {
     let mut section = section.section("degrade");
     let value = section.require("upstream", "upstream = \"echo\"");
-    let target = value.and_then(|value| target(&value, upstreams));
+    let target = value.and_then(|value| upstream_target(&value, upstreams));
+    if answers_itself && section.is_present() {
+        section.error("goes with an `upstream` only", "leave it out: the answer costs nothing");
+        return None;
+    }
     let degrades = |limit: &Limit| limit.strategy == Strategy::Degrade;
     if target.is_some() && limits.is_some_and(|mut it| !it.any(degrades)) {
         section.warning(
@@ -225,61 +268,4 @@ fn degrade<'d>(
         );
     }
     target
-}
-
-/// Which host, path and methods are taken, to find two routes that would match the same requests.
-#[derive(Default)]
-struct RouteClaims(HashMap<(HostPattern, PathPattern), Vec<RouteClaim>>);
-
-/// The requests that a route is for.
-#[derive(Clone, Copy)]
-struct RoutePattern<'r> {
-    host: &'r HostPattern,
-    path: &'r PathPattern,
-    methods: &'r [Method],
-}
-
-struct RouteClaim {
-    methods: Vec<Method>,
-    /// As messages call the route.
-    title: String,
-    span: Range<usize>,
-}
-
-impl RouteClaims {
-    fn claim(
-        &mut self,
-        requests: RoutePattern<'_>,
-        name: Option<&str>,
-        span: Range<usize>,
-        reporter: &Reporter,
-    ) {
-        let RoutePattern { host, path, methods } = requests;
-        let title = name.map_or_else(|| "this route".to_owned(), |name| format!("route `{name}`"));
-        let claims = self.0.entry((host.clone(), shape(path))).or_default();
-        if let Some(first) = claims.iter().find(|it| overlap(&it.methods, methods)) {
-            let message = format!("{title} matches the same requests as an earlier one");
-            reporter.report(
-                Diagnostic::error(span.clone(), message)
-                    .also(first.span.clone(), format!("{} is here", first.title))
-                    .help("change the `host`, `path` or `methods` of one of them"),
-            );
-        }
-        claims.push(RouteClaim { methods: methods.to_vec(), title, span });
-    }
-}
-
-/// A path without the names of its parameters, which choose nothing.
-fn shape(path: &PathPattern) -> PathPattern {
-    let segments = path.segments.iter().map(|segment| match segment {
-        Segment::Parameter(_) => Segment::Parameter(String::new()),
-        literal => literal.clone(),
-    });
-    PathPattern { segments: segments.collect(), prefix: path.prefix }
-}
-
-/// No methods are all methods, and a route for some is more specific than one for all.
-fn overlap(one: &[Method], other: &[Method]) -> bool {
-    one.is_empty() == other.is_empty()
-        && (one.is_empty() || one.iter().any(|method| other.contains(method)))
 }

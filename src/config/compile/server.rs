@@ -1,16 +1,20 @@
 //! The sections that stand for themselves: `[server]`, `[admin]` and `[respond]`.
 
+mod listen;
+mod tls;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
-use super::{address, secret};
+use super::{address, http2, secret, takeover};
 use crate::config::file::{Section, UniqueValues, Value};
-use crate::config::settings::{Admin, Identity, Respond, Server};
+use crate::config::settings::{Admin, Identity, MinBodyRate, Respond, Server};
 use crate::config::suggest::quote;
 use crate::config::units::LONGEST;
+use listen::WrittenListeners;
 
-const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 /// Where the admin listener is unless the file says otherwise.
 pub const DEFAULT_ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
@@ -22,28 +26,50 @@ pub(super) const SOME_TIME: RangeInclusive<Duration> = Duration::from_millis(1).
 /// Below this hardly a request gets through; above it a head is an attack.
 const HEADER_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 20;
 
-/// `[server]` and `[admin]`, which must not claim the same address.
-pub(super) fn listeners(
-    mut server: Section<'_>,
-    mut admin: Section<'_>,
-    identity: &Identity,
-) -> (Server, Admin) {
+/// How many fields a head may have: every one of them costs some work.
+pub(super) const FIELDS: RangeInclusive<u64> = 10..=1000;
+
+/// How long a body may take before it matters how fast it comes.
+const BODY_GRACE: Duration = Duration::from_secs(20);
+
+/// `[server]` and `[admin]`, and what is checked once the callers are known.
+pub(super) struct Listeners<'a> {
+    pub(super) server: Server,
+    pub(super) admin: Admin,
+    written: WrittenListeners<'a>,
+}
+
+impl Listeners<'_> {
+    /// Whether some client may be known by its certificate.
+    pub(super) fn ask_for_certificates(&self) -> bool {
+        self.written.ask_for_certificates()
+    }
+
+    pub(super) fn check_proxies(&self, identity: &Identity) {
+        self.written.check_proxies(identity);
+    }
+}
+
+/// `[server]` and `[admin]`, which must not claim the same address. `folder` is where the file is.
+pub(super) fn listeners<'a>(
+    mut server: Section<'a>,
+    mut admin: Section<'a>,
+    folder: &Path,
+) -> Listeners<'a> {
     let mut addresses = address::ListenAddresses::default();
     let admin_listen =
         admin.get("listen").map(|value| addresses.claim(&value).unwrap_or(DEFAULT_ADMIN_LISTEN));
-    let listen = server.get("listen").map(|value| {
-        let entries = value.one_or_more();
-        if entries.is_empty() {
-            value.error("is empty", "write an address such as `\"0.0.0.0:8080\"`");
-        }
-        entries.iter().filter_map(|entry| addresses.claim(entry)).collect()
-    });
+    let http2 = http2::http2(&mut server);
+    let written = WrittenListeners::of(&mut server, &mut addresses, folder, http2.is_some());
+    let redirect_https = listen::redirect_https(&mut server, &written);
     let data = Server {
-        listen: listen.unwrap_or_else(|| {
-            vec![addresses.claim_default("server.listen", LISTEN, server.reporter())]
-        }),
+        listen: written.listeners.clone(),
         workers: read(&mut server, "workers", 0, |it| it.integer(0..=1024)) as usize,
         drain: read(&mut server, "drain", secs(30), |it| it.duration(ANY_TIME)),
+        drain_delay: read(&mut server, "drain_delay", secs(0), |it| it.duration(ANY_TIME)),
+        takeover: server
+            .get("takeover")
+            .and_then(|value| takeover::socket_path(&value, &mut addresses)),
         header_timeout: read(&mut server, "header_timeout", secs(10), |it| it.duration(SOME_TIME)),
         idle_timeout: read(&mut server, "idle_timeout", secs(75), |it| it.duration(SOME_TIME)),
         request_timeout: read(&mut server, "request_timeout", secs(60), |it| {
@@ -55,13 +81,21 @@ pub(super) fn listeners(
         max_header_bytes: read(&mut server, "max_header_bytes", 32 << 10, |it| {
             it.size(HEADER_BYTES)
         }) as usize,
+        max_request_headers: read(&mut server, "max_request_headers", 100, |it| it.integer(FIELDS))
+            as usize,
         max_body: Some(read(&mut server, "max_body", 0, |it| it.size(0..=i64::MAX as u64)))
             .filter(|bytes| *bytes > 0),
         max_connections: read(&mut server, "max_connections", 0, |it| it.integer(0..=10_000_000))
             as usize,
-        proxy_protocol: read(&mut server, "proxy_protocol", false, |it| {
-            proxy_protocol(it, identity)
-        }),
+        max_connections_per_ip: read(&mut server, "max_connections_per_ip", 0, |it| {
+            it.integer(0..=10_000_000)
+        }) as usize,
+        redirect_https,
+        max_requests: Some(read(&mut server, "max_requests", 0, |it| it.integer(0..=10_000_000)))
+            .filter(|most| *most > 0)
+            .map(|most| most as usize),
+        min_body_rate: min_body_rate(&mut server),
+        http2,
     };
     let listen = admin_listen.unwrap_or_else(|| {
         addresses.claim_default("admin.listen", DEFAULT_ADMIN_LISTEN, admin.reporter())
@@ -70,7 +104,24 @@ pub(super) fn listeners(
     let token = token.and_then(|value| secret::optional(&value, "WEIR_ADMIN_TOKEN")?);
     let hosts =
         admin.get("hosts").map(|value| value.one_or_more().iter().filter_map(admin_host).collect());
-    (data, Admin { listen, token, hosts: hosts.unwrap_or_default() })
+    let admin = Admin { listen, token, hosts: hosts.unwrap_or_default() };
+    Listeners { server: data, admin, written }
+}
+
+/// How fast bodies have to come, if that matters.
+fn min_body_rate(server: &mut Section<'_>) -> Option<MinBodyRate> {
+    let bytes_per_second = read(server, "min_body_rate", 0, |it| it.size(0..=1 << 30));
+    let grace = read(server, "body_grace", BODY_GRACE, |value| {
+        let grace = value.duration(SOME_TIME)?;
+        if bytes_per_second == 0 && grace != BODY_GRACE {
+            value.warning(
+                "has no effect: without `min_body_rate` bodies may take any time",
+                "add `min_body_rate`, or remove it",
+            );
+        }
+        Some(grace)
+    });
+    (bytes_per_second > 0).then_some(MinBodyRate { bytes_per_second, grace })
 }
 
 /// A name, as the `Host` of a request has it, without a port.
@@ -93,17 +144,6 @@ pub(in crate::config) fn admin_listen(root: &mut Section<'_>) -> Option<Option<S
         Some(listen) => Some(listen.text("127.0.0.1:9090").and_then(|it| it.parse().ok())),
         None => admin.filter(|it| !it.is_table()).map(|_| None),
     }
-}
-
-fn proxy_protocol(value: &Value<'_>, identity: &Identity) -> Option<bool> {
-    let wanted = value.boolean()?;
-    if wanted && identity.trusted_proxies.is_empty() {
-        value.warning(
-            "has no effect: there are no `trusted_proxies` to say whom they speak for",
-            "list your proxies in `identity.trusted_proxies`",
-        );
-    }
-    Some(wanted)
 }
 
 pub(super) fn respond(mut section: Section<'_>) -> Respond {

@@ -1,13 +1,16 @@
-//! `[telemetry]`: where logs go, and how callers are named in them.
+//! `[telemetry]`: where logs go, how callers are named in them, and which ids requests have.
 
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 
 use super::output_file::{self, file_identity};
 use super::server::read;
+use super::traces::traces;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::file::{Section, UniqueValues, Value};
-use crate::config::settings::{AuditTargets, LogTarget, Rotation, Telemetry};
+use crate::config::settings::{
+    AccessLogFormat, AuditTargets, IdSource, LogTarget, Rotation, Telemetry,
+};
 use crate::config::suggest::quote;
 
 /// When the audit log is rotated unless the file says otherwise, and how many files stay.
@@ -35,8 +38,8 @@ struct TakenFile {
     span: Range<usize>,
 }
 
-/// `in_redis`: whether gateways share a store there.
-pub(super) fn telemetry(mut section: Section<'_>, in_redis: bool) -> Telemetry {
+/// `in_redis`: whether gateways share a store there. `has_proxies`: whether there are any to trust.
+pub(super) fn telemetry(mut section: Section<'_>, in_redis: bool, has_proxies: bool) -> Telemetry {
     let written = section.get("access_log");
     let access_log = written.as_ref().and_then(|it| log_target(it, it.text("stdout")?, LOG_FORM));
     let taken = written.zip(access_log.as_ref().and_then(identity));
@@ -51,11 +54,43 @@ pub(super) fn telemetry(mut section: Section<'_>, in_redis: bool) -> Telemetry {
     let is_file = |target: &LogTarget| matches!(target, LogTarget::File(_));
     let rotates = is_faulty || targets.lines.iter().any(is_file);
     let rotation = rotation(&mut section, rotates);
+    let access_log = access_log.unwrap_or(LogTarget::Off);
+    // Lines are found again by their ids.
+    let usual = (access_log != LogTarget::Off).then_some(IdSource::Any);
+    let access_log_format = access_log_format(&mut section, &access_log);
     Telemetry {
-        access_log: access_log.unwrap_or(LogTarget::Off),
+        access_log,
+        access_log_format,
+        request_id: read(&mut section, "request_id", usual, |it| id_source(it, has_proxies)),
+        traces: traces(section.section("traces"), has_proxies),
         audit_log: AuditTargets { rotation, ..targets },
         hash_keys: read(&mut section, "hash_keys", false, Value::boolean),
     }
+}
+
+fn access_log_format(section: &mut Section<'_>, log: &LogTarget) -> AccessLogFormat {
+    read(section, "access_log_format", AccessLogFormat::Json, |value| {
+        let formats = [("json", AccessLogFormat::Json), ("combined", AccessLogFormat::Combined)];
+        let format = value.choice(&formats)?;
+        if format != AccessLogFormat::Json && *log == LogTarget::Off {
+            let help = "add one such as `access_log = \"stdout\"`, or remove it";
+            value.warning("has no effect: there is no `access_log`", help);
+        }
+        Some(format)
+    })
+}
+
+/// Whose ids are believed, if anybody's.
+pub(super) fn id_source(value: &Value<'_>, has_proxies: bool) -> Option<Option<IdSource>> {
+    let (any, trusted) = (Some(IdSource::Any), Some(IdSource::TrustedProxies));
+    let source = value.choice(&[("any", any), ("trusted", trusted), ("off", None)])?;
+    if source == trusted && !has_proxies {
+        value.warning(
+            "believes nobody: there are no `trusted_proxies`",
+            "list your proxies in `identity.trusted_proxies`",
+        );
+    }
+    Some(source)
 }
 
 /// When files of the audit log are moved aside, if there are any.

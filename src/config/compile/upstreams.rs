@@ -1,22 +1,29 @@
 //! `[upstreams.NAME]`.
 
+use std::path::Path;
+
+use super::balance::balance;
+use super::breaker::breaker;
+use super::ejection::ejection;
+use super::health::health;
 use super::names::{self, NameTable};
-use super::origin::origin;
-use super::server::{SOME_TIME, read, secs};
+use super::request_source::KnownIdentities;
+use super::server::{ANY_TIME, FIELDS, SOME_TIME, read, secs};
+use super::upstream_servers::servers;
+use super::upstream_tls;
 use crate::config::diagnostic::Diagnostic;
-use crate::config::file::{Section, unique_values};
-use crate::config::settings::{Balance, Origin, Upstream};
+use crate::config::file::{Section, Value};
+use crate::config::settings::{Balance, Upstream};
 
 /// The name of the built-in upstream.
 pub(super) const ECHO: &str = "echo";
 
-const BALANCES: [(&str, Balance); 3] = [
-    ("round_robin", Balance::RoundRobin),
-    ("least_requests", Balance::LeastRequests),
-    ("random", Balance::Random),
-];
-
-pub(super) fn upstreams(root: &mut Section<'_>) -> (Vec<Upstream>, NameTable) {
+/// `folder` is where the file is.
+pub(super) fn upstreams(
+    root: &mut Section<'_>,
+    known: KnownIdentities,
+    folder: &Path,
+) -> (Vec<Upstream>, NameTable) {
     let mut upstreams = Vec::new();
     let mut names = NameTable::new("upstream", &[ECHO]);
     for entry in root.named_sections("upstreams") {
@@ -29,19 +36,38 @@ pub(super) fn upstreams(root: &mut Section<'_>) -> (Vec<Upstream>, NameTable) {
                     .help("give this one another name"),
             );
         }
-        let upstream = upstream(entry.name, entry.section).filter(|_| good);
+        let upstream = upstream(entry.name, entry.section, known, folder).filter(|_| good);
         names.define(entry.name, entry.span, upstream.is_some().then_some(upstreams.len()));
         upstreams.extend(upstream);
     }
     (upstreams, names)
 }
 
-fn upstream(name: &str, mut section: Section<'_>) -> Option<Upstream> {
+fn max_pending(section: &mut Section<'_>) -> usize {
+    let value = section.get("max_pending");
+    if let Some(value) = value.as_ref().filter(|_| !section.has("max_connections")) {
+        value.warning(
+            "has no effect: servers may have as many connections as there are requests",
+            "add `max_connections`, or remove it",
+        );
+    }
+    value.and_then(|it| it.integer(0..=1_000_000)).unwrap_or(1024) as usize
+}
+
+fn upstream(
+    name: &str,
+    mut section: Section<'_>,
+    known: KnownIdentities,
+    folder: &Path,
+) -> Option<Upstream> {
     let servers = servers(&mut section);
+    let http2 = read(&mut section, "http2", false, Value::boolean);
+    let tls = upstream_tls::tls(&mut section, folder, servers.as_ref(), http2);
+    let servers = servers.map(|it| it.servers);
     let upstream = Upstream {
         name: name.to_owned(),
         servers: servers.clone().unwrap_or_default(),
-        balance: read(&mut section, "balance", Balance::LeastRequests, |it| it.choice(&BALANCES)),
+        balance: read(&mut section, "balance", Balance::LeastRequests, |it| balance(it, known)),
         connect_timeout: read(&mut section, "connect_timeout", secs(2), |it| {
             it.duration(SOME_TIME)
         }),
@@ -53,17 +79,22 @@ fn upstream(name: &str, mut section: Section<'_>) -> Option<Upstream> {
         keepalive_timeout: read(&mut section, "keepalive_timeout", secs(50), |it| {
             it.duration(SOME_TIME)
         }),
+        max_age: Some(read(&mut section, "max_age", secs(3600), |it| it.duration(ANY_TIME)))
+            .filter(|age| !age.is_zero()),
+        resolve_interval: read(&mut section, "resolve_interval", secs(10), |it| {
+            it.duration(SOME_TIME)
+        }),
+        max_connections: read(&mut section, "max_connections", 0, |it| it.integer(0..=1_000_000))
+            as usize,
+        max_pending: max_pending(&mut section),
+        ejection: ejection(section.section("ejection")),
+        max_response_headers: read(&mut section, "max_response_headers", 100, |it| {
+            it.integer(FIELDS)
+        }) as usize,
+        health: health(&mut section),
+        breaker: breaker(&mut section),
+        http2,
+        tls: tls.clone().unwrap_or_default(),
     };
-    servers.map(|_| upstream)
-}
-
-fn servers(section: &mut Section<'_>) -> Option<Vec<Origin>> {
-    const EXAMPLE: &str = "[\"http://127.0.0.1:9000\"]";
-    let value = section.require("servers", &format!("servers = {EXAMPLE}"))?;
-    let entries = value.list(EXAMPLE)?;
-    if entries.is_empty() {
-        value.error("is empty: there is nobody to forward to", format!("write `{EXAMPLE}`"));
-    }
-    let servers = unique_values(&entries, origin);
-    (!servers.is_empty()).then_some(servers)
+    (servers.is_some() && tls.is_some()).then_some(upstream)
 }

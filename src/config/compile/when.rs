@@ -6,12 +6,16 @@ use crate::config::diagnostic::Diagnostic;
 use crate::config::file::{Section, UniqueValues, Value};
 use crate::config::settings::Route;
 use crate::config::suggest::{list, nearest, quote};
-use crate::limit::{Condition, Source, What};
+use crate::limit::{Condition, Source, ValuePattern, What};
 
-/// A value of `route`, which is to be the name of one.
+/// What a limit or a guard says when nothing is asked for.
+const NEVER: &str = "the limit would never apply";
+
+/// A value of `route`, which is to be the name of one, or a pattern of names.
 pub(super) struct RouteName<'a> {
     value: Value<'a>,
     name: &'a str,
+    pattern: ValuePattern,
 }
 
 /// The conditions of a limit; nothing if there is something wrong with one. The routes they name
@@ -31,7 +35,16 @@ pub(super) fn when<'a>(
             _ => request_source::parse(key, SourceUse::Condition)
                 .and_then(|source| known.check(&source).map(|()| What::Source(source))),
         };
-        let values = values(&value, what.as_ref().ok(), routes);
+        let values = match &what {
+            Ok(What::Method) => methods(&value),
+            _ => patterns(&value, NEVER),
+        };
+        if let (Ok(What::Source(Source::Route)), Some(patterns)) = (&what, &values) {
+            for (value, pattern) in value.one_or_more().into_iter().zip(patterns) {
+                let Some(name) = value.as_str() else { continue };
+                routes.push(RouteName { value, name, pattern: pattern.clone() });
+            }
+        }
         match what {
             Ok(what) => {
                 if let Some(values) = values.filter(|_| seen.insert(what.clone(), &value)) {
@@ -47,50 +60,53 @@ pub(super) fn when<'a>(
     (conditions.len() == many).then_some(conditions)
 }
 
-/// What is to be found, one or several.
-fn values<'a>(
+/// What is to be found, one or several. `never` says what is wrong if there is nothing.
+pub(super) fn patterns(value: &Value<'_>, never: &str) -> Option<Vec<ValuePattern>> {
+    texts(value, never, |entry| {
+        let text = entry.text("enterprise")?;
+        if text.is_empty() {
+            entry.error("is empty, which counts as absent", "name what is to be found there");
+        }
+        (!text.is_empty()).then_some(text)
+    })
+}
+
+/// Methods have no patterns: `*` would be a letter of one.
+fn methods(value: &Value<'_>) -> Option<Vec<ValuePattern>> {
+    texts(value, NEVER, |entry| {
+        method(entry)?;
+        let text = entry.as_str()?;
+        if text.contains('*') {
+            let message = format!("is no method: {}", quote(text));
+            entry.error(&message, "write each method out: `*` is not for methods");
+        }
+        (!text.contains('*')).then_some(text)
+    })
+}
+
+fn texts<'a>(
     value: &Value<'a>,
-    what: Option<&What>,
-    routes: &mut Vec<RouteName<'a>>,
-) -> Option<Vec<String>> {
+    never: &str,
+    text: impl Fn(&Value<'a>) -> Option<&'a str>,
+) -> Option<Vec<ValuePattern>> {
     let entries = value.one_or_more();
     if entries.is_empty() {
-        value.error("is empty: the limit would never apply", "name what is to be found there");
+        value.error(&format!("is empty: {never}"), "name what is to be found there");
         return None;
     }
     let many = entries.len();
     let mut seen = UniqueValues::new();
-    let mut values = Vec::new();
-    for entry in entries {
-        let text = match what {
-            Some(What::Method) => method(&entry).and_then(|_| entry.text("POST")),
-            _ => entry.text("enterprise"),
-        };
-        let Some(text) = text else { continue };
-        if text.is_empty() {
-            entry.error("is empty, which counts as absent", "name what is to be found there");
-        } else if seen.insert(text, &entry) {
-            if text.contains('*') {
-                entry.warning(
-                    &format!("is compared as it is written, `*` included: {}", quote(text)),
-                    "write each value out: wildcards are not for conditions",
-                );
-            }
-            values.push(text.to_owned());
-            if what == Some(&What::Source(Source::Route)) {
-                routes.push(RouteName { value: entry, name: text });
-            }
-        }
-    }
-    (values.len() == many).then_some(values)
+    let texts = entries.iter().filter_map(|entry| text(entry).filter(|it| seen.insert(*it, entry)));
+    let patterns: Vec<ValuePattern> = texts.map(ValuePattern::new).collect();
+    (patterns.len() == many).then_some(patterns)
 }
 
 /// Notes names of routes that are not there. Nothing is said as long as routes have faults of their
 /// own.
 pub(super) fn check_routes(names: &[RouteName<'_>], routes: &[Route], all: bool) {
-    for RouteName { value, name } in names.iter().filter(|_| all) {
+    for RouteName { value, name, pattern } in names.iter().filter(|_| all) {
         let mut known = routes.iter().map(|route| route.name.as_str());
-        if known.clone().any(|it| it == *name) {
+        if known.clone().any(|it| pattern.matches(it.as_bytes())) {
             continue;
         }
         let help = match nearest(name, known.clone()) {

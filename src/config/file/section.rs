@@ -10,8 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Reporter, Value};
 use crate::config::diagnostic::Diagnostic;
-use crate::config::planned;
-use crate::config::suggest::{list, nearest, quote, shown};
+use crate::config::suggest::{list, nearest, one_of, quote, shown};
 
 /// A table, or the place where one could be.
 pub(in crate::config) struct Section<'a> {
@@ -24,9 +23,16 @@ pub(in crate::config) struct Section<'a> {
     /// None if the file leaves the section out.
     table: Option<&'a DeTable<'a>>,
     known: Vec<&'static str>,
-    /// Keys that must be there and are not, and a line for each that would do.
-    missing: Vec<(&'static str, String)>,
+    missing: Vec<MissingKey>,
     reporter: &'a Reporter,
+}
+
+/// A key that must be there and is not.
+struct MissingKey {
+    /// One of these would do.
+    keys: Vec<&'static str>,
+    /// So would this line.
+    example: String,
 }
 
 /// A table that the file gives a name, such as `[limits.per-ip]`.
@@ -55,7 +61,9 @@ impl<'a> Section<'a> {
 
     /// The value of a key, if the file has it.
     pub(in crate::config) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         self.reporter.note_known_key(self.path_of(key));
         let (name, item) = self.table?.get_key_value(key)?;
         Some(Value::new(quote(key), name.span(), item, self.reporter))
@@ -76,7 +84,12 @@ impl<'a> Section<'a> {
 
     /// Notes that a key is not there, which was asked for and turned out to be needed.
     pub(in crate::config) fn report_missing(&mut self, key: &'static str, example: &str) {
-        self.missing.push((key, example.to_owned()));
+        self.report_none_of(&[key], example);
+    }
+
+    /// The same where one of several would have done.
+    pub(in crate::config) fn report_none_of(&mut self, keys: &[&'static str], example: &str) {
+        self.missing.push(MissingKey { keys: keys.to_vec(), example: example.to_owned() });
     }
 
     /// A table below this one; empty if the file leaves it out.
@@ -163,6 +176,27 @@ impl<'a> Section<'a> {
         Some(sections.collect())
     }
 
+    /// The table that an entry of a list is, if it is one; an empty one otherwise.
+    pub(in crate::config) fn entry_section(
+        &self,
+        key: &'static str,
+        entry: Option<&Value<'a>>,
+    ) -> Section<'a> {
+        Section::new(
+            format!("{}[]", self.path_of(key)),
+            format!("an entry of `{key}`"),
+            entry.map_or(self.span.clone(), Value::span),
+            entry.and_then(Value::table),
+            self.reporter,
+        )
+    }
+
+    /// Another table with the keys of this one, where a list of them may stand for one.
+    pub(in crate::config) fn another(&self, entry: &Value<'a>) -> Section<'a> {
+        let title = format!("an entry of {}", self.title);
+        Section::new(self.path.clone(), title, entry.span(), entry.table(), self.reporter)
+    }
+
     /// Every key of the table with its value, for tables whose keys are the author's own.
     pub(in crate::config) fn author_keys(
         &mut self,
@@ -236,14 +270,13 @@ impl Drop for Section<'_> {
                 continue;
             }
             let help = match nearest(name, self.known.iter().copied()) {
-                _ if planned::key(&self.path, name) => planned::HELP.to_owned(),
                 // TOML takes it for a key of the table that it stands below.
                 _ if name == "tenants_file" && !self.path.is_empty() => {
                     "write it above the first table".to_owned()
                 }
                 Some(meant) => {
                     // It is not missing: it is misspelled.
-                    self.missing.retain(|(missing, _)| *missing != meant);
+                    self.missing.retain(|missing| !missing.keys.contains(&meant));
                     format!("did you mean `{meant}`?")
                 }
                 None => format!("known here: {}", list(self.known.iter().copied())),
@@ -251,8 +284,8 @@ impl Drop for Section<'_> {
             let message = format!("unknown key {}", quote(name));
             self.reporter.report(Diagnostic::error(key.span(), message).help(help));
         }
-        for (key, example) in &self.missing {
-            let message = format!("{} has no `{key}`", self.title);
+        for MissingKey { keys, example } in &self.missing {
+            let message = format!("{} has no {}", self.title, one_of(keys.iter().copied()));
             let help = format!("add a line such as `{example}`");
             self.reporter
                 .report(Diagnostic::error(self.span.clone(), message).help(help).absence());

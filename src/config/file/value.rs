@@ -10,8 +10,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::Reporter;
 use crate::config::diagnostic::Diagnostic;
-use crate::config::planned;
-use crate::config::suggest::{nearest, one_of, quote, shown};
+use crate::config::suggest::{nearest, one_of, quote};
 use crate::config::units;
 
 /// A value and its place.
@@ -124,6 +123,22 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The same for a boolean.
+    pub(in crate::config) fn as_bool(&self) -> Option<bool> {
+        match self.item() {
+            DeValue::Boolean(yes) => Some(*yes),
+            _ => None,
+        }
+    }
+
+    pub(in crate::config) fn is_list(&self) -> bool {
+        matches!(self.item(), DeValue::Array(_))
+    }
+
+    pub(in crate::config) fn is_integer(&self) -> bool {
+        matches!(self.item(), DeValue::Integer(_))
+    }
+
     pub(in crate::config) fn boolean(&self) -> Option<bool> {
         match self.item() {
             DeValue::Boolean(yes) => Some(*yes),
@@ -135,19 +150,23 @@ impl<'a> Value<'a> {
     }
 
     pub(in crate::config) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let help = format!("write a number from {} to {}", range.start(), range.end());
+        self.integer_or(range, &help)
+    }
+
+    /// The same, with more to say to those who write another.
+    pub(in crate::config) fn integer_or(
+        &self,
+        range: RangeInclusive<u64>,
+        help: &str,
+    ) -> Option<u64> {
         let DeValue::Integer(integer) = self.item() else {
-            self.not_a(
-                "an integer",
-                &format!("a number from {} to {}", range.start(), range.end()),
-            );
+            self.error(&format!("must be an integer, not {}", self.kind()), help);
             return None;
         };
         let fits = whole(integer).filter(|it| range.contains(it));
         if fits.is_none() {
-            self.error(
-                &format!("is out of range: {}", quote(&integer.to_string())),
-                format!("write a number from {} to {}", range.start(), range.end()),
-            );
+            self.error(&format!("is out of range: {}", quote(&integer.to_string())), help);
         }
         fits
     }
@@ -205,8 +224,10 @@ impl<'a> Value<'a> {
         let text = match self.item() {
             DeValue::String(text) => text,
             DeValue::Integer(integer) => {
-                let example = shown(&integer.to_string());
-                let help = format!("write it with its unit, such as `\"{example}s\"`");
+                let help = match with_unit(integer, &range) {
+                    Some(meant) => format!("write it with its unit, such as `\"{meant}\"`"),
+                    None => write_between(&range),
+                };
                 self.error("must be a duration, not a plain number", help);
                 return None;
             }
@@ -220,9 +241,7 @@ impl<'a> Value<'a> {
             return None;
         };
         if !range.contains(&duration) {
-            let [least, most] = [range.start(), range.end()].map(|it| units::show_duration(*it));
-            let help = format!("write a duration from `\"{least}\"` to `\"{most}\"`");
-            self.error(&format!("is out of range: {}", quote(text)), help);
+            self.error(&format!("is out of range: {}", quote(text)), write_between(&range));
             return None;
         }
         Some(duration)
@@ -269,9 +288,6 @@ impl<'a> Value<'a> {
         let found = choices.iter().find(|(word, _)| *word == text);
         if found.is_none() {
             let help = match nearest(text, words()) {
-                _ if planned::word(text) => {
-                    format!("not in this version: write {}", one_of(words()))
-                }
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => format!("write {}", one_of(words())),
             };
@@ -302,6 +318,20 @@ impl<'a> Value<'a> {
     fn entry(&self, item: &'a Spanned<DeValue<'a>>) -> Value<'a> {
         Value::new(format!("an entry of {}", self.subject), item.span(), item, self.reporter)
     }
+}
+
+/// The duration that a number without a unit probably means: in seconds, or in the next unit with which
+/// it can be one.
+fn with_unit(integer: &DeInteger<'_>, range: &RangeInclusive<Duration>) -> Option<String> {
+    let number = whole(integer)?;
+    let written = ["s", "ms", "m", "h", "d"].map(|unit| format!("{number}{unit}"));
+    let fits = |text: &String| units::duration(text).is_some_and(|it| range.contains(&it));
+    written.into_iter().find(fits)
+}
+
+fn write_between(range: &RangeInclusive<Duration>) -> String {
+    let [least, most] = [range.start(), range.end()].map(|it| units::show_duration(*it));
+    format!("write a duration from `\"{least}\"` to `\"{most}\"`")
 }
 
 /// A number that is not negative, whatever base it is written in.

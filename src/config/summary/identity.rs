@@ -1,5 +1,9 @@
 //! Who is calling, as far as a file says: a row for each way to tell.
 
+use ipnet::IpNet;
+
+use crate::caller::address::UNIX_PEER;
+use crate::config::compile::UNIX;
 use crate::config::settings::{
     AccessEntries, Identity, Jwt, JwtAlgorithm, JwtKeys, Settings, Trust,
 };
@@ -11,13 +15,22 @@ use super::{count, table};
 /// Nothing if callers are told apart by the addresses of their connections only.
 pub(super) fn identity(settings: &Settings) -> String {
     let Identity {
-        trusted_proxies, user, client, tenant, plan, jwt, clients, clients_files, ..
+        trusted_proxies,
+        user,
+        client,
+        tenant,
+        plan,
+        jwt,
+        clients,
+        clients_files,
+        forward,
+        ..
     } = &settings.identity;
     let sources = [("user", user), ("client", client), ("tenant", tenant), ("plan", plan)];
     let sources = sources.into_iter().filter(|(_, it)| !it.is_empty());
     let mut rows: Vec<[String; 2]> = sources.map(|(name, it)| [name.to_owned(), all(it)]).collect();
     if !trusted_proxies.is_empty() {
-        let networks: Vec<String> = trusted_proxies.iter().map(ToString::to_string).collect();
+        let networks: Vec<String> = trusted_proxies.iter().map(network).collect();
         rows.insert(0, ["proxies".to_owned(), networks.join(", ")]);
     }
     if let Some(jwt) = jwt {
@@ -29,6 +42,11 @@ pub(super) fn identity(settings: &Settings) -> String {
         let from = if files.is_empty() { String::new() } else { format!(", some from {files}") };
         rows.push(["clients".to_owned(), format!("{} with a key{from}", clients.len())]);
     }
+    if !forward.is_empty() {
+        let told =
+            forward.headers.iter().map(|(name, header)| format!("{} as {header}", name.word()));
+        rows.push(["forward".to_owned(), told.collect::<Vec<_>>().join(", ")]);
+    }
     if let Some(trust) = trust(settings) {
         rows.push(["trust".to_owned(), trust]);
     }
@@ -39,6 +57,11 @@ pub(super) fn identity(settings: &Settings) -> String {
         }
     }
     table(rows.into_iter().map(Vec::from).collect())
+}
+
+/// As a configuration has it.
+fn network(network: &IpNet) -> String {
+    if *network == IpNet::from(UNIX_PEER) { UNIX.to_owned() } else { network.to_string() }
 }
 
 /// What scores are made of, if a limit goes by them.

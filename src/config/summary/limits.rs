@@ -45,7 +45,8 @@ pub(super) fn condition(condition: &Condition) -> String {
         What::Method => "method".to_owned(),
         What::Source(source) => source.to_string(),
     };
-    format!("{what} is {}", condition.values.join(" or "))
+    let values: Vec<String> = condition.values.iter().map(ToString::to_string).collect();
+    format!("{what} is {}", values.join(" or "))
 }
 
 fn row(limit: &Limit, on_error: OnError) -> Vec<String> {

@@ -1,6 +1,5 @@
 //! Where buckets live, in one line.
 
-use super::origin;
 use crate::config::settings::{
     Origin, Redis, RedisAddress, RedisServers, Snapshot, Store, StoreKind,
 };
@@ -54,7 +53,7 @@ fn redis(redis: &Redis) -> Vec<String> {
 
 fn servers(servers: &RedisServers) -> String {
     match servers {
-        RedisServers::Single(RedisAddress::Tcp(server)) => format!("at {}", origin(server)),
+        RedisServers::Single(RedisAddress::Tcp(server)) => format!("at {}", server.authority()),
         RedisServers::Single(RedisAddress::Unix(path)) => format!("at {}", path.display()),
         RedisServers::Sentinel { master, nodes, .. } => {
             format!("master {master} of sentinels {}", all(nodes))
@@ -64,5 +63,5 @@ fn servers(servers: &RedisServers) -> String {
 }
 
 fn all(nodes: &[Origin]) -> String {
-    nodes.iter().map(origin).collect::<Vec<_>>().join(" ")
+    nodes.iter().map(Origin::authority).collect::<Vec<_>>().join(" ")
 }

@@ -44,7 +44,8 @@ fn headers_that_name_no_address_are_refused() {
 
 #[test]
 fn proxies_speak_the_proxy_protocol_if_they_are_told_to() {
-    let spoken = |line: &str| means(&trusting(&format!("[server]\n{line}"))).server.proxy_protocol;
+    let spoken =
+        |line: &str| means(&trusting(&format!("[server]\n{line}"))).server.listen[0].proxy_protocol;
     assert!(!spoken(""));
     assert!(!spoken("proxy_protocol = false"));
     assert!(spoken("proxy_protocol = true"));

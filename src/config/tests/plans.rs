@@ -3,7 +3,7 @@
 use super::callers::{by_user, means};
 use super::faults::{each_refused, each_warned};
 use super::limit;
-use crate::limit::{Limit, What};
+use crate::limit::{Condition, Limit, What};
 
 #[test]
 fn plans_take_from_their_limit_what_they_do_not_say() {
@@ -78,7 +78,8 @@ fn conditions_are_sources_and_what_is_to_be_found_there() {
             What::Source(source) => source.to_string(),
         };
         let Limit { when, .. } = &settings.limits[0];
-        when.iter().map(|it| (shown(&it.what), it.values.clone())).collect()
+        let texts = |it: &Condition| it.values.iter().map(ToString::to_string).collect();
+        when.iter().map(|it| (shown(&it.what), texts(it))).collect()
     };
     let is = |what: &str, values: &[&str]| {
         (what.to_owned(), values.iter().map(|it| (*it).to_owned()).collect())

@@ -77,7 +77,7 @@ error: route `api2` matches the same requests as an earlier one
 21 | path = "/API/*"
    |        ^^^^^^^^
    |
-   = help: change the `host`, `path` or `methods` of one of them
+   = help: change the `host`, `path`, `methods`, `headers` or `query` of one of them
 
 error: `timeout` must be a duration, not a plain number
   --> config.toml:23:11
@@ -92,6 +92,13 @@ fn all_faults_of_a_file_are_shown_in_the_order_of_their_places() {
     let error = parse("config.toml", FAULTY).expect_err("faulty");
     assert_eq!(error.to_string(), RENDERED);
     assert_eq!(error.render(false).trim_end(), RENDERED);
+}
+
+#[test]
+fn a_log_is_told_of_errors_alone_why_a_file_is_refused() {
+    let error = parse("config.toml", FAULTY).expect_err("faulty");
+    assert_eq!((error.lines().len(), RENDERED.matches("error: ").count()), (6, 6));
+    assert!(!error.lines().iter().any(|line| line.contains("warning")), "{:#?}", error.lines());
 }
 
 #[test]

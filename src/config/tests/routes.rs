@@ -49,7 +49,7 @@ fn the_limits_of_a_route_have_room_for_the_larger_debt() {
 
 #[test]
 fn what_is_degraded_goes_to_another_upstream() {
-    let degrade = |keys: &str| means("strategy = \"degrade\"", keys).routes[0].degrade;
+    let degrade = |keys: &str| means("strategy = \"degrade\"", keys).routes[0].degrade.clone();
     assert_eq!(degrade(""), None);
     assert_eq!(degrade("degrade = { upstream = \"spare\" }"), Some(Target::Upstream(1)));
     assert_eq!(degrade("degrade.upstream = \"echo\""), Some(Target::Echo));

@@ -24,6 +24,12 @@ impl Files {
         files.write("redis-ca.pem", made.cert.pem().as_bytes());
         files.write("redis.pem", made.cert.pem().as_bytes());
         files.write("redis.key", made.signing_key.serialize_pem().as_bytes());
+        files.write("server.pem", made.cert.pem().as_bytes());
+        files.write("server.key", made.signing_key.serialize_pem().as_bytes());
+        files.write("clients-ca.pem", made.cert.pem().as_bytes());
+        files.write("upstream-ca.pem", made.cert.pem().as_bytes());
+        files.write("upstream.pem", made.cert.pem().as_bytes());
+        files.write("upstream.key", made.signing_key.serialize_pem().as_bytes());
         files.write("jwt-secret", b"0123456789abcdef0123456789abcdef\n");
         files.write("jwt.pem", made.cert.pem().as_bytes());
         files.write("jwks.json", JWKS.as_bytes());

@@ -8,15 +8,18 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::{good, limit, redis, refused, route, with_route};
 use crate::config::settings::{
-    Balance, HostPattern, LogTarget, Origin, Rotation, Segment, Snapshot, Target,
+    Balance, HostPattern, ListenAddress, LogTarget, Origin, Rotation, Segment, Snapshot, Target,
 };
 use crate::limit::{Cost, Key, Missing, Policy, Source};
 use crate::test_folder::TestFolder;
 
 #[test]
 fn listeners_are_one_address_or_several() {
-    let listen = |text: &str| good(&with_route(text)).settings.server.listen;
-    let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+    let listen = |text: &str| {
+        let listen = good(&with_route(text)).settings.server.listen;
+        listen.into_iter().map(|it| it.address).collect::<Vec<_>>()
+    };
+    let address = |text: &str| ListenAddress::Tcp(text.parse::<SocketAddr>().expect("an address"));
     assert_eq!(listen("[server]\nlisten = \"[::1]:80\""), [address("[::1]:80")]);
     assert_eq!(
         listen("[server]\nlisten = [\"0.0.0.0:80\", \"[::]:80\"]"),
@@ -221,9 +224,11 @@ fn upstreams_keep_their_order_and_routes_point_at_them() {
     assert_eq!(settings.routes[0].target, Target::Upstream(1));
     assert_eq!(settings.routes[1].target, Target::Upstream(0));
     let a = &settings.upstreams[1];
-    assert_eq!((a.balance, a.retries), (Balance::Random, 0));
+    assert_eq!((&a.balance, a.retries), (&Balance::Random, 0));
+    assert_eq!((a.http2, &a.tls), (false, &None));
+    let origins: Vec<_> = a.servers.iter().map(|it| it.origin.clone()).collect();
     let origin = |host: &str, port| Origin { host: host.to_owned(), port };
-    assert_eq!(a.servers, [origin("a.internal", 81), origin("::1", 82)]);
+    assert_eq!(origins, [origin("a.internal", 81), origin("::1", 82)]);
 }
 
 #[test]

@@ -93,8 +93,8 @@ fn proxies_may_be_named_in_a_variable() {
     fault(
         &with_route(&identity(SET)),
         "6:23: `trusted_proxies_env` names the environment variable `CARGO_PKG_NAME`, in which \
-         `weir` is not a network; write CIDRs such as `10.0.0.0/8` or `fd00::/8`, or single \
-         addresses, with commas between them",
+         `weir` is not a network; write CIDRs such as `10.0.0.0/8` or `fd00::/8`, single \
+         addresses or `unix:`, with commas between them",
     );
     let text = with_route("[identity]\ntrusted_proxies_env = [\"10.0.0.0/8\"]");
     fault(&text, "`trusted_proxies_env` must be a string, not an array");

@@ -1,6 +1,10 @@
-use super::*;
-use http::{HeaderValue, Version};
 use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::Version;
+
+use super::*;
+use crate::forward::field_rules::FieldRules;
 
 struct Case {
     headers: &'static [(&'static str, &'static str)],
@@ -15,32 +19,43 @@ fn visit(case: &Case) -> Vec<String> {
 
 /// The same where one header names the caller's address.
 fn visit_by(address_header: Option<&HeaderName>, case: &Case) -> Vec<String> {
+    visit_from("9.9.9.9", address_header, case)
+}
+
+/// The same where that is the caller.
+fn visit_from(ip: &str, address_header: Option<&HeaderName>, case: &Case) -> Vec<String> {
     let mut headers = HeaderMap::new();
     for (name, value) in case.headers {
         headers.append(*name, HeaderValue::from_static(value));
     }
     let peer = Peer::new(SocketAddr::from(([9, 9, 9, 9], 1)));
-    let caller = Caller { ip: peer.ip, via_trusted: case.trusted };
+    let caller = Caller { ip: ip.parse().expect("an address"), via_trusted: case.trusted };
+    let rules = FieldRules {
+        identity_names: ["x-user-id", "x-plan"].map(HeaderName::from_static).to_vec(),
+        address_header: address_header.cloned(),
+        key_headers: vec![HeaderName::from_static("x-api-key")],
+        key_header_aliases: vec!["x-tenant-id".to_owned()],
+        by_method: case.by_method,
+        degrades: true,
+        warns: true,
+        has_ids: false,
+    };
     let outbound = OutboundHeaders {
         peer: &peer,
         caller: &caller,
         host: "example.com:8080",
         via: "weir-1",
-        protocol: Protocol { version: Version::HTTP_11, scheme: Scheme::Http },
+        protocol: Protocol { version: Version::HTTP_11, scheme: Scheme::Http, is_grpc: false },
         has_via: headers.contains_key(header::VIA),
-        edits: &HeaderEdits::default(),
-        address_header,
-        key_headers: &[HeaderName::from_static("x-api-key")],
-        key_header_aliases: &["x-tenant-id".to_owned()],
-        by_method: case.by_method,
-        degrades: true,
-        warns: true,
+        identity: &[(HeaderName::from_static("x-user-id"), HeaderValue::from_static("ann"))],
         upgrade: wants_upgrade(&headers),
+        fields: &Rc::new(RouteFields { rules: Arc::new(rules), ..RouteFields::default() }),
     };
     let mut lines = Vec::new();
-    outbound.for_each(&headers, |name, value| {
+    let mut write = |name: &HeaderName, value: &[u8]| {
         lines.push(format!("{name}: {}", String::from_utf8_lossy(value)));
-    });
+    };
+    outbound.write_to(&headers, &mut write);
     lines
 }
 
@@ -48,12 +63,13 @@ fn untrusted(headers: &'static [(&'static str, &'static str)]) -> Vec<String> {
     visit(&Case { headers, trusted: false, by_method: false })
 }
 
-const OWN: [&str; 5] = [
+const OWN: [&str; 6] = [
     "via: 1.1 weir-1",
     "x-forwarded-for: 9.9.9.9",
     "forwarded: for=9.9.9.9;host=\"example.com:8080\";proto=http",
     "x-forwarded-proto: http",
     "x-forwarded-host: example.com:8080",
+    "x-user-id: ann",
 ];
 
 #[test]
@@ -89,6 +105,7 @@ fn a_trusted_peer_is_appended_to() {
         "forwarded: for=1.1.1.1, for=9.9.9.9;host=\"example.com:8080\";proto=http",
         "x-forwarded-proto: https",
         "x-forwarded-host: front",
+        "x-user-id: ann",
     ];
     assert_eq!(lines, expected);
 }
@@ -103,10 +120,45 @@ fn what_is_not_read_is_not_passed_on_as_a_proxys_word() {
     let lines = by(FORWARDED);
     assert!(lines[2].starts_with("forwarded: for=6.6.6.6, for=9.9.9.9;"), "{lines:#?}");
     assert!(!lines.iter().any(|line| line.starts_with("x-forwarded-for")), "{lines:#?}");
-    // Proxies that name the caller elsewhere may write these as well.
+    // Where proxies name the caller elsewhere, a client may have written both.
     let lines = by(HeaderName::from_static("cf-connecting-ip"));
-    assert_eq!(lines[2], "x-forwarded-for: 1.1.1.1, 9.9.9.9");
-    assert!(lines[3].starts_with("forwarded: for=6.6.6.6, for=9.9.9.9;"), "{lines:#?}");
+    assert_eq!(lines[1..], OWN);
+}
+
+#[test]
+fn a_caller_that_another_header_names_comes_before_its_peer() {
+    let name = HeaderName::from_static("cf-connecting-ip");
+    let headers = &[("x-forwarded-for", "6.6.6.6"), ("forwarded", "for=6.6.6.6")];
+    for (ip, listed, forwarded) in [
+        ("1.1.1.1", "1.1.1.1, 9.9.9.9", "for=1.1.1.1, for=9.9.9.9;"),
+        ("2001:db8::1", "2001:db8::1, 9.9.9.9", "for=\"[2001:db8::1]\", for=9.9.9.9;"),
+    ] {
+        let case = Case { headers, trusted: true, by_method: false };
+        let lines = visit_from(ip, Some(&name), &case);
+        assert_eq!(lines[2], format!("x-forwarded-for: {listed}"));
+        assert!(lines[3].starts_with(&format!("forwarded: {forwarded}")), "{lines:#?}");
+        // Where one of the two was read, it has the caller already.
+        let lines = visit_from(ip, Some(&X_FORWARDED_FOR), &case);
+        assert_eq!(lines[2], "x-forwarded-for: 6.6.6.6, 9.9.9.9");
+        let lines = visit_from(ip, None, &case);
+        assert_eq!(lines[2], "x-forwarded-for: 6.6.6.6, 9.9.9.9");
+    }
+}
+
+#[test]
+fn nobody_else_says_who_the_caller_is() {
+    for trusted in [true, false] {
+        let headers = &[
+            ("x-user-id", "mallory"),
+            ("x_user_id", "mallory"),
+            ("x-user_id", "mallory"),
+            ("x-plan", "unlimited"),
+            ("x_plan", "unlimited"),
+            ("connection", "x-user-id, x-plan"),
+        ];
+        let lines = visit(&Case { headers, trusted, by_method: false });
+        assert_eq!(lines[1..], OWN);
+    }
 }
 
 #[test]

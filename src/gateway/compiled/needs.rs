@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::caller::identity::WantedNames;
 use crate::caller::{AccessLists, Identity};
-use crate::config::settings::Trust;
+use crate::config::settings::{ForwardedIdentity, IdentityName, Trust};
 use crate::limit::guard::Guard;
 use crate::limit::{Condition, Key, Limit, Source, What};
 
@@ -52,9 +52,28 @@ impl RouteNeeds {
         needs
     }
 
+    /// What upstreams are told of the caller.
+    pub(super) fn add_forwarded(&mut self, forward: &ForwardedIdentity, identity: &Identity) {
+        for (name, _) in &forward.headers {
+            let source = match name {
+                IdentityName::User => Source::User,
+                IdentityName::Client => Source::Client,
+                IdentityName::Tenant => Source::Tenant,
+                IdentityName::Plan => Source::Plan,
+                IdentityName::Ip => continue,
+            };
+            self.add_all(&Key(vec![source]), &[], identity);
+        }
+    }
+
     /// The same where the caller's tenant is asked for, too.
-    pub(super) fn with_tenant(mut self, identity: &Identity) -> Self {
-        self.add_all(&Key(vec![Source::Tenant]), &[], identity);
+    pub(super) fn with_tenant(self, identity: &Identity) -> Self {
+        self.with_key(&Key(vec![Source::Tenant]), identity)
+    }
+
+    /// The same where something else asks for a key, too.
+    pub(super) fn with_key(mut self, key: &Key, identity: &Identity) -> Self {
+        self.add_all(key, &[], identity);
         self
     }
 

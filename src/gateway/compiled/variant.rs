@@ -8,7 +8,6 @@
 //! and its bucket among the overrides if there are any.
 
 use hashbrown::HashMap;
-use smallvec::SmallVec;
 
 use super::scored::{Numbers, Recipe, ScoredNumbers};
 use crate::caller::Addresses;
@@ -194,14 +193,13 @@ impl BucketNaming<'_> {
     /// The bucket of a key that an operator has written down, and its name in a shared store.
     fn bucket(&self, key: &NormalizedKey, start: &BucketPrefix) -> (BucketId, Vec<u8>) {
         let mut bucket = self.hasher.start(start.prefix);
-        let mut name: SmallVec<[u8; 256]> = SmallVec::new();
-        name.extend_from_slice(start.shared.as_deref().unwrap_or_default());
+        let mut name = start.shared.clone().unwrap_or_default();
         for (kind, bytes) in &key.parts {
             bucket.part(*kind as u8, bytes);
             if start.shared.is_some() {
                 key_format::push_part(&mut name, *kind, bytes);
             }
         }
-        (bucket.finish(), name.into_vec())
+        (bucket.finish(), name)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use http::{HeaderMap, HeaderValue, header};
+use http::HeaderMap;
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
@@ -10,7 +10,7 @@ use super::{LimitOutcome, LimitOutcomes};
 use crate::clock::Micros;
 use crate::respond::rate_headers::retry_at;
 use crate::respond::refusal::{self, Refusal, RefusingLimit};
-use crate::respond::{Answer, FieldName, RateHeaders};
+use crate::respond::{Answer, RateHeaders, grpc};
 
 impl<'a> LimitOutcomes<'_, 'a> {
     /// The limits that refused, the one that refuses for longest first.
@@ -34,7 +34,7 @@ impl<'a> LimitOutcomes<'_, 'a> {
         jitter: u16,
         headers: HeaderMap,
     ) -> Answer {
-        let is_grpc = is_grpc(&headers);
+        let is_grpc = grpc::is_grpc(&headers);
         let refusing = self.refusing();
         let limits = refusing.iter().map(|it| RefusingLimit {
             text: &it.limit.refusal_text,
@@ -43,14 +43,10 @@ impl<'a> LimitOutcomes<'_, 'a> {
         });
         let retry_at = retry_at(self.enforced(), now);
         let advertised_at = retry_at.map(|at| self.add_jitter(at, now, jitter));
-        let refusal = Refusal { limits, now, retry_at, advertised_at };
+        let refusal = Refusal { limits, now, retry_at, advertised_at, is_grpc };
         let rate = rate.refusing(advertised_at);
         let mut answer = refusal.into_answer(headers);
         rate.write(self.applied(), answer.response.headers_mut(), &mut answer.fields);
-        if is_grpc {
-            // RESOURCE_EXHAUSTED, for clients that look there before the HTTP status.
-            answer.fields.add(FieldName::GrpcStatus, b"8");
-        }
         answer
     }
 
@@ -66,15 +62,10 @@ impl<'a> LimitOutcomes<'_, 'a> {
         };
         let wait = u128::from(at.0.saturating_sub(now.0));
         // The id of a bucket differs between gateways; its key in a shared store does not.
-        let share = match self.planned.keys.get(check.key) {
+        let share = match &self.planned.keys.view().get(check.key).text()[..] {
             [] => u128::from(check.bucket.0 as u32),
             key => u128::from(SipHasher13::new().hash(key) as u32),
         };
         Micros(at.0 + (wait * u128::from(jitter) * share / (1_000 << 32)) as u64)
     }
-}
-
-pub(in crate::gateway) fn is_grpc(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }

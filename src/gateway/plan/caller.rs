@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, header};
 
 use super::access::AccessVerdict;
+use super::identity_fields::IdentityFields;
 use super::route::RouteMatch;
 use crate::caller::form::BodyKind;
 use crate::caller::identity::NameSources;
@@ -27,6 +28,8 @@ pub struct PlannedCaller<'a> {
     /// Which names it has, and from where. The names themselves are texts of the request: see
     /// [`PlanTexts`](super::PlanTexts).
     pub names: NameSources<'a>,
+    /// What the upstream is told of it.
+    pub identity: IdentityFields,
 }
 
 /// The address of a request's caller, and what the access lists say of it.

@@ -19,7 +19,7 @@ use crate::limit::guard::Guard;
 use crate::limit::key::KeyError;
 use crate::limit::source::KeyInput;
 use crate::limit::{Key, Missing, Mode, Source};
-use crate::store::{BucketId, BucketKeys, KeyRange, key_format};
+use crate::store::{BucketId, BucketKeys, KeyRange, KeysView, key_format};
 
 /// A caller without the key is counted by its address.
 const MISSING: Missing = Missing::Ip;
@@ -85,7 +85,7 @@ impl<'a> PlannedGuards<'a> {
         pending: PendingInputs,
         method: &Method,
         input: &KeyInput<'_>,
-        keys: &mut BucketKeys,
+        keys: &mut BucketKeys<'_>,
     ) -> Result<(), KeyError> {
         self.0.clear();
         let mut readable = Ok(());
@@ -130,29 +130,27 @@ fn name(
     guard: &CompiledGuard,
     key: &Key,
     input: &KeyInput<'_>,
-    keys: &mut BucketKeys,
+    keys: &mut BucketKeys<'_>,
 ) -> Result<(BucketId, KeyRange), KeyError> {
     let Some(prefix) = &guard.shared_prefix else {
         let mut id = planner.hasher.start(guard.prefix);
         key.parts(input, MISSING, |kind, bytes| id.part(kind as u8, bytes))?;
         return Ok((id.finish(), KeyRange::default()));
     };
-    let range = keys.write(|name| {
-        name.extend_from_slice(prefix);
-        key.parts(input, MISSING, |kind, bytes| key_format::push_part(name, kind, bytes))
-    })?;
-    Ok((shared_id(planner.hasher, keys.get(range)), range))
+    let mut name: SmallVec<[u8; 256]> = SmallVec::from_slice(prefix);
+    key.parts(input, MISSING, |kind, bytes| key_format::push_part(&mut name, kind, bytes))?;
+    Ok((shared_id(planner.hasher, &name), keys.add_copy(&name)))
 }
 
 impl PlannedGuard<'_> {
     /// Whose requests it counts, in words. Made on demand, from the same inputs as the plan.
-    pub fn subject(&self, source: PlanSource<'_>, keys: &BucketKeys) -> GuardSubject {
+    pub fn subject(&self, source: PlanSource<'_>, keys: KeysView<'_>) -> GuardSubject {
         let names = source.planner.compiled.names;
         GuardSubject {
             guard: self.guard.name.clone(),
             mode: self.guard.guard.mode,
             key: listed_key(names, &source.key_text(self.counted_key(), MISSING)),
-            shared_key: keys.get(self.key).into(),
+            shared_key: keys.get(self.key).to_vec().into(),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::limit::tenants::TenantBucket;
 use crate::limit::trust::Score;
 use crate::limit::{Condition, Policy, Strategy};
 use crate::respond::Fault;
-use crate::store::{BucketHasher, BucketId, BucketKeys, Check, KeyRange, key_format};
+use crate::store::{BucketHasher, BucketId, BucketKeys, Check, KeyRange};
 
 /// Side by side, so that a store sees nothing but checks. A few need no allocation.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub struct PlannedLimits<'a> {
     /// The score that adaptive limits go by.
     pub score: Score,
     /// The keys of the buckets, where several gateways share them.
-    pub keys: BucketKeys,
+    pub keys: BucketKeys<'a>,
     /// The checks whose cost is charged when the response is known.
     pub deferred: SmallVec<[DeferredLimit<'a>; 1]>,
     /// The limits of the route that do not apply.
@@ -145,8 +145,12 @@ impl<'a> PlannedLimits<'a> {
             let check = self.checks.len();
             self.deferred.push(DeferredLimit { check, cost, limit: route_limit, tenant: None });
         }
-        let key = effective.name.map_or(charge.key, |name| self.keys.push(name));
-        self.holds |= policy.is_held();
+        let key = effective.name.map_or(charge.key, |name| self.keys.add_known(name));
+        let is_held = policy.is_held();
+        if deferred || is_held {
+            self.keys.write_at_once(key);
+        }
+        self.holds |= is_held;
         self.paces |= matches!(policy, Policy::LeakyBucket(_));
         self.queues |= matches!(limit.limit.strategy, Strategy::Queue { .. });
         self.limits.push(limit);
@@ -171,7 +175,7 @@ impl<'a> PlannedLimits<'a> {
         &mut self,
         hasher: &BucketHasher,
         limit: &CompiledLimit,
-        variant: &LimitVariant,
+        variant: &'a LimitVariant,
         route_limit: &RouteLimit,
         input: &KeyInput<'_>,
     ) -> Result<BucketCharge, KeyError> {
@@ -183,11 +187,10 @@ impl<'a> PlannedLimits<'a> {
                 limit.key.parts(input, limit.missing, part)?;
                 KeyRange::default()
             }
-            Some(prefix) => self.keys.write(|key| {
-                key.extend_from_slice(prefix);
+            Some(prefix) => self.keys.add(prefix, |keys| {
                 limit.key.parts(input, limit.missing, |kind, bytes| {
                     bucket.part(kind as u8, bytes);
-                    key_format::push_part(key, kind, bytes);
+                    keys.part(kind, bytes);
                 })
             })?,
         };

@@ -4,12 +4,14 @@ use std::borrow::Cow;
 
 use http::{HeaderValue, Method, header};
 
-use super::{Planner, RequestHead};
-use crate::config::settings::{self, HostPattern, PathPattern};
+use super::{Planner, RequestHead, RouteAffinity};
+use crate::config::settings::{self, HostPattern, PathPattern, Target};
 use crate::forward::headers::has_passed;
-use crate::gateway::compiled::{RouteLimit, RouteNeeds};
+use crate::gateway::compiled::{CompiledRoute, RouteLimit, RouteNeeds, UpstreamPath};
+use crate::limit::Condition;
 use crate::respond::Fault;
-use crate::route::{RouteLookup, normalize};
+use crate::route::normalize::NormalizedPath;
+use crate::route::{LookupKey, PathError, RouteLookup, TemplateInput, bare_host, normalize};
 
 /// The route of one request.
 #[derive(Debug)]
@@ -25,7 +27,9 @@ pub struct RouteMatch<'a> {
     /// [`Compiled::guards`](crate::gateway::Compiled::guards).
     pub guards: &'a [usize],
     pub needs: RouteNeeds,
-    /// Path and query as the upstream will see them.
+    /// By what its upstream's servers are chosen, if by something of the request.
+    pub affinity: Option<&'a RouteAffinity>,
+    /// Path and query as the upstream will see them, or where a redirect leads.
     pub target: Cow<'a, str>,
     host: Option<HeaderValue>,
     /// Whether the request names gateways it came through.
@@ -40,6 +44,8 @@ pub struct RouteReason<'a> {
     pub path: &'a PathPattern,
     /// Empty: every method.
     pub methods: &'a [Method],
+    /// What its headers and its query say.
+    pub conditions: &'a [Condition],
 }
 
 impl<'a> RouteMatch<'a> {
@@ -65,32 +71,48 @@ impl<'a> RouteMatch<'a> {
         let path = normalize(head.uri.path())?;
         let host_value = head.headers.get(header::HOST).cloned();
         let host = host_value.as_ref().map_or("", host_text);
-        let index = match compiled.table.find(host, path.matched.as_bytes(), head.method) {
+        let key = LookupKey {
+            host,
+            path: path.matched.as_bytes(),
+            method: head.method,
+            headers: head.headers,
+            query: head.uri.query(),
+        };
+        let found = compiled.table.find(key);
+        let index = match found {
+            // No route would take it for what it is.
+            RouteLookup::OtherMethods(_) | RouteLookup::Nothing if path.has_escaped_slash => {
+                return Err(PathError::ForbiddenEscape.into());
+            }
             RouteLookup::Route(index) => index,
             RouteLookup::OtherMethods(methods) => return Err(Fault::Method(methods)),
             RouteLookup::Nothing => return Err(Fault::NoRoute),
+            RouteLookup::Ambiguous(error) => return Err(error.into()),
         };
+        if path.has_escaped_slash {
+            planner.check_escaped_slash(index, &path, key)?;
+        }
         let route = &compiled.routes[index];
-        let whole = head.uri.path_and_query().map_or("", |whole| whole.as_str());
-        let target = match (&path.forward, route.stripped_segments) {
-            // As it came, unless it came without a path: `http://host?query`.
-            (Cow::Borrowed(_), 0) if whole.starts_with('/') => Cow::Borrowed(whole),
-            (path, stripped) => {
-                let mut target = strip(path, stripped).to_owned();
-                if let Some(query) = head.uri.query() {
-                    target.push('?');
-                    target.push_str(query);
+        let settings = &compiled.settings.routes[index];
+        let target = match &settings.target {
+            Target::Redirect(redirect) => {
+                let host = bare_host(host);
+                if host.is_empty() && redirect.to.has_host() {
+                    return Err(Fault::Target("the host is missing"));
                 }
-                Cow::Owned(target)
+                let (path, query) = (&*path.forward, head.uri.query());
+                Cow::Owned(redirect.to.render(&TemplateInput { path, query, host: &host }))
             }
+            _ => upstream_target(route, &path, head)?,
         };
         Ok(RouteMatch {
             index,
-            settings: &compiled.settings.routes[index],
+            settings,
             limits: &route.limits,
             tenants: route.tenants.as_ref(),
             guards: &route.guards,
             needs: compiled.needs[index],
+            affinity: route.affinity.as_ref(),
             target,
             host: host_value,
             has_via,
@@ -103,9 +125,65 @@ impl<'a> RouteMatch<'a> {
     }
 
     pub fn reason(&self) -> RouteReason<'a> {
-        let settings::Route { host, path, methods, .. } = self.settings;
-        RouteReason { host, path, methods }
+        let settings::Route { host, path, methods, conditions, .. } = self.settings;
+        RouteReason { host, path, methods, conditions }
     }
+}
+
+impl Planner<'_> {
+    /// Whether the route found takes an escaped slash for part of a segment, as its upstream has to.
+    /// An upstream that took it for a plain one would serve another path. So where that path has a
+    /// route of its own that is more specific, the request is refused, unless that route does the same.
+    fn check_escaped_slash(
+        self,
+        found: usize,
+        path: &NormalizedPath<'_>,
+        key: LookupKey<'_>,
+    ) -> Result<(), Fault> {
+        let (routes, settings) = (&self.compiled.routes, &self.compiled.settings.routes);
+        let plain = path.matched.with_plain_slashes();
+        let refused = match self.compiled.table.find(LookupKey { path: &plain, ..key }) {
+            _ if !routes[found].keeps_slashes => true,
+            RouteLookup::Route(other) if other != found => {
+                let (pattern, other_pattern) = (&settings[found].path, &settings[other].path);
+                let is_shorter = other_pattern.segments.len() < pattern.segments.len();
+                let is_less_specific = other_pattern.prefix && is_shorter;
+                !(routes[other].keeps_slashes || is_less_specific)
+            }
+            _ => false,
+        };
+        if refused { Err(PathError::ForbiddenEscape.into()) } else { Ok(()) }
+    }
+}
+
+/// Path and query for the upstream.
+fn upstream_target<'a>(
+    route: &CompiledRoute,
+    path: &NormalizedPath<'a>,
+    head: RequestHead<'a, '_>,
+) -> Result<Cow<'a, str>, Fault> {
+    let whole = head.uri.path_and_query().map_or("", |whole| whole.as_str());
+    // As it came, unless it came without a path: `http://host?query`.
+    let is_path = whole.starts_with('/');
+    let normal = &*path.forward;
+    let mut target = match &route.upstream_path {
+        // An upstream that does not resolve them would serve something else than what was counted.
+        UpstreamPath::AsReceived if path.is_resolved => return Err(PathError::Unresolved.into()),
+        UpstreamPath::AsReceived if is_path => return Ok(Cow::Borrowed(whole)),
+        UpstreamPath::Normalized if is_path && matches!(path.forward, Cow::Borrowed(_)) => {
+            return Ok(Cow::Borrowed(whole));
+        }
+        UpstreamPath::Normalized | UpstreamPath::AsReceived => normal.to_owned(),
+        UpstreamPath::Stripped(segments) => strip(normal, *segments).to_owned(),
+        UpstreamPath::Rewritten(template) => {
+            template.render(&TemplateInput { path: normal, query: None, host: "" })
+        }
+    };
+    if let Some(query) = head.uri.query() {
+        target.push('?');
+        target.push_str(query);
+    }
+    Ok(Cow::Owned(target))
 }
 
 /// TRACE would show headers that upstreams add; CONNECT asks for a tunnel past every limit. And

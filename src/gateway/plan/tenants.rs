@@ -5,13 +5,20 @@ use http::Method;
 
 use super::Planner;
 use super::limits::{DeferredLimit, PlannedLimits, SkipReason, applies};
-use crate::gateway::compiled::{CompiledLimit, RouteLimit};
+use crate::gateway::compiled::{CompiledBucket, CompiledLimit, RouteLimit};
 use crate::limit::key::KeyError;
 use crate::limit::source::KeyInput;
 use crate::limit::tenants::{TenantBucket, TenantIndex, TenantStep, TenantTree};
 use crate::limit::{Missing, Source};
 use crate::respond::Fault;
 use crate::store::{Check, Choice};
+
+/// A bucket that the caller has to pass.
+#[derive(Clone, Copy)]
+struct PlannedBucket<'a> {
+    bucket: TenantBucket,
+    compiled: &'a CompiledBucket,
+}
 
 impl<'a> PlannedLimits<'a> {
     /// Adds the checks of the caller's tenant, or what holds for callers without one.
@@ -80,22 +87,21 @@ impl<'a> PlannedLimits<'a> {
         let cost = route_limit.cost.of_request(input.facts.headers, input.facts.query)?;
         let before = self.checks.len();
         let tenants = &planner.compiled.tenants;
-        let within = |buckets: &[TenantBucket]| {
-            let quotas = buckets.iter().map(|it| tenants.bucket(*it).numbers.policy.quota());
-            route_limit.cost.within(cost, quotas.max().unwrap_or(0))
-        };
-        let mut add = |bucket: TenantBucket, cost, choice| {
-            let level = tree[bucket.of].level;
-            self.add_bucket(planner, route_limit, bucket, level, cost, choice);
-        };
+        let planned = |bucket| PlannedBucket { bucket, compiled: tenants.bucket(bucket) };
+        let quota = |it: &PlannedBucket<'_>| it.compiled.numbers.policy.quota();
         for step in tree.steps(tenant) {
             match step {
-                TenantStep::One(bucket) => add(bucket, within(&[bucket]), Choice::Alone),
+                TenantStep::One(bucket) => {
+                    let own = planned(bucket);
+                    let cost = route_limit.cost.within(cost, quota(&own));
+                    self.add_bucket(planner, tree, route_limit, own, cost, Choice::Alone);
+                }
                 // The two agree in their cost, and the larger of them may take all of it.
                 TenantStep::FirstOf(guarantee, pool) => {
-                    let cost = within(&[guarantee, pool]);
-                    add(guarantee, cost, Choice::First);
-                    add(pool, cost, Choice::Second);
+                    let (first, second) = (planned(guarantee), planned(pool));
+                    let cost = route_limit.cost.within(cost, quota(&first).max(quota(&second)));
+                    self.add_bucket(planner, tree, route_limit, first, cost, Choice::First);
+                    self.add_bucket(planner, tree, route_limit, second, cost, Choice::Second);
                 }
             }
         }
@@ -105,15 +111,15 @@ impl<'a> PlannedLimits<'a> {
     fn add_bucket(
         &mut self,
         planner: Planner<'a>,
+        tree: &TenantTree,
         route_limit: &'a RouteLimit,
-        bucket: TenantBucket,
-        level: usize,
+        planned: PlannedBucket<'a>,
         cost: u64,
         choice: Choice,
     ) {
+        let PlannedBucket { bucket, compiled: of_tenant } = planned;
         let compiled = planner.compiled;
-        let limit = &compiled.limits[compiled.first_level() + level - 1];
-        let of_tenant = compiled.tenants.bucket(bucket);
+        let limit = &compiled.limits[compiled.first_level() + tree[bucket.of].level - 1];
         if route_limit.deferred {
             let (check, tenant) = (self.checks.len(), Some(bucket));
             self.deferred.push(DeferredLimit { check, cost, limit: route_limit, tenant });
@@ -124,7 +130,7 @@ impl<'a> PlannedLimits<'a> {
         let cost = if route_limit.deferred { 1 } else { cost };
         let policy = &of_tenant.numbers.policy;
         self.checks.push(Check {
-            key: self.keys.push(&of_tenant.key),
+            key: self.keys.add_known(&of_tenant.key),
             on_error: limit.limit.on_error,
             enforced: limit.enforced,
             spends: !route_limit.deferred,

@@ -1,5 +1,7 @@
 //! Plans of heads: no store, no socket, no waiting.
 
+mod routes;
+
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
@@ -133,7 +135,7 @@ impl Head {
     }
 
     fn inputs(&self) -> RequestInputs<'_> {
-        RequestInputs { token: None, body: self.body }
+        RequestInputs { token: None, body: self.body, certificate: None }
     }
 
     fn plan<'a>(&'a self, planner: Planner<'a>) -> Result<RequestPlan<'a>, Fault> {

@@ -13,12 +13,9 @@ use crate::telemetry::{AccessOutcome, Metrics, Outcome, RequestMeter};
 const FILE: &str = r#"
     [upstreams.api]
     servers = ["http://127.0.0.1:1"]
-    [limits.first]
-    key = "ip"
-    rate = "10/second"
-    [limits.second]
-    key = "ip"
-    rate = "10/second"
+    [limits]
+    first = { key = "ip", rate = "10/second" }
+    second = { key = "ip", rate = "10/second" }
     [[routes]]
     name = "all"
     path = "/*"

@@ -7,7 +7,7 @@ fn request(text: &str) -> Result<Option<(RequestLine, HeaderMap)>, HeadError> {
     let mut read_buf = BytesMut::from(text);
     let Some(head) = HeadSearch::default().take(&mut read_buf, 1024)? else { return Ok(None) };
     let mut headers = HeaderMap::new();
-    parse_request(&head, &mut headers).map(|line| Some((line, headers)))
+    parse_request(&head, &mut headers, USUAL_FIELDS).map(|line| Some((line, headers)))
 }
 
 #[test]
@@ -46,10 +46,22 @@ fn another_version_is_told_from_a_malformed_line() {
 #[test]
 fn a_large_head_is_refused_before_it_is_whole() {
     assert_eq!(request(&"a".repeat(1025)), Err(HeadError::TooLarge));
-    let fields = "A: b\r\n".repeat(MAX_FIELDS + 1);
-    let head = Bytes::from(format!("GET / HTTP/1.1\r\n{fields}\r\n"));
-    let got = parse_request(&head, &mut HeaderMap::new());
-    assert_eq!(got, Err(HeadError::TooManyFields));
+}
+
+#[test]
+fn a_head_has_as_many_fields_as_it_may_have_and_no_more() {
+    for most in [10, USUAL_FIELDS, USUAL_FIELDS + 1, 1000] {
+        for (count, good) in [(most, true), (most + 1, false)] {
+            let fields = "A: b\r\n".repeat(count);
+            let mut headers = HeaderMap::new();
+            let head = Bytes::from(format!("GET / HTTP/1.1\r\n{fields}\r\n"));
+            let request = parse_request(&head, &mut headers, most).map(|_| headers.len());
+            let head = Bytes::from(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"));
+            let response = parse_response(&head, &mut headers, most).map(|_| headers.len());
+            let expected = if good { Ok(count) } else { Err(HeadError::TooManyFields) };
+            assert_eq!((request, response), (expected, expected), "{count} of {most}");
+        }
+    }
 }
 
 #[test]
@@ -58,6 +70,10 @@ fn a_status_outside_the_five_classes_is_refused() {
         [("HTTP/1.1 200 OK", true), ("HTTP/1.1 99 No", false), ("HTTP/1.1 600 No", false)]
     {
         let head = Bytes::from(format!("{line}\r\n\r\n"));
-        assert_eq!(parse_response(&head, &mut HeaderMap::new()).is_ok(), good, "{line}");
+        assert_eq!(
+            parse_response(&head, &mut HeaderMap::new(), USUAL_FIELDS).is_ok(),
+            good,
+            "{line}"
+        );
     }
 }

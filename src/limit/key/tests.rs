@@ -12,7 +12,14 @@ fn parts(source: Source, missing: Missing, query: &str, headers: &[(&str, &str)]
     }
     let ip = IpAddr::from([1, 2, 3, 4]);
     let (headers, query, who) = (&map, Some(query), &Identities::default());
-    let facts = RequestFacts { headers, host: "a", query, form: Form::None, claims: None };
+    let facts = RequestFacts {
+        headers,
+        host: "a",
+        query,
+        form: Form::None,
+        claims: None,
+        certificate: None,
+    };
     let subject = KeyInput { ip, whole_ip: ip, route: "r", facts, who };
     let mut parts = Vec::new();
     Key(vec![source])
@@ -37,7 +44,14 @@ fn an_absent_part_follows_missing() {
 fn a_prefix_cuts_the_whole_address() {
     let whole_ip: IpAddr = "2001:db8:1:2::3".parse().unwrap();
     let (ip, headers) = (cut(whole_ip, 64), &HeaderMap::new());
-    let facts = RequestFacts { headers, host: "", query: None, form: Form::None, claims: None };
+    let facts = RequestFacts {
+        headers,
+        host: "",
+        query: None,
+        form: Form::None,
+        claims: None,
+        certificate: None,
+    };
     let subject = KeyInput { ip, whole_ip, route: "r", facts, who: &Identities::default() };
     let fed = |source| {
         let mut fed = Vec::new();

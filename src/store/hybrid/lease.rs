@@ -99,7 +99,7 @@ pub struct LeaseView {
 }
 
 impl Lease {
-    pub(super) fn new(id: u64, policy: &Policy, key: &[u8], demand: Demand) -> Self {
+    pub(super) fn new(id: u64, policy: &Policy, key: Vec<u8>, demand: Demand) -> Self {
         Lease {
             id,
             policy: *policy,

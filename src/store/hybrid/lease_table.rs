@@ -224,10 +224,10 @@ impl LeaseTable {
     }
 
     /// A bucket without a lease is decided by Redis. If that happens often it gets one.
-    pub fn count_unleased<'k>(
+    pub fn count_unleased(
         &mut self,
         check: LeaseCheck<'_>,
-        key: impl FnOnce() -> &'k [u8],
+        key: impl FnOnce() -> Vec<u8>,
         now: Micros,
     ) {
         let Some(requests) = self.hot.count(check.bucket, now) else { return };

@@ -71,7 +71,7 @@ fn ask_all(leases: &Rc<Leases>, link: &LeaseLink, timing: LeaseTiming) {
 }
 
 async fn ask(leases: &Leases, link: &LeaseLink, asks: Vec<LeaseAsk>, deadline: Instant) {
-    let sent = leases.clock.now();
+    let (began, sent) = (Instant::now(), leases.clock.now());
     let replies = link.lease(&asks, deadline).await;
     leases.calls.update(|calls| calls - 1);
     let times = CallSpan { sent, received: leases.clock.now() };
@@ -80,7 +80,7 @@ async fn ask(leases: &Leases, link: &LeaseLink, asks: Vec<LeaseAsk>, deadline: I
         Some(replies) => {
             for (ask, reply) in asks.iter().zip(&replies) {
                 table.apply(ask, reply, times);
-                link.note(ask, reply);
+                link.note(ask, reply, began);
             }
         }
         None => asks.iter().for_each(|ask| table.lose(ask, times.received)),

@@ -3,11 +3,11 @@ use std::net::Ipv6Addr;
 use super::*;
 
 fn named(parts: &[(Part, &[u8])]) -> String {
-    let mut key = SmallVec::from_vec(prefix("weir", "per-user", "token_bucket header:x-id", None));
+    let mut key = prefix("weir", "per-user", "token_bucket header:x-id", None);
     for (kind, bytes) in parts {
         push_part(&mut key, *kind, bytes);
     }
-    String::from_utf8(key.into_vec()).expect("printable names")
+    String::from_utf8(key).expect("printable names")
 }
 
 #[test]

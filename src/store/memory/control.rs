@@ -6,6 +6,7 @@
 //! never overwritten.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::MemoryStore;
+use super::held_slots::{HeldSlots, InheritedSlots};
 use super::snapshot::{self, LoadError, Restored, SnapshotExtras};
 use crate::clock::Clock;
 use crate::config::settings;
@@ -31,6 +33,10 @@ use crate::violations::{KeptLine, KeptViolation};
 #[derive(Debug)]
 struct MemoryControl {
     store: Arc<MemoryStore>,
+    /// The same in a process that names its buckets alike.
+    naming: u64,
+    /// What the process before this one still holds.
+    inherited: InheritedSlots,
     /// `None` if nothing is to be written.
     snapshots: Option<SnapshotSchedule>,
 }
@@ -56,6 +62,8 @@ struct SnapshotWriter {
     path: PathBuf,
     /// Whether the last writing failed. Locked while one is under way, so that there are never two.
     failing: Mutex<bool>,
+    /// Another process writes the file now, and knows more.
+    handed_over: AtomicBool,
 }
 
 /// What was decided about callers, by operators, guards and limits, and what is known of users, as JSON.
@@ -139,10 +147,12 @@ fn open_at(
             trust: OnceLock::new(),
             path,
             failing: Mutex::new(false),
+            handed_over: AtomicBool::new(false),
         });
         SnapshotSchedule { writer, interval: wanted.interval, task: Mutex::new(None) }
     });
-    let control = MemoryControl { store, snapshots };
+    let naming = hasher.limit_prefix("@naming", "");
+    let control = MemoryControl { store, naming, inherited: InheritedSlots::default(), snapshots };
     Ok(Opened { control, hasher, overrides, tenants, penalties, users })
 }
 
@@ -225,6 +235,33 @@ impl StoreControl for MemoryControl {
         ready(()).boxed()
     }
 
+    fn keep(&self) -> BoxFuture<'_, ()> {
+        async {
+            if let Some(snapshots) = &self.snapshots {
+                snapshots.writer.clone().write().await;
+            }
+        }
+        .boxed()
+    }
+
+    fn hand_over(&self) {
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.writer.handed_over.store(true, Ordering::Release);
+        }
+    }
+
+    fn held_slots(&self) -> Option<HeldSlots> {
+        Some(self.store.held_slots(self.naming))
+    }
+
+    fn inherit_slots(&self, held: Option<&HeldSlots>) {
+        if !self.inherited.replace(&self.store, self.naming, held) {
+            tracing::debug!(
+                "the slots that the gateway before this one holds are not counted here"
+            );
+        }
+    }
+
     fn leave(&self) -> BoxFuture<'_, ()> {
         async {
             if let Some(snapshots) = &self.snapshots {
@@ -278,6 +315,9 @@ impl SnapshotWriter {
     /// Logs only the first of several failures in a row.
     fn write_now(&self) {
         let mut failing = self.failing.lock();
+        if self.handed_over.load(Ordering::Acquire) {
+            return;
+        }
         let kept = KeptDecisions {
             overrides: self.overrides.all(),
             tenants: self.tenants.state().tenants,

@@ -13,6 +13,8 @@
 //! only one of them changes its copy. What a limit that only watches would have charged by several
 //! checks is taken back if one of these refuses.
 
+mod known_buckets;
+
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
@@ -77,8 +79,13 @@ pub(super) fn decide(
     outcomes: &mut [CheckOutcome],
     mode: ChargeMode,
 ) -> Decision {
-    let without = LockedShards::lock(store, checks, false).decide(checks, outcomes, mode);
-    without.unwrap_or_else(|NeedsOverflow| {
+    let mut locked = LockedShards::lock(store, checks, false);
+    if mode == ChargeMode::Decide
+        && let Some(decision) = locked.decide_known(checks, outcomes)
+    {
+        return decision;
+    }
+    locked.decide(checks, outcomes, mode).unwrap_or_else(|NeedsOverflow| {
         let with = LockedShards::lock(store, checks, true).decide(checks, outcomes, mode);
         with.unwrap_or_else(|NeedsOverflow| unreachable!("the overflow shard is held"))
     })

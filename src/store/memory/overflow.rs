@@ -62,8 +62,13 @@ impl Overflow {
 
     /// Refunds a charge to a shared bucket.
     pub(super) fn refund(&self, tag: u64, policy: &Policy, now: Micros, charge: PastCharge) {
+        self.change(|shard| shard.refund(tag, policy, now, charge));
+    }
+
+    /// Gives back some of what shared buckets hold.
+    pub(super) fn change(&self, refund: impl FnOnce(&mut Shard)) {
         let mut shard = self.lock();
-        shard.refund(tag, policy, now, charge);
+        refund(&mut shard);
         // Slots are held until they are released: only then does the mark come down again.
         self.until.store(shard.latest().0, Ordering::Release);
     }

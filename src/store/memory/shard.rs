@@ -49,6 +49,16 @@ impl Slot {
     fn state(&self) -> State {
         State::new(self.until, self.rest)
     }
+
+    /// Writes a state, and notes its end if no other slot ends as early.
+    #[inline]
+    fn set(&mut self, state: State, earliest: &mut Micros) {
+        // A refusal writes nothing, not even the same again.
+        if (state.ends_at, state.rest) != (self.until, self.rest) {
+            (self.until, self.rest) = (state.ends_at, state.rest);
+            *earliest = state.ends_at.min(*earliest);
+        }
+    }
 }
 
 impl Shard {
@@ -182,13 +192,31 @@ impl Shard {
         let Some(slot) = self.slots.find_mut(tag, |slot| slot.tag == tag) else {
             return false;
         };
-        let state = next(slot.state());
-        // A refusal writes nothing, not even the same again.
-        if (state.ends_at, state.rest) != (slot.until, slot.rest) {
-            (slot.until, slot.rest) = (state.ends_at, state.rest);
-            self.earliest = self.earliest.min(state.ends_at);
-        }
+        slot.set(next(slot.state()), &mut self.earliest);
         true
+    }
+
+    /// Which slot a bucket has. It stays there until one is added or dropped.
+    #[inline]
+    pub(super) fn find(&self, tag: u64) -> Option<usize> {
+        self.slots.find_bucket_index(tag, |slot| slot.tag == tag)
+    }
+
+    /// Clamps the bucket in a slot to what the policy can hold, and tells what it holds.
+    #[inline]
+    pub(super) fn clamp(&mut self, slot: usize, policy: &Policy, now: Micros) -> State {
+        let Some(slot) = self.slots.get_bucket_mut(slot) else { return State::default() };
+        let state = policy.clamp(slot.state(), now);
+        slot.set(state, &mut self.earliest);
+        state
+    }
+
+    /// Writes the bucket in a slot.
+    #[inline]
+    pub(super) fn set(&mut self, slot: usize, state: State) {
+        if let Some(slot) = self.slots.get_bucket_mut(slot) {
+            slot.set(state, &mut self.earliest);
+        }
     }
 
     /// Writes a bucket's state. True if the bucket is a new one.

@@ -1,6 +1,6 @@
 //! What all workers share of a store in Redis.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::connect::dialer::Dialer;
 use super::connect::hash_slot::hash_slot;
+use super::decide::known_states::QuietSince;
 use super::decide::reply_order::ReplyOrder;
 use super::open::StoreShape;
 use super::supervise::breaker::Breaker;
@@ -40,10 +41,12 @@ pub struct RedisShared {
     /// Shows the time of Redis.
     pub(super) clock: Clock,
     pub(super) ledger: Mutex<Ledger>,
-    /// Whether there may be something in it.
-    pub(super) has_debts: AtomicBool,
+    /// Since when there is nothing in it.
+    pub(super) quiet_since: QuietSince,
     /// Notified when the ledger has a debt though the breaker is closed.
     pub(super) debts_noted: Notify,
+    /// Notified when debts were paid, or could not be.
+    pub(super) debts_paid: Notify,
     /// Refunds that are known to be due and have not been made: see [`refunds`](super::decide::refunds).
     pub(super) refunds_in_flight: AtomicUsize,
     /// This process's name among the gateways that share the store, and how many there are.
@@ -87,9 +90,10 @@ impl RedisShared {
             local: MemoryStore::new(max_keys, clock.clone()),
             order: ReplyOrder::new(),
             clock,
-            ledger: Mutex::new(Ledger::new(max_keys)),
-            has_debts: AtomicBool::new(false),
+            ledger: Mutex::new(Ledger::new(max_keys, settings.timeout)),
+            quiet_since: QuietSince::start(),
             debts_noted: Notify::new(),
+            debts_paid: Notify::new(),
             refunds_in_flight: AtomicUsize::new(0),
             number: number(node),
             node: node.to_owned(),

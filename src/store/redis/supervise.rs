@@ -1,7 +1,7 @@
 //! Watching Redis apart from the requests, and doing without it.
 //!
 //! The [`breaker`] opens when Redis fails; then [`fallback`] decides, and writes into the [`ledger`]
-//! what Redis does not know. The [`supervisor`] brings Redis back after it has shown in a
+//! what Redis does not know, and for a moment what replies may not ([`settled_charges`]). The [`supervisor`] brings Redis back after it has shown in a
 //! [`recovery_trial`] that it is fast enough, and pays the debts ([`payments`]). Beside that it counts the
 //! gateways that share the store ([`census`]) and keeps their overrides and tenants equal ([`overrides`],
 //! [`tenants`]). What
@@ -21,6 +21,7 @@ pub(super) mod penalty_stream;
 pub(super) mod probe;
 pub(super) mod recovery_trial;
 pub(super) mod reporting;
+pub(super) mod settled_charges;
 mod shared_hash;
 pub(super) mod supervisor;
 pub(super) mod tenants;

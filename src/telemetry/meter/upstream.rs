@@ -18,15 +18,21 @@ pub enum Failure {
     CutOff,
     /// A response whose status is 500 or more.
     Status5xx,
+    /// Too many connections and waiting requests.
+    Saturated,
+    /// Not sent, because those before it failed.
+    BreakerOpen,
 }
 
 impl Failure {
-    const NAMES: [(Failure, &str); 5] = [
+    const NAMES: [(Failure, &str); 7] = [
         (Failure::Unreachable, "unreachable"),
         (Failure::Timeout, "timeout"),
         (Failure::Broken, "broken"),
         (Failure::CutOff, "cut_off"),
         (Failure::Status5xx, "status_5xx"),
+        (Failure::Saturated, "saturated"),
+        (Failure::BreakerOpen, "breaker_open"),
     ];
 }
 

@@ -1,5 +1,11 @@
 use super::*;
+use crate::config::parse;
+use crate::upstream::connect::ServerProtocol;
+use crate::upstream::shared::SharedServer;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::time::timeout;
 
 thread_local! {
     /// What the name server says, and how often it was asked. `None`: nothing, ever.
@@ -41,8 +47,9 @@ fn last(found: &Resolution) -> Vec<u8> {
 
 /// As if the answer had been there for as long as it is used unasked.
 fn grow_stale(address: &ServerAddress) {
-    if let Some(known) = &mut *address.0.known.borrow_mut() {
-        known.until = Some(Instant::now());
+    if let Some(known) = &*address.0.known.load() {
+        let (addresses, until) = (known.addresses.clone(), Some(Instant::now()));
+        address.0.known.store(Some(Arc::new(CachedAnswer { addresses, until })));
     }
 }
 
@@ -105,7 +112,7 @@ fn a_name_that_stops_resolving_keeps_its_addresses() {
 #[test]
 fn all_who_wait_for_the_first_answer_share_one_question() {
     run(async {
-        let address = Rc::new(named());
+        let address = named();
         say(Some(Err(io::ErrorKind::NotFound)));
         let waiting: Vec<_> = (0..10)
             .map(|_| {
@@ -119,5 +126,24 @@ fn all_who_wait_for_the_first_answer_share_one_question() {
         assert_eq!(ASKED.get(), 1);
         say(Some(Ok(&[3])));
         assert_eq!(last(&address.lookup().await.expect("an answer")), [3]);
+    });
+}
+
+#[test]
+fn following_a_name_does_not_keep_a_server_that_nobody_uses() {
+    run(async {
+        let upstream = "[upstreams.api]\nservers = [\"http://api.test\"]\nresolve_interval = \"1ms\"\n\
+                        [[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"api\"";
+        let upstream = parse("test", upstream).unwrap().settings.upstreams.remove(0);
+        let origin = &upstream.servers[0].origin;
+        let shared = SharedServer::alone(&upstream, origin);
+        let server = Rc::new(Server::new(origin, ServerProtocol::default(), shared));
+        let mut following = pin!(server.address.clone().follow(Rc::downgrade(&server)));
+        for _ in 0..50 {
+            let followed = timeout(Duration::from_millis(1), &mut following).await;
+            assert!(followed.is_err() && Rc::strong_count(&server) == 1);
+        }
+        drop(server);
+        following.await;
     });
 }

@@ -168,3 +168,48 @@ fn debts_to_a_cluster_are_paid_while_others_are_served() {
     let (stop, go_on) = (|| nodes().for_each(Redis::stop), || nodes().for_each(Redis::cont));
     owe_for_many_keys(&cluster.store(), 10_000, stop, go_on);
 }
+
+/// A master that runs no script and answers everything else, until that is ended.
+fn pause(node: &Redis) {
+    node.command(&["CLIENT", "PAUSE", "600000", "WRITE"]);
+}
+
+/// Payments that a master of a cluster was sent and never made are made again: no key has more than
+/// its two.
+#[test]
+fn debts_to_a_cluster_survive_calls_that_are_lost() {
+    const KEYS: usize = 10_001;
+    let cluster = Cluster::start();
+    let [losing, ..] = &cluster.nodes[..] else { unreachable!("it has three masters") };
+    let config = Config::echo().limit("key = \"header:x-key\"\nrate = \"1/day\"\nburst = 2");
+    let store = format!("{}timeout = \"300ms\"\non_error = \"local\"", cluster.store());
+    let weir = Weir::start(&config.store(&store));
+    fail(&weir, || cluster.nodes.iter().for_each(pause));
+    assert_eq!(ask_each(&weir, 1..KEYS), 0);
+    let before = losing.script_calls();
+    let resume = |node: &Redis| _ = node.command(&["CLIENT", "UNPAUSE"]);
+    cluster.nodes.iter().for_each(resume);
+    wait_at_most(LONG_PATIENCE, "debts are being paid", || losing.script_calls() > before + 100);
+    let late = timeouts(&weir);
+    pause(losing);
+    wait_at_most(LONG_PATIENCE, "payments get no answer", || timeouts(&weir) > late);
+    losing.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    resume(losing);
+    wait_at_most(LONG_PATIENCE, "it is back", || !weir.degraded());
+    // The workers' connections to that master were lost as well: until they have others, some
+    // requests are decided without it.
+    let asked = losing.script_calls();
+    let mut others = 200_000_000..;
+    wait_at_most(LONG_PATIENCE, "every worker asks it again", || {
+        others.by_ref().take(100).for_each(|key| _ = weir.ask(request(key)));
+        losing.script_calls() > asked + 100
+    });
+    let mut client = weir.connect();
+    let excess: Vec<usize> = (1..KEYS)
+        .filter(|key| {
+            client.send(request(*key).repeat(2));
+            [0; 2].map(|_| client.response().status) != [200, 429]
+        })
+        .collect();
+    assert!(excess.is_empty(), "{} keys have not spent one: {excess:?}", excess.len());
+}

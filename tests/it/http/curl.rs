@@ -2,19 +2,12 @@
 
 use std::process::Command;
 
-use crate::support::{Config, Upstream, Weir};
+use crate::support::{Config, Upstream, Weir, tool};
 
-/// What curl prints, or `None` where there is no curl. Where CI is set that is a failure: a test
-/// that is skipped there would never be missed.
-fn curl(arguments: &[&str]) -> Option<String> {
-    let output = match Command::new("curl").args(["-sS", "-m", "20"]).args(arguments).output() {
-        Ok(output) => output,
-        Err(error) if std::env::var_os("CI").is_none() => {
-            eprintln!("skipped: cannot run curl: {error}");
-            return None;
-        }
-        Err(error) => panic!("cannot run curl: {error}"),
-    };
+/// What curl prints, or `None` where there is no curl.
+pub(super) fn curl(arguments: &[&str]) -> Option<String> {
+    let ran = Command::new("curl").args(["-sS", "-m", "20"]).args(arguments).output();
+    let output = tool("curl", ran)?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::support::upstream::LONG;
 use crate::support::{
-    After, Client, Config, LONG_PATIENCE, Upstream, Weir, get, post, wait_at_most, wait_for_value,
-    wait_until, wait_until_steady,
+    After, Client, Config, LONG_PATIENCE, Upstream, Weir, get, post, tool, wait_at_most,
+    wait_for_value, wait_until, wait_until_steady,
 };
 
 /// An upstream that never answers, and counts the connections it was left on.
@@ -95,17 +95,10 @@ fn a_reset_is_seen_while_an_upload_waits_for_its_upstream() {
     drop(end);
 }
 
-/// What a Python program prints, or `None` where there is no Python. Where CI is set that is a
-/// failure.
+/// What a Python program prints, or `None` where there is no Python.
 fn python(program: &str, arguments: &[&str]) -> Option<String> {
-    let output = match Command::new("python3").args(["-c", program]).args(arguments).output() {
-        Ok(output) => output,
-        Err(error) if std::env::var_os("CI").is_none() => {
-            eprintln!("skipped: cannot run python3: {error}");
-            return None;
-        }
-        Err(error) => panic!("cannot run python3: {error}"),
-    };
+    let ran = Command::new("python3").args(["-c", program]).args(arguments).output();
+    let output = tool("python3", ran)?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

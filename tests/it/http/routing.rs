@@ -87,6 +87,59 @@ fn no_spelling_of_a_path_finds_a_fresh_bucket() {
 }
 
 #[test]
+fn paths_that_go_on_as_they_came_find_no_fresh_bucket_either() {
+    let (keep, raw) = ("encoded_slash = \"keep\"", "forward_path = \"as_received\"");
+    for lines in [keep.to_owned(), raw.to_owned(), format!("{keep}\n{raw}")] {
+        let upstream = Upstream::ok();
+        let config = Config::to(&upstream)
+            .open()
+            .bucket("login", "ip", 3)
+            .route("login", "/login", &["login"])
+            .route_lines(&lines)
+            .route("open", "/*", &[])
+            .route_lines(&lines);
+        let weir = Weir::start(&config);
+        for _ in 0..3 {
+            assert_eq!(weir.get("/login").status, 200);
+        }
+        for spelling in SPELLINGS {
+            let response = weir.get(spelling);
+            assert!(matches!(response.status, 400 | 429), "{spelling}: {}", response.status);
+        }
+        assert_eq!(upstream.heads(), 3);
+    }
+}
+
+#[test]
+fn paths_go_on_as_their_upstream_needs_them() {
+    let upstream = Upstream::ok();
+    let config = Config::to(&upstream)
+        .open()
+        .route("npm", "/npm/*", &[])
+        .route_lines("encoded_slash = \"keep\"")
+        .route("signed", "/signed/*", &[])
+        .route_lines("encoded_slash = \"keep\"\nforward_path = \"as_received\"")
+        .route("raw", "/raw/*", &[])
+        .route_lines("forward_path = \"as_received\"");
+    let weir = Weir::start(&config);
+    for (target, expected) in [
+        ("/npm/@scope%2fname?a=%2f", "/npm/@scope%2Fname?a=%2f"),
+        ("/npm/a/%2e%2e/b%2Fc", "/npm/b%2Fc"),
+        ("/signed/a%2fb/%7Ec?d", "/signed/a%2fb/%7Ec?d"),
+        ("/Raw/%61;b=%3b/", "/Raw/%61;b=%3b/"),
+        ("/raw", "/raw"),
+        ("/raw/a%2fb", "400"),
+        ("/raw/a//b", "400"),
+        ("/signed/a%2f..%2fb", "400"),
+        ("/signed/./a", "400"),
+    ] {
+        let status = weir.get(target).status;
+        let seen = if status == 200 { upstream.last().target } else { status.to_string() };
+        assert_eq!(seen, expected, "{target}");
+    }
+}
+
+#[test]
 fn a_spelling_spends_what_the_plain_one_has() {
     // One gateway for all rows, each row a user of its own.
     let upstream = Upstream::ok();

@@ -205,6 +205,32 @@ fn changed_list_is_in_force_within_seconds_and_a_broken_one_is_rejected() {
 }
 
 #[test]
+fn changed_list_is_in_force_although_the_configuration_file_has_a_fault() {
+    let scratch = Scratch::new();
+    let deny = scratch.file("deny.txt", "192.0.2.1\n");
+    let weir = Weir::start(&limited(&format!("deny = {{ files = [{deny:?}] }}")));
+    let status = |ip| from(&weir, ip, "").status;
+    let text = std::fs::read_to_string(weir.file()).unwrap();
+    weir.replace_file(&format!("{text}\nkye = 1\n"));
+    wait_until("the fault is reported", || weir.output().contains("`kye`"));
+    replace(&deny, "192.0.2.2\n");
+    wait_at_most(SOON, "the new list is in force", || status("192.0.2.2") == 403);
+    let last_reload = || weir.metrics().value("weir_config_last_reload_successful", &[]);
+    assert_eq!(last_reload(), Some(0.0));
+    replace(&deny, "nonsense\n");
+    wait_at_most(SOON, "it says what is wrong with the list", || {
+        weir.output().contains("deny.txt:1: `nonsense` is no entry")
+    });
+    assert_eq!(status("192.0.2.2"), 403);
+    assert!(!weir.output().contains("configuration reloaded"), "{}", weir.output());
+    replace(&deny, "192.0.2.3\n");
+    wait_at_most(SOON, "the mended list is in force", || status("192.0.2.3") == 403);
+    weir.replace_file(&text);
+    wait_until("all files are those that are served", || last_reload() == Some(1.0));
+    assert_eq!(weir.output().matches("`kye`").count(), 1, "{}", weir.output());
+}
+
+#[test]
 fn a_gateway_does_not_start_with_a_broken_list() {
     let scratch = Scratch::new();
     let deny = scratch.file("deny.txt", "192.0.2.1\nuser:\n");

@@ -17,7 +17,7 @@ pub(crate) fn new_key() -> (String, String) {
 }
 
 /// The hash of a key that was there before.
-fn hash(key: &str) -> String {
+pub(super) fn hash(key: &str) -> String {
     let mut child =
         program().arg("hash-key").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(format!("{key}\n").as_bytes()).unwrap();

@@ -115,14 +115,10 @@ fn three_tenants_share_a_pool_of_5000(test_store: &TestStore) {
         rate = "5000/day"
         algorithm = "fixed_window"
         budget = { mode = "shared" }
-        [tenants.a1]
-        parent = "partner-a"
-        [tenants.a2]
-        parent = "partner-a"
-        [tenants.a3]
-        parent = "partner-a"
     "#;
-    let weir = Weir::start(&test_store.configure(with_tenants(tree)));
+    let sharers = ["a1", "a2", "a3"].map(|name| tenant(name, "partner-a", 0, "")).concat();
+    let config = with_tenants(tree).also(&sharers);
+    let weir = Weir::start(&test_store.configure(config));
     let mut client = weir.connect();
     let mut spend = |tenant: &str, cost: u64| {
         let lines = format!("X-Tenant: {tenant}\r\nX-Cost: {cost}\r\n");

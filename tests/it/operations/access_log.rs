@@ -82,3 +82,25 @@ fn a_body_that_is_announced_too_large_is_logged_as_any_other_request() {
         weir.metrics().value("weir_requests_total", &labels) == Some(3.0)
     });
 }
+
+#[test]
+fn lines_can_be_as_nginx_writes_them() {
+    let upstream = Upstream::ok();
+    let log = format!("{LOG}\naccess_log_format = \"combined\"");
+    let weir = Weir::start(&Config::to(&upstream).open().also(&log));
+    let agent = "Referer: http://x/?q=\"1\"\r\nUser-Agent: a\\b \u{e9}\r\n";
+    let answer = weir.ask(get_with("/a/b?secret=1", agent));
+    assert_eq!(answer.status, 200);
+    weir.ask("nonsense\r\n\r\n");
+    let read = || std::fs::read_to_string(weir.directory().join("access.log")).unwrap_or_default();
+    wait_until("both are logged", || read().lines().count() == 2);
+    let text = read();
+    let (first, second) = text.split_once('\n').unwrap();
+    let (client, rest) = first.split_once(" - - [").unwrap();
+    let (time, rest) = rest.split_once("] ").unwrap();
+    assert_eq!((client, time.len()), ("127.0.0.1", 26), "{first}");
+    assert!(time.ends_with(" +0000"), "{time}");
+    let fields = "\"GET /a/b HTTP/1.1\" 200 2 \"http://x/?q=\\x221\\x22\" \"a\\x5Cb \\xC3\\xA9\"";
+    assert_eq!(rest, fields);
+    assert!(second.contains("] \"-\" 400 "), "{second}");
+}

@@ -145,19 +145,8 @@ fn log_lines(weir: &Weir) -> Vec<Value> {
 fn every_store_error_reason_is_exported_from_the_start() {
     let weir = Weir::start(&Config::echo());
     let metrics = weir.metrics();
-    for reason in [
-        "timeout",
-        "connection",
-        "loading",
-        "readonly",
-        "busy",
-        "oom",
-        "cluster",
-        "script",
-        "reply",
-        "denied",
-        "other",
-    ] {
+    let reasons = "timeout connection loading readonly busy oom cluster script reply denied other";
+    for reason in reasons.split(' ') {
         let labels = [("reason", reason)];
         assert_eq!(metrics.value("weir_store_errors_total", &labels), Some(0.0), "{reason}");
     }

@@ -1,12 +1,14 @@
 //! Starting and stopping: clear messages, the right exit code, no request lost.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::gateway::program;
+use crate::support::ports::free_port;
 use crate::support::wire::ReadError;
 use crate::support::{Config, PATIENCE, Scratch, Upstream, Weir, get, wait_until};
 
@@ -46,6 +48,63 @@ fn drain_ends_when_its_time_is_up() {
 }
 
 #[test]
+fn after_the_signal_requests_are_taken_until_the_delay_is_over() {
+    let weir = Config::echo().open().server("drain_delay = \"1h\"\ndrain = \"15s\"");
+    let mut weir = Weir::start(&weir);
+    let mut client = weir.connect();
+    assert_eq!(client.ask(get("/")).status, 200);
+    weir.signal(Signal::TERM);
+    wait_until("it is not ready", || weir.admin("/readyz").status == 503);
+    for _ in 0..3 {
+        let answer = client.ask(get("/"));
+        assert_eq!((answer.status, answer.all("connection").len()), (200, 0), "and stays open");
+        assert_eq!(weir.get("/").status, 200, "new connections are taken, too");
+    }
+    weir.reload(&Config::echo().open().server("drain_delay = \"1h\"\nidle_timeout = \"9s\""));
+    weir.signal(Signal::TERM);
+    assert!(client.closes(), "a second signal ends the delay");
+    assert_eq!(weir.exit().code(), Some(0));
+}
+
+#[test]
+fn drain_follows_the_delay_by_itself() {
+    let mut weir = Weir::start(&Config::echo().open().server("drain_delay = \"50ms\""));
+    weir.signal(Signal::TERM);
+    assert_eq!(weir.exit().code(), Some(0));
+}
+
+#[test]
+fn a_successor_has_the_admin_port_while_the_one_before_drains() {
+    let (upstream, go) = Upstream::on_demand("at last");
+    let (data, admin) = (free_port(), free_port());
+    let config = Config::to(&upstream)
+        .open()
+        .server(&format!("listen = \"127.0.0.1:{data}\"\ndrain = \"15s\""))
+        .admin(&format!("listen = \"127.0.0.1:{admin}\""));
+    let mut old = Weir::start(&config);
+    let file = old.directory().join("second.toml");
+    std::fs::write(&file, config.text()).unwrap();
+    let output = program().args(["run", "--config"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "not while the first one serves");
+    let mut client = old.connect();
+    client.send(get("/"));
+    wait_until("it is in flight", || upstream.heads() == 1);
+    old.signal(Signal::TERM);
+    wait_until("it drains", || old.refuses_connections());
+    assert_eq!(old.admin("/readyz").status, 503);
+    let new = Weir::start(&config);
+    // Until the first one has noticed it, a connection may still come to that.
+    wait_until("the new one is asked, and nobody else", || {
+        (0..20).all(|_| new.admin("/readyz").status == 200)
+    });
+    assert!(old.runs(), "while the first one has a request to finish");
+    go.send(()).unwrap();
+    assert_eq!(client.response().text(), "at last");
+    assert_eq!(old.exit().code(), Some(0));
+    assert_eq!(new.admin("/readyz").status, 200);
+}
+
+#[test]
 fn idle_gateway_exits_before_its_drain_is_up() {
     let mut weir = Weir::start(&Config::echo().server("drain = \"1h\""));
     let mut client = weir.connect();
@@ -58,7 +117,9 @@ fn idle_gateway_exits_before_its_drain_is_up() {
 #[test]
 fn no_request_fails_while_stopping_under_load() {
     let upstream = Upstream::ok();
-    let mut weir = Weir::start(&Config::to(&upstream).open().server("drain = \"15s\""));
+    // What is offered to successors must not outlive the listeners.
+    let config = Config::to(&upstream).open().server("drain = \"15s\"\ntakeover = \"t.sock\"");
+    let mut weir = Weir::start(&config);
     let asked = AtomicUsize::new(0);
     let address = weir.address();
     thread::scope(|scope| {
@@ -177,4 +238,39 @@ fn configuration_is_found_by_environment_and_default_path() {
     let output = program().current_dir(scratch.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("config.toml"));
+}
+
+#[test]
+fn reload_that_is_asked_for_during_the_start_does_not_end_it() {
+    let scratch = Scratch::new();
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let config = Config::echo().open().server(&format!("listen = \"{address}\""));
+    let file = scratch.file("weir.toml", &config.text());
+    let signal = thread::spawn({
+        let name = file.display().to_string();
+        move || {
+            let mut found = None;
+            wait_until("it runs", || {
+                found = process_with(&name);
+                found.is_some()
+            });
+            // As soon as can be seen that something is bound.
+            let until = Instant::now() + PATIENCE;
+            while TcpStream::connect(address).is_err() && Instant::now() < until {}
+            kill_process(found.unwrap(), Signal::HUP).unwrap();
+        }
+    });
+    let weir = Weir::start_from(scratch, file);
+    signal.join().unwrap();
+    assert_eq!(weir.get("/").status, 200);
+}
+
+/// The process that has this among its arguments.
+fn process_with(argument: &str) -> Option<Pid> {
+    let number = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).find_map(|process| {
+        let arguments = std::fs::read(process.path().join("cmdline")).ok()?;
+        let found = arguments.split(|byte| *byte == 0).any(|it| it == argument.as_bytes());
+        found.then(|| process.file_name().to_str()?.parse().ok()).flatten()
+    });
+    Pid::from_raw(number?)
 }

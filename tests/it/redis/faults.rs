@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::test_servers::load_slowly;
 use crate::support::fault_proxy::Link;
-use crate::support::load::{FREE, LoadAnswer, assert_prompt};
+use crate::support::load::{FREE, LoadAnswer, assert_prompt, assert_verdicts};
 use crate::support::{
-    Config, FaultProxy, Load, RECOVERY, Redis, Weir, get, wait_at_most, wait_until,
+    Config, FaultProxy, Load, RECOVERY, Redis, Weir, get, get_with, wait_at_most, wait_until,
 };
 
 /// What one decision may wait.
@@ -46,9 +46,7 @@ enum Memory {
 /// Every answer is prompt and a verdict, and the promise holds over the whole time.
 #[track_caller]
 fn judge(answers: &[LoadAnswer], memory: Memory) {
-    let statuses = |it: &LoadAnswer| matches!(it.status, 200 | 429);
-    let odd: Vec<_> = answers.iter().filter(|it| !statuses(it)).collect();
-    assert!(odd.is_empty(), "{} of {} failed: {:?}", odd.len(), answers.len(), odd[0]);
+    assert_verdicts(answers);
     assert_prompt(answers, 2);
     let begin = answers.iter().map(|it| it.sent).min().unwrap();
     let end = answers.iter().map(|it| it.sent + it.took).max().unwrap();
@@ -286,4 +284,22 @@ fn killed_connections_are_made_again() {
     wait_at_most(RECOVERY, "Redis is in use again", || !weir.degraded());
     wait_until("it decides again", in_use(&redis));
     judge(&load.finish(), Memory::Kept);
+}
+
+/// What passes while a call is lost counts for the very next request, though Redis is in use again.
+#[test]
+fn lost_connections_admit_nothing_on_top() {
+    const ROUNDS: usize = 20;
+    let redis = Redis::start();
+    let limit = "key = \"header:x-key\"\nrate = \"1/day\"\nburst = 2";
+    let config = Config::echo().store(&redis.store()).limit(limit);
+    let weir = Weir::start(&config.store("timeout = \"1s\"\non_error = \"local\""));
+    let mut client = weir.connect();
+    for round in 0..ROUNDS {
+        redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        let request = get_with("/", &format!("X-Key: {round}\r\n"));
+        let statuses = [0; 4].map(|_| client.ask(&request).status);
+        let passed = statuses.iter().filter(|status| **status == 200).count();
+        assert!(passed <= 2, "round {round}: {statuses:?}");
+    }
 }

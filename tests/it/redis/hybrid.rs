@@ -93,13 +93,25 @@ fn leases(weir: &Weir, state: &str) -> f64 {
     weir.metrics().value("weir_leases", &[("state", state)]).unwrap_or(0.0)
 }
 
-/// Asks for the hot key until it is served from a lease.
-fn heat(weir: &Weir) {
-    let mut client = weir.connect();
+/// Asks for the hot key until it is served from a lease. Returns how often.
+fn heat(weir: &Weir) -> usize {
+    let (mut client, mut asked) = (weir.connect(), 0);
     wait_until("the key is hot", || {
-        (0..20).for_each(|_| drop(client.ask(hot())));
+        (0..10).for_each(|_| drop(client.ask(hot())));
+        asked += 10;
         leases(weir, "active") >= 1.0
     });
+    asked
+}
+
+/// A limit by itself on every path, and on `/both` with one that leases do not serve: it admits so
+/// many a day.
+fn beside_a_log(redis: &Redis, limit: &str, a_day: u32) -> Config {
+    let log = format!("algorithm = \"sliding_log\"\nrate = \"{a_day}/day\"");
+    let by_user = |lines: &str| format!("key = \"header:x-user\"\n{lines}");
+    let config = hybrid(redis).store(PATIENT).server("workers = 1").open();
+    let config = config.add_limit("leased", &by_user(limit)).add_limit("log", &by_user(&log));
+    config.route("both", "/both", &["leased", "log"]).route("leased", "/*", &["leased"])
 }
 
 #[test]
@@ -193,38 +205,10 @@ fn every_leased_algorithm_keeps_its_promise_over_two_gateways() {
 #[test]
 fn refusal_by_redis_gives_back_what_a_lease_gave() {
     let redis = Redis::start();
-    let tables = r#"
-        [limits.wide]
-        key = "header:x-user"
-        rate = "1/day"
-        burst = 10000
-
-        [limits.few]
-        key = "header:x-user"
-        algorithm = "sliding_log"
-        rate = "5/day"
-
-        [[routes]]
-        name = "both"
-        path = "/both"
-        upstream = "echo"
-        limits = ["wide", "few"]
-
-        [[routes]]
-        name = "wide"
-        path = "/*"
-        upstream = "echo"
-        limits = ["wide"]
-    "#;
-    let config = hybrid(&redis).store(PATIENT).server("workers = 1").open().routes(tables);
-    let weir = Weir::start(&config);
+    let limit = "rate = \"1/day\"\nburst = 10000";
+    let weir = Weir::start(&beside_a_log(&redis, limit, 5));
+    let spent = heat(&weir);
     let mut client = weir.connect();
-    let mut spent = 0;
-    wait_until("the key is hot", || {
-        (0..10).for_each(|_| drop(client.ask(hot())));
-        spent += 10;
-        leases(&weir, "active") >= 1.0
-    });
     let both = get_with("/both", "X-User: hot\r\n");
     let statuses: Vec<u16> = (0..60).map(|_| client.ask(&both).status).collect();
     let passed = statuses.iter().filter(|status| **status == 200).count();
@@ -289,14 +273,7 @@ fn leases_are_returned_when_a_gateway_ends() {
     let limit = "key = \"header:x-user\"\nrate = \"1/day\"\nburst = 10000";
     let config = hybrid(&redis).store(PATIENT).limit(limit);
     let mut weir = Weir::start(&config);
-    let mut client = weir.connect();
-    let mut spent = 0;
-    wait_until("the key is hot", || {
-        (0..10).for_each(|_| drop(client.ask(hot())));
-        spent += 10;
-        leases(&weir, "active") >= 1.0
-    });
-    drop(client);
+    let spent = heat(&weir);
     weir.signal(Signal::TERM);
     assert!(weir.exit().success());
     let other = Weir::start(&config);
@@ -321,32 +298,8 @@ fn hot_key_lies_in_any_slot_of_a_cluster() {
 #[test]
 fn limit_that_degrades_gains_nothing_from_refusals_of_others() {
     let redis = Redis::start();
-    let tables = r#"
-        [limits.soft]
-        key = "header:x-user"
-        rate = "50/second"
-        burst = 100
-        strategy = "degrade"
-
-        [limits.few]
-        key = "header:x-user"
-        algorithm = "sliding_log"
-        rate = "1/day"
-
-        [[routes]]
-        name = "both"
-        path = "/both"
-        upstream = "echo"
-        limits = ["soft", "few"]
-
-        [[routes]]
-        name = "soft"
-        path = "/*"
-        upstream = "echo"
-        limits = ["soft"]
-    "#;
-    let config = hybrid(&redis).store(PATIENT).server("workers = 1").open().routes(tables);
-    let weir = Weir::start(&config);
+    let limit = "rate = \"50/second\"\nburst = 100\nstrategy = \"degrade\"";
+    let weir = Weir::start(&beside_a_log(&redis, limit, 1));
     let (mut client, both) = (weir.connect(), get_with("/both", "X-User: hot\r\n"));
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(2) {
@@ -354,7 +307,7 @@ fn limit_that_degrades_gains_nothing_from_refusals_of_others() {
         assert_eq!(client.ask(hot()).status, 200);
     }
     let most = 100.0 + 50.0 * began.elapsed().as_secs_f64();
-    let labels = [("limit", "soft"), ("outcome", "allowed")];
+    let labels = [("limit", "leased"), ("outcome", "allowed")];
     let passed = weir.metrics().value("weir_decisions_total", &labels).expect("a count");
     assert!(passed >= 100.0 && passed <= most, "{passed} passed, at most {most} may");
 }

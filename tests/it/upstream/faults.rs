@@ -11,7 +11,7 @@ use crate::support::{After, Config, PATIENCE, Response, Upstream, Weir, get, pos
 
 /// The error of the Proxy-Status field, which must be one that RFC 9209 registers.
 #[track_caller]
-fn proxy_error(response: &Response) -> String {
+pub(super) fn proxy_error(response: &Response) -> String {
     let members = fields::list(&response.all("proxy-status"));
     assert_eq!(members[0].bare, Bare::Token("weir".into()));
     let Some(Bare::Token(error)) = members[0].get("error") else {
@@ -35,6 +35,9 @@ fn proxy_error(response: &Response) -> String {
         "http_response_timeout",
         "http_upgrade_failed",
         "http_protocol_error",
+        "tls_protocol_error",
+        "tls_certificate_error",
+        "tls_alert_received",
         "proxy_internal_error",
         "proxy_loop_detected",
     ];

@@ -378,7 +378,7 @@ impl<'a> World<'a> {
                 Spend::Awaited if tries < 3 => is_awaited = true,
                 Spend::Awaited => rest.push(*ask),
                 Spend::Unleased => {
-                    table.count_unleased(*check, || b"key", now);
+                    table.count_unleased(*check, || b"key".to_vec(), now);
                     rest.push(*ask);
                 }
             }

@@ -1,6 +1,7 @@
 //! `tls = { ca, cert, key }`: files for `rediss://`.
 
 use super::secret;
+use crate::config::compile::pem_file;
 use crate::config::file::{Section, Value};
 use crate::config::settings::RedisTls;
 
@@ -32,17 +33,9 @@ impl<'a> TlsSection<'a> {
             return None;
         }
         let ca = self.ca.as_ref().map_or(Some(None), |it| certificates(it).map(Some));
-        let client = match (&self.cert, &self.key) {
-            (None, None) => Some(None),
-            (Some(cert), Some(key)) => certificates(cert).zip(secret::key(key)).map(Some),
-            (Some(alone), None) => {
-                alone.error("stands without its key", "add `key`, the file of its private key");
-                None
-            }
-            (None, Some(alone)) => {
-                alone.error("stands without its certificate", "add `cert`, the file of it");
-                None
-            }
+        let client = match pem_file::both_or_neither(self.cert.as_ref(), self.key.as_ref()) {
+            Some(Some((cert, key))) => certificates(cert).zip(secret::key(key)).map(Some),
+            neither => neither.map(|_| None),
         };
         let (ca, client) = (ca?, client?);
         Some(wanted.then_some(RedisTls { ca, client }))

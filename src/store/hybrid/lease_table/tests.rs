@@ -42,7 +42,7 @@ impl Pair {
     /// Asks for the key until it is hot.
     fn heat(&mut self) {
         for _ in 0..4 {
-            self.table.count_unleased(self.check(1), || b"key", Micros(self.now));
+            self.table.count_unleased(self.check(1), || b"key".to_vec(), Micros(self.now));
         }
     }
 

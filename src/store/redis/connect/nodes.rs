@@ -69,17 +69,7 @@ impl Nodes {
         masters.map(|(_, connection)| connection.clone()).collect()
     }
 
-    /// As [`super::session::Session::run`].
-    pub(crate) async fn run(
-        &self,
-        slot: u16,
-        deadline: Instant,
-        command: impl Fn(Form) -> Cmd,
-    ) -> Result<Value, Failure> {
-        self.follow(slot, deadline, |form, _| command(form)).await
-    }
-
-    /// The same with a script that is given the instant, by the clock of the node that runs it, after
+    /// As [`Self::run`] with a script that is given the instant, by the clock of the node that runs it, after
     /// which it must not decide any more.
     pub(crate) async fn decide(
         &self,
@@ -88,7 +78,7 @@ impl Nodes {
         command: impl Fn(Form, Option<Micros>) -> Cmd,
     ) -> Result<Value, Failure> {
         loop {
-            let value = self.follow(slot, deadline, &command).await?;
+            let value = self.run(slot, deadline, &command).await?;
             let Value::BulkString(bytes) = &value else { return Ok(value) };
             match reply::instant(bytes) {
                 // If there is time left, its clock was set: now that is known.
@@ -99,7 +89,9 @@ impl Nodes {
         }
     }
 
-    async fn follow(
+    /// As [`super::session::Session::run`]. The script is told until when its node may decide, by
+    /// that node's clock.
+    pub(crate) async fn run(
         &self,
         slot: u16,
         deadline: Instant,

@@ -49,7 +49,7 @@ impl Session {
     ) -> Result<Value, Failure> {
         let run = async {
             match self {
-                Session::Cluster(nodes) => nodes.run(slot, deadline, command).await,
+                Session::Cluster(nodes) => nodes.run(slot, deadline, |form, _| command(form)).await,
                 Session::Single(connection) => {
                     let (mut connection, role) = (connection.clone(), NodeRole::Owner);
                     Ok(call_script(&mut connection, role, deadline, command).await?.value)

@@ -39,7 +39,9 @@ pub(crate) enum RequestOutcome {
         pairs: PairChoices,
     },
     Refused,
+    /// Not charged, and it never will be.
     NotRun,
+    /// It has to be taken to have been charged.
     Lost,
 }
 

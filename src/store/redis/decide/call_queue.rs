@@ -162,14 +162,16 @@ impl CallQueue {
 
     /// Adds a request to the call that leaves next.
     pub(crate) fn join(&self, asked: CheckSet<'_>) -> Ticket {
-        let CheckSet { checks, keys } = asked;
+        let checks = asked.checks;
         let call = self.open_call();
         let mut state = call.state.borrow_mut();
         let mut positions: SmallVec<[GroupPosition; 4]> = SmallVec::new();
         let mut slots: SmallVec<[u16; 8]> = SmallVec::new();
         let denied = checks.iter().any(|it| it.enforced && it.on_error == OnError::Deny);
         if self.cluster {
-            slots.extend(checks.iter().map(|check| hash_slot(keys.get(check.key))));
+            let keys = asked.keys.written();
+            let asked = CheckSet { keys: keys.view(), ..asked };
+            slots.extend(checks.iter().map(|check| hash_slot(&asked.key(check).text())));
             let groups = group_by_hash_slot(checks.iter().zip(&slots), |(_, slot)| **slot);
             let flags = JoinFlags { tentative: groups.len() > 1, denied };
             for HashSlotGroup { slot, items } in groups {

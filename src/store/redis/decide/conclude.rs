@@ -3,38 +3,39 @@
 mod refused;
 
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
-use super::call_outcomes;
+use tokio::time::Instant;
+
+use super::call_outcomes::RequestOutcome;
 use super::call_queue::{CallStatus, CallTimes, GroupResult, Ticket};
+use super::known_states::ToldState;
 use super::refunds::{Charged, Claim, Refund};
 use super::worker_link::WorkerLink;
 use crate::clock::Micros;
+use crate::limit::Policy;
 use crate::limit::lease::LeaseReply;
-use crate::limit::{Policy, State};
-use crate::store::redis::RedisShared;
 use crate::store::redis::supervise::fallback::{self, ChargeNote};
 use crate::store::redis::supervise::ledger::{UncertainCharge, UncertainPair};
-use crate::store::redis::wire::pair_choices::{PairChoice, PairChoices, PairCounter};
+use crate::store::redis::supervise::settled_charges::ReplyTimes;
+use crate::store::redis::wire::pair_choices::{PairChoice, PairCounter};
 use crate::store::redis::wire::reply::RequestVerdict;
-use crate::store::{BucketId, Check, CheckOutcome, CheckSet, Choice, Decision, StoreError};
+use crate::store::{BucketId, Check, CheckOutcome, CheckSet, Choice, Decided, Decision};
+use GroupOutcome::{Known, Unknown};
 use refused::{pair_refusal, told_refusal};
 
 /// What became of a request in one hash slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GroupOutcome {
-    /// Charged at that instant, if it is known, and of pairs to these.
-    Admitted {
-        at: Option<Micros>,
-        pairs: PairChoices,
-    },
-    Refused,
-    /// Not charged, and it never will be.
-    NotRun,
-    /// It has to be taken to have been charged.
-    Lost,
+    Known(RequestOutcome),
     /// It will become known, or not.
     Unknown(Claim),
+}
+
+/// Whether a request passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passed {
+    Yes,
+    No,
 }
 
 /// What became of it in all of them.
@@ -56,7 +57,7 @@ impl WorkerLink {
         times: CallTimes,
         asked: CheckSet<'_>,
         outcomes: &mut [CheckOutcome],
-    ) -> Result<Decision, StoreError> {
+    ) -> Decided {
         let summary = self.read(ticket, asked.checks, outcomes);
         let now = summary.now.unwrap_or_else(|| self.shared.clock.now());
         if summary.refused {
@@ -66,7 +67,7 @@ impl WorkerLink {
         }
         if summary.admitted {
             self.admit_without_reply(ticket, now, asked, outcomes);
-            self.note(asked.checks, outcomes);
+            self.note(ticket, times, asked.checks, outcomes, Passed::Yes);
             return Ok(Decision { now, admitted: true, alone: false });
         }
         self.mark_dirty(asked);
@@ -109,8 +110,8 @@ impl WorkerLink {
         let mut summary = Summary { now: None, refused: false, admitted: true };
         ticket.each(|result| {
             let group_outcome = self.group_outcome(&result);
-            summary.refused |= group_outcome == GroupOutcome::Refused;
-            summary.admitted &= matches!(group_outcome, GroupOutcome::Admitted { .. });
+            summary.refused |= group_outcome == Known(RequestOutcome::Refused);
+            summary.admitted &= matches!(group_outcome, Known(RequestOutcome::Admitted { .. }));
             let Some(reply) = result.reply else { return };
             summary.now.get_or_insert(reply.now());
             let here = result.of(checks, outcomes);
@@ -134,21 +135,16 @@ impl WorkerLink {
     fn group_outcome(&self, result: &GroupResult<'_>) -> GroupOutcome {
         if let Some(reply) = result.reply {
             let RequestVerdict { admitted, pairs } = reply.verdict(result.request);
-            return if admitted {
-                GroupOutcome::Admitted { at: Some(reply.now()), pairs }
+            return Known(if admitted {
+                RequestOutcome::Admitted { at: Some(reply.now()), pairs }
             } else {
-                GroupOutcome::Refused
-            };
+                RequestOutcome::Refused
+            });
         }
-        let CallStatus::Unknown(call) = result.status else { return GroupOutcome::NotRun };
+        let CallStatus::Unknown(call) = result.status else { return Known(RequestOutcome::NotRun) };
         match self.call_outcomes.borrow().of(call, result.request) {
-            Some(call_outcomes::RequestOutcome::Admitted { at, pairs }) => {
-                GroupOutcome::Admitted { at, pairs }
-            }
-            Some(call_outcomes::RequestOutcome::Refused) => GroupOutcome::Refused,
-            Some(call_outcomes::RequestOutcome::NotRun) => GroupOutcome::NotRun,
-            Some(call_outcomes::RequestOutcome::Lost) => GroupOutcome::Lost,
-            None => GroupOutcome::Unknown(Claim { call, request: result.request }),
+            Some(outcome) => Known(outcome),
+            None => Unknown(Claim { call, request: result.request }),
         }
     }
 
@@ -167,7 +163,11 @@ impl WorkerLink {
             }
             // Reports of slots that Redis got meanwhile did not count this request.
             self.mark_dirty(asked);
-            let GroupOutcome::Admitted { pairs, .. } = self.group_outcome(&result) else { return };
+            let Known(RequestOutcome::Admitted { at, pairs }) = self.group_outcome(&result) else {
+                return;
+            };
+            let mut ledger = self.shared.ledger.lock();
+            self.shared.quiet_since.disturb();
             let (mut counter, mut previous) = (PairCounter::default(), None);
             for (check, outcome) in result.of(asked.checks, outcomes) {
                 let known = self.shared.local.state(check.bucket).unwrap_or_default();
@@ -175,10 +175,12 @@ impl WorkerLink {
                 let chosen = came.is_none_or(|it| it.is(check.choice));
                 (outcome.now, outcome.refused, outcome.withheld) = (now, None, false);
                 outcome.skipped = check.choice == Choice::Second && came == Some(PairChoice::First);
-                if chosen {
+                outcome.state = check.policy.clamp(known, now);
+                if chosen && check.spends && !check.policy.is_held() {
+                    outcome.state = self.shared.local.charge_one_after(check).state;
+                    ledger.note_settled(check.bucket, check.cost, at);
+                } else if chosen {
                     outcome.state = check.policy.charge_after(known, now, check.cost);
-                } else {
-                    outcome.state = check.policy.clamp(known, now);
                 }
                 if !chosen && !outcome.skipped {
                     outcome.refused = Some(pair_refusal(check, outcome, previous));
@@ -198,14 +200,16 @@ impl WorkerLink {
             for (index, check) in here {
                 let pair = counter.next(check.choice);
                 notes[index] = match group_outcome {
-                    GroupOutcome::Admitted { at, pairs } => match pair.map(|it| pairs.of(it)) {
-                        None | Some(PairChoice::Neither) => ChargeNote::Charged(at),
-                        Some(came) if came.is(check.choice) => ChargeNote::Charged(at),
-                        Some(_) => ChargeNote::NotChosen,
-                    },
-                    GroupOutcome::Lost => ChargeNote::Charged(None),
-                    GroupOutcome::NotRun | GroupOutcome::Refused => ChargeNote::Owed,
-                    GroupOutcome::Unknown(Claim { call, request }) => {
+                    Known(RequestOutcome::Admitted { at, pairs }) => {
+                        match pair.map(|it| pairs.of(it)) {
+                            None | Some(PairChoice::Neither) => ChargeNote::Charged(at),
+                            Some(came) if came.is(check.choice) => ChargeNote::Charged(at),
+                            Some(_) => ChargeNote::NotChosen,
+                        }
+                    }
+                    Known(RequestOutcome::Lost) => ChargeNote::Charged(None),
+                    Known(RequestOutcome::NotRun | RequestOutcome::Refused) => ChargeNote::Owed,
+                    Unknown(Claim { call, request }) => {
                         let pair = pair.map(|number| self.uncertain_pair(checks, index, number));
                         let worker = self.worker;
                         ChargeNote::Uncertain(UncertainCharge { worker, call, request, pair })
@@ -229,41 +233,48 @@ impl WorkerLink {
         UncertainPair { number, choice, other: other.bucket, other_until: charged.ends_at }
     }
 
-    /// Remembers the states in case Redis fails. What it does not know of yet comes on top.
-    fn note(&self, checks: &[Check<'_>], outcomes: &[CheckOutcome]) {
-        let RedisShared { ledger, has_debts, .. } = &*self.shared;
-        let note = |it: &Check<'_>, state, now| self.note_state(it.bucket, it.policy, state, now);
-        // Of slots, the local buckets count those of this process.
-        let noted = checks.iter().zip(outcomes).filter(|(check, _)| !check.policy.is_held());
-        if !has_debts.load(Ordering::Relaxed) {
-            return noted.for_each(|(check, outcome)| note(check, outcome.state, outcome.now));
-        }
-        let ledger = ledger.lock();
-        for (check, outcome) in noted {
-            let owed = ledger.owed(check.bucket, outcome.now);
-            let state = check.policy.charge_after(outcome.state, outcome.now, owed);
-            note(check, state, outcome.now);
-        }
-        has_debts.store(!ledger.is_empty(), Ordering::Relaxed);
+    /// Remembers what the replies tell, in case Redis fails.
+    fn note(
+        &self,
+        ticket: &Ticket,
+        times: CallTimes,
+        checks: &[Check<'_>],
+        outcomes: &mut [CheckOutcome],
+        passed: Passed,
+    ) {
+        ticket.each(|result| {
+            if result.reply.is_none() {
+                return;
+            }
+            for (check, outcome) in result.of(checks, outcomes) {
+                // Of slots, the local buckets count those of this process.
+                if check.policy.is_held() {
+                    continue;
+                }
+                let charged = passed == Passed::Yes && check.is_charged(outcome);
+                self.shared.note_state(&ToldState {
+                    bucket: check.bucket,
+                    policy: check.policy,
+                    state: outcome.state,
+                    cost: if charged { check.cost } else { 0 },
+                    times: ReplyTimes { sent: times.sent, at: outcome.now },
+                });
+            }
+        });
     }
 
-    fn note_state(&self, bucket: BucketId, policy: &Policy, state: State, now: Micros) {
-        let RedisShared { local, order, .. } = &*self.shared;
-        if order.is_newest(bucket, now) {
-            local.note(bucket, policy, state, now);
-        } else {
-            local.note_older(bucket, policy, state, now);
-        }
-    }
-
-    /// Remembers the state of a bucket of which units were taken in advance.
-    pub(crate) fn note_leased(&self, bucket: BucketId, policy: &Policy, reply: &LeaseReply) {
-        let LeaseReply { state, now, .. } = *reply;
-        let mut owed = 0;
-        if self.shared.has_debts.load(Ordering::Relaxed) {
-            owed = self.shared.ledger.lock().owed(bucket, now);
-        }
-        self.note_state(bucket, policy, policy.charge_after(state, now, owed), now);
+    /// Remembers the state of a bucket of which units were taken in advance, by a call that was sent
+    /// then.
+    pub(crate) fn note_leased(
+        &self,
+        bucket: BucketId,
+        policy: &Policy,
+        reply: &LeaseReply,
+        sent: Instant,
+    ) {
+        let LeaseReply { state, granted: cost, now: at, .. } = *reply;
+        let times = ReplyTimes { sent, at };
+        self.shared.note_state(&ToldState { bucket, policy, state, cost, times });
     }
 
     /// Refunds what was charged for a request that is not admitted, at once or when it becomes known.
@@ -272,7 +283,7 @@ impl WorkerLink {
             let group_outcome = self.group_outcome(&result);
             if !matches!(
                 group_outcome,
-                GroupOutcome::Admitted { at: Some(_), .. } | GroupOutcome::Unknown(_)
+                Known(RequestOutcome::Admitted { at: Some(_), .. }) | Unknown(_)
             ) {
                 return;
             }
@@ -303,10 +314,10 @@ impl WorkerLink {
             });
             let refund = Refund { slot: result.slot, charges: charges.collect() };
             match group_outcome {
-                GroupOutcome::Admitted { at: Some(at), pairs } => {
+                Known(RequestOutcome::Admitted { at: Some(at), pairs }) => {
                     self.refund(at, refund.chosen(pairs));
                 }
-                GroupOutcome::Unknown(claim) => self.refund_if_charged(claim, refund),
+                Unknown(claim) => self.refund_if_charged(claim, refund),
                 _ => {}
             }
         });

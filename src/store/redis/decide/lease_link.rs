@@ -95,9 +95,9 @@ impl LeaseLink {
         }
     }
 
-    /// Remembers what was heard of a bucket, in case Redis fails.
-    pub(in crate::store) fn note(&self, ask: &LeaseAsk, reply: &LeaseReply) {
-        self.link.note_leased(ask.bucket, &ask.policy, reply);
+    /// Remembers what was heard of a bucket by a call that was sent then, in case Redis fails.
+    pub(in crate::store) fn note(&self, ask: &LeaseAsk, reply: &LeaseReply, sent: Instant) {
+        self.link.note_leased(ask.bucket, &ask.policy, reply, sent);
     }
 
     /// Refunds a cost that was spent from a lease which has ended, for a request that was not admitted.

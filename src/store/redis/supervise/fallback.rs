@@ -4,15 +4,15 @@
 //! the buckets are not full again because Redis is gone. What passes is written down in the
 //! [`Ledger`].
 
-use std::sync::atomic::Ordering;
-
 use smallvec::SmallVec;
 
 use super::ledger::{Debt, LateCharge, Ledger, UncertainCharge};
-use crate::clock::Micros;
+use crate::clock::{self, Micros};
 use crate::limit::{OnError, Policy, Retry};
 use crate::store::redis::RedisShared;
-use crate::store::{Check, CheckOutcome, CheckSet, Choice, Decision, DeferredCheck, StoreError};
+use crate::store::{
+    Check, CheckOutcome, CheckSet, Choice, Decided, Decision, DeferredCheck, StoreError,
+};
 
 /// What is written down of a check if its request passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) fn decide_while_open(
     shared: &RedisShared,
     asked: CheckSet<'_>,
     outcomes: &mut [CheckOutcome],
-) -> Option<Result<Decision, StoreError>> {
+) -> Option<Decided> {
     let mut ledger = shared.ledger.lock();
     // The supervisor takes this lock to pay debts after it has half closed the breaker: what is
     // admitted under the lock before that is paid.
@@ -44,7 +44,7 @@ pub(crate) fn decide_after_all(
     asked: CheckSet<'_>,
     outcomes: &mut [CheckOutcome],
     notes: &[ChargeNote],
-) -> Result<Decision, StoreError> {
+) -> Decided {
     let decided = decide(shared, &mut shared.ledger.lock(), asked, outcomes, notes);
     if !shared.breaker.is_open() {
         shared.debts_noted.notify_one();
@@ -58,7 +58,7 @@ fn decide(
     asked: CheckSet<'_>,
     outcomes: &mut [CheckOutcome],
     notes: &[ChargeNote],
-) -> Result<Decision, StoreError> {
+) -> Decided {
     let checks = asked.checks;
     for (check, outcome) in checks.iter().zip(&mut *outcomes) {
         (outcome.refused, outcome.withheld) = (None, false);
@@ -88,6 +88,8 @@ fn decide(
     if share_checks.is_empty() {
         return Ok(Decision { now: shared.clock.now(), admitted: true, alone: true });
     }
+    // Before any bucket is charged, so that no reply is noted over it: see `known_states`.
+    shared.quiet_since.disturb();
     // From when on each bucket would be full without these requests: see `Debt::since`.
     let full = |check: &Check<'_>| shared.local.state(check.bucket).unwrap_or_default().ends_at;
     let before: SmallVec<[Micros; 8]> = checks.iter().map(full).collect();
@@ -122,7 +124,7 @@ fn decide(
             ChargeNote::Charged(at) => {
                 let (cost, until) = (check.cost, outcome.state.ends_at);
                 let late = LateCharge { cost, until, at: *at };
-                ledger.note_late_charge(check.bucket, late, decision.now);
+                ledger.note_late_charge(check.bucket, late, decision.now, clock::now());
                 continue;
             }
         };
@@ -134,7 +136,6 @@ fn decide(
             since: before[index].max(decision.now),
         };
         ledger.add(check.bucket, debt, uncertain, decision.now);
-        shared.has_debts.store(true, Ordering::Relaxed);
     }
     Ok(Decision { alone: true, ..decision })
 }
@@ -155,11 +156,13 @@ pub(crate) fn charge_after(shared: &RedisShared, charge: &DeferredCheck, owed: b
     if check.on_error != OnError::Local && shared.breaker.is_open() {
         return;
     }
+    let mut ledger = shared.ledger.lock();
+    shared.quiet_since.disturb();
     let before = shared.local.state(check.bucket).unwrap_or_default().ends_at;
     let (share, dearer) = check.policy.share_after(shared.nodes(), check.cost);
     let charged = shared.local.charge_one_after(&Check { policy: &share, cost: dearer, ..check });
     if !owed {
-        return;
+        return ledger.note_settled(check.bucket, check.cost, None);
     }
     let debt = Debt {
         name: charge.key().to_vec(),
@@ -168,8 +171,8 @@ pub(crate) fn charge_after(shared: &RedisShared, charge: &DeferredCheck, owed: b
         until: charged.state.ends_at,
         since: before.max(charged.now),
     };
-    shared.ledger.lock().add(check.bucket, debt, None, charged.now);
-    shared.has_debts.store(true, Ordering::Relaxed);
+    ledger.add(check.bucket, debt, None, charged.now);
+    drop(ledger);
     if !shared.breaker.is_open() {
         shared.debts_noted.notify_one();
     }

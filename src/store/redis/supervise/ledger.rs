@@ -8,8 +8,10 @@
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use tokio::time::Instant;
 
-use crate::clock::Micros;
+use super::settled_charges::{ReplyTimes, SettledCharges};
+use crate::clock::{self, Micros};
 use crate::limit::Policy;
 use crate::store::redis::decide::call_outcomes::RequestOutcome;
 use crate::store::redis::wire::adjustment::{Adjustment, Op};
@@ -28,6 +30,10 @@ pub(crate) struct Ledger {
     most: usize,
     /// Debts that were taken out to be paid and are not yet.
     paying: usize,
+    /// What their buckets owe, if requests may ask for them meanwhile.
+    in_payment: HashMap<BucketId, u64>,
+    /// What is owed no longer, while there may be replies that do not know of it.
+    settled: SettledCharges,
     /// No debt is dead before this.
     earliest: Micros,
     /// How many were left out since dead ones were last searched for.
@@ -118,13 +124,17 @@ impl Debt {
 }
 
 impl Ledger {
-    pub(crate) fn new(most: usize) -> Self {
+    /// With at most so many debts, for replies that are waited for no longer than `timeout`.
+    pub(crate) fn new(most: usize, timeout: Duration) -> Self {
         Ledger {
             debts: HashMap::new(),
             uncertain: Vec::new(),
             late_charges: HashMap::new(),
             most,
             paying: 0,
+            in_payment: HashMap::new(),
+            // A reply may have come in time, and its request run a moment later.
+            settled: SettledCharges::new(timeout * 2, most),
             earliest: Micros(u64::MAX),
             left_out_since_search: most,
             left_out: 0,
@@ -190,6 +200,7 @@ impl Ledger {
         now: Micros,
         outcome: impl Fn(u64, usize) -> Option<RequestOutcome>,
     ) {
+        let known_at = clock::now();
         for (charge, bucket, debt) in std::mem::take(&mut self.uncertain) {
             let known = (charge.worker == worker).then(|| outcome(charge.call, charge.request));
             let mut charged = (bucket, debt.until);
@@ -216,29 +227,63 @@ impl Ledger {
                 Some(RequestOutcome::Lost) => None,
             };
             let (bucket, until) = charged;
-            self.note_late_charge(bucket, LateCharge { cost: debt.cost, until, at }, now);
+            let late = LateCharge { cost: debt.cost, until, at };
+            self.note_late_charge(bucket, late, now, known_at);
         }
         self.forget_late_charges();
     }
 
-    /// Notes what Redis has charged for a request that passed without its answer.
-    pub(crate) fn note_late_charge(&mut self, bucket: BucketId, late: LateCharge, now: Micros) {
+    /// Notes what Redis has charged for a request that passed without its answer, as became known at
+    /// an instant of the clock here.
+    pub(crate) fn note_late_charge(
+        &mut self,
+        bucket: BucketId,
+        late: LateCharge,
+        now: Micros,
+        known_at: Instant,
+    ) {
+        self.settled.add(bucket, late.cost, late.at, known_at);
         self.keep_until(bucket, late.until, now);
         if !self.is_empty() || self.paying > 0 {
             self.late_charges.entry(bucket).or_default().push(late);
         }
     }
 
-    /// What a bucket owes, or may owe.
-    pub(crate) fn owed(&self, bucket: BucketId, now: Micros) -> u64 {
-        let known = self.debts.get(&bucket).filter(|debt| debt.until > now);
+    /// Notes what Redis has charged in another way than by a call that decides.
+    pub(crate) fn note_settled(&mut self, bucket: BucketId, cost: u64, at: Option<Micros>) {
+        self.settled.add(bucket, cost, at, clock::now());
+    }
+
+    /// What passed here on a bucket that a reply does not know of, or may not.
+    pub(crate) fn missing_from(&self, bucket: BucketId, reply: ReplyTimes) -> u64 {
+        let known = self.debts.get(&bucket).filter(|debt| debt.until > reply.at);
         let uncertain = self.uncertain.iter().filter(|(_, it, _)| *it == bucket);
         let uncertain = uncertain.map(|(_, _, debt)| debt.cost);
-        uncertain.chain(known.map(|debt| debt.cost)).fold(0, u64::saturating_add)
+        let in_payment = self.in_payment.get(&bucket).copied();
+        let settled = self.settled.missing_from(bucket, reply);
+        let owed = uncertain.chain(known.map(|debt| debt.cost)).chain(in_payment);
+        owed.fold(settled, u64::saturating_add)
+    }
+
+    /// Whether a reply may lack more than [`Ledger::missing_from`] says.
+    pub(crate) fn is_too_old(&self, reply: ReplyTimes) -> bool {
+        self.settled.is_too_old(reply)
+    }
+
+    /// Whether something passed that replies may not know of.
+    pub(crate) fn may_be_missing(&mut self) -> bool {
+        self.settled.forget(clock::now());
+        !self.is_empty() || !self.settled.is_empty()
+    }
+
+    /// Whether a bucket is known to owe something that is not paid yet.
+    pub(crate) fn is_unpaid(&self, bucket: BucketId, now: Micros) -> bool {
+        let is_owed = self.debts.get(&bucket).is_some_and(|debt| debt.until > now);
+        is_owed || self.in_payment.contains_key(&bucket)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.debts.is_empty() && self.uncertain.is_empty()
+        self.debts.is_empty() && self.uncertain.is_empty() && self.in_payment.is_empty()
     }
 
     pub(crate) fn has_uncertain(&self) -> bool {
@@ -249,9 +294,19 @@ impl Ledger {
         self.debts.len()
     }
 
-    /// All debts; many of them may be dead. They count until they are [`Ledger::paid`].
-    pub(crate) fn take(&mut self) -> Debts {
+    /// All debts; many of them may be dead. They count until they are [`Ledger::paid`]. If Redis is
+    /// `in_use`, their buckets are remembered until the payment [ends](Ledger::end_payment). If it is
+    /// not, nothing is sent before they are paid.
+    pub(crate) fn take(&mut self, in_use: bool) -> Debts {
         self.paying += self.debts.len();
+        if in_use {
+            for (bucket, debt) in &self.debts {
+                let cost = self.in_payment.entry(*bucket).or_default();
+                *cost = cost.saturating_add(debt.cost);
+            }
+        } else if !self.debts.is_empty() {
+            self.settled.omit(clock::now());
+        }
         self.earliest = Micros(u64::MAX);
         std::mem::take(&mut self.debts)
     }
@@ -264,6 +319,16 @@ impl Ledger {
         });
     }
 
+    /// All that was taken out is paid, or put back, except for what these buckets owe: of that it is
+    /// not known.
+    pub(crate) fn end_payment(&mut self, unconfirmed: impl Iterator<Item = BucketId>) {
+        let kept = unconfirmed.filter_map(|it| self.in_payment.remove_entry(&it)).collect();
+        let known_at = clock::now();
+        for (bucket, cost) in std::mem::replace(&mut self.in_payment, kept) {
+            self.settled.add(bucket, cost, None, known_at);
+        }
+    }
+
     /// So many of those that were taken out are paid, dead, or about to be put back.
     pub(crate) fn paid(&mut self, count: usize) {
         self.paying = self.paying.saturating_sub(count);
@@ -273,6 +338,9 @@ impl Ledger {
     /// Puts back one of those that were taken out.
     pub(crate) fn put_back(&mut self, bucket: BucketId, debt: Debt, now: Micros) {
         self.paying = self.paying.saturating_sub(1);
+        if let Some(cost) = self.in_payment.get_mut(&bucket) {
+            *cost = cost.saturating_sub(debt.cost);
+        }
         self.add(bucket, debt, None, now);
     }
 

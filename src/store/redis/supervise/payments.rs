@@ -24,9 +24,6 @@ use crate::store::redis::wire::batch::Fence;
 const DEBTS: usize = 200;
 /// Calls to a cluster at a time. Most have a single debt, since most debts have a slot of their own.
 const AT_ONCE: usize = 64;
-/// How long payments without a fence may take: one that is given up is not charged, and no request
-/// waits for it.
-const UNFENCED: Duration = Duration::from_secs(3);
 /// Part of the time that a request may wait, in which the last debts have to be paid.
 const PART: u32 = 4;
 /// So long it is tried to get there. Then the last debts take what they take: requests that cannot
@@ -41,11 +38,11 @@ type Owed = (BucketId, Debt);
 /// What has been paid.
 #[derive(Debug)]
 pub(crate) struct Payments {
-    /// The name of the fence, how many payments were made, and one of which it is not known whether
-    /// it was: see `lua/adjust.lua`.
+    /// The name of the fence, how many payments were made, and those of which it is not known whether
+    /// they were: see `lua/adjust.lua`.
     fence: Vec<u8>,
     count: u64,
-    unconfirmed: Option<Payment>,
+    unconfirmed: Vec<Payment>,
     /// Debts that could not be written down during this outage.
     unpaid: u64,
 }
@@ -56,6 +53,8 @@ struct Payment {
     number: u64,
     begun: Instant,
     slot: u16,
+    /// Its fence, which lies in its slot.
+    fence: Vec<u8>,
     debts: Vec<Owed>,
     /// It has been sent before without an answer: Redis may have made it.
     uncertain: bool,
@@ -63,7 +62,15 @@ struct Payment {
 
 impl Payments {
     pub(crate) fn new(fence: Vec<u8>) -> Self {
-        Payments { fence, count: 0, unconfirmed: None, unpaid: 0 }
+        Payments { fence, count: 0, unconfirmed: Vec::new(), unpaid: 0 }
+    }
+
+    /// The fence of a payment to a cluster, in the slot of the bucket. A tag in the prefix decides on
+    /// the slot of both; without one the name of the bucket is the tag. Each payment has another, since
+    /// many are under way at a time, and one that is made again must not be taken for made because a
+    /// later one was.
+    fn fence_beside(&self, bucket: &[u8]) -> Vec<u8> {
+        [&self.fence[..], b":{", bucket, b"}"].concat()
     }
 }
 
@@ -87,19 +94,28 @@ impl Supervisor {
 
     /// Charges what was admitted without Redis, and says how many buckets that were.
     pub(crate) async fn pay(&mut self) -> Result<usize, Failure> {
+        let paid = self.pay_all().await;
+        let unconfirmed = self.payments.unconfirmed.iter().flat_map(|it| &it.debts);
+        let unconfirmed = unconfirmed.map(|(bucket, _)| *bucket);
+        self.shared.ledger.lock().end_payment(unconfirmed);
+        self.shared.debts_paid.notify_waiters();
+        paid
+    }
+
+    async fn pay_all(&mut self) -> Result<usize, Failure> {
         let Some(session) = self.session.clone() else { return Ok(0) };
-        if let Some(mut payment) = self.payments.unconfirmed.take() {
-            if payment.begun.elapsed() < FORGOTTEN {
-                self.age(&mut payment.debts);
-                self.send_payment(&session, payment).await?;
-            } else {
-                self.shared.ledger.lock().paid(payment.debts.len());
-            }
-        }
+        let (mut again, forgotten): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.payments.unconfirmed)
+                .into_iter()
+                .partition(|payment| payment.begun.elapsed() < FORGOTTEN);
+        let forgotten = forgotten.iter().map(|payment| payment.debts.len()).sum();
+        self.shared.ledger.lock().paid(forgotten);
+        again.iter_mut().for_each(|payment| self.age(&mut payment.debts));
+        self.send(&session, again).await?;
         let debts = {
             let mut ledger = self.shared.ledger.lock();
             self.payments.unpaid += ledger.take_left_out();
-            ledger.take()
+            ledger.take(!self.shared.breaker.is_open())
         };
         let count = debts.len();
         let cluster = session.is_cluster();
@@ -112,26 +128,22 @@ impl Supervisor {
                 && let Some(HashSlotGroup { slot, items }) = groups.last_mut()
             {
                 let slot = *slot;
-                let mut due = items.drain(items.len().saturating_sub(DEBTS)..).collect();
+                let mut due: Vec<Owed> = items.drain(items.len().saturating_sub(DEBTS)..).collect();
                 if items.is_empty() {
                     groups.pop();
                 }
                 self.age(&mut due);
+                let fence = match due.first() {
+                    Some((_, first)) if cluster => self.payments.fence_beside(&first.name),
+                    _ => self.payments.fence.clone(),
+                };
                 let debts = due.iter().map(|(bucket, debt)| (*bucket, debt));
                 self.shared.ledger.lock().note_payment(debts);
                 self.payments.count += 1;
                 let (number, begun) = (self.payments.count, Instant::now());
-                payments.push(Payment { number, begun, slot, debts: due, uncertain: false });
+                payments.push(Payment { number, begun, slot, fence, debts: due, uncertain: false });
             }
-            let made = if session.is_cluster() {
-                self.send_unfenced(&session, payments).await
-            } else {
-                let mut made = Ok(());
-                for payment in payments {
-                    made = self.send_payment(&session, payment).await;
-                }
-                made
-            };
+            let made = self.send(&session, payments).await;
             if let Err(failure) = made {
                 self.put_back(groups.into_iter().flat_map(|group| group.items));
                 return Err(failure);
@@ -178,57 +190,31 @@ impl Supervisor {
         ledger.paid(before - debts.len());
     }
 
-    /// Makes one payment. If it cannot be known whether it was made, it is made again under the
-    /// same number, which Redis does not do twice.
-    async fn send_payment(&mut self, session: &Session, payment: Payment) -> Result<(), Failure> {
-        if payment.debts.is_empty() {
-            return Ok(());
-        }
-        let adjustments: Vec<_> = payment.debts.iter().map(|(_, it)| it.adjustment()).collect();
-        let fence = Fence { name: &self.payments.fence, call: payment.number };
+    /// Makes payments side by side. One of which it cannot be known whether it was made is made again
+    /// under the same number, which Redis does not do twice.
+    async fn send(&mut self, session: &Session, payments: Vec<Payment>) -> Result<(), Failure> {
         let (deadline, context) = (Instant::now() + PATIENCE, self.shared.call_context(SUPERVISOR));
-        let target = AdjustTarget { session, slot: payment.slot, deadline };
-        let paid = adjust(target, &adjustments, Some(fence), context).await;
-        match &paid {
-            Ok(()) => self.shared.ledger.lock().paid(payment.debts.len()),
-            // Under another number it could be made twice.
-            Err(failure) if failure.is_silence() || payment.uncertain => {
-                self.payments.unconfirmed = Some(Payment { uncertain: true, ..payment });
-            }
-            Err(_) => self.put_back(payment.debts),
-        }
-        paid
-    }
-
-    /// Makes payments to slots of a cluster, which has no fence: those of which it cannot be known
-    /// whether they were made count as made.
-    async fn send_unfenced(
-        &mut self,
-        session: &Session,
-        payments: Vec<Payment>,
-    ) -> Result<(), Failure> {
-        let (deadline, context) = (Instant::now() + UNFENCED, self.shared.call_context(SUPERVISOR));
         let pay = async |payment: &Payment| {
             if payment.debts.is_empty() {
                 return Ok(());
             }
             let adjustments: Vec<_> = payment.debts.iter().map(|(_, it)| it.adjustment()).collect();
+            let fence = Fence { name: &payment.fence, call: payment.number };
             let target = AdjustTarget { session, slot: payment.slot, deadline };
-            adjust(target, &adjustments, None, context).await
+            adjust(target, &adjustments, Some(fence), context).await
         };
         let made = join_all(payments.iter().map(pay)).await;
         let mut all = Ok(());
         for (payment, paid) in payments.into_iter().zip(made) {
-            match paid {
-                Err(failure) if !failure.is_silence() => {
-                    self.put_back(payment.debts);
-                    all = Err(failure);
+            match &paid {
+                Ok(()) => self.shared.ledger.lock().paid(payment.debts.len()),
+                // Under another number it could be made twice.
+                Err(failure) if failure.is_silence() || payment.uncertain => {
+                    self.payments.unconfirmed.push(Payment { uncertain: true, ..payment });
                 }
-                paid => {
-                    self.shared.ledger.lock().paid(payment.debts.len());
-                    all = all.and(paid);
-                }
+                Err(_) => self.put_back(payment.debts),
             }
+            all = all.and(paid);
         }
         all
     }
@@ -237,9 +223,9 @@ impl Supervisor {
     fn put_back(&self, debts: impl IntoIterator<Item = Owed>) {
         let now = self.shared.clock.now();
         let mut ledger = self.shared.ledger.lock();
+        self.shared.quiet_since.disturb();
         for (bucket, debt) in debts {
             ledger.put_back(bucket, debt, now);
-            self.shared.has_debts.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -11,14 +11,14 @@ use super::check_args::{CallContext, CheckArgs};
 use super::msgpack;
 use super::script::{Form, Script};
 use crate::limit::Policy;
-use crate::store::{BucketId, Choice};
+use crate::store::{BucketId, BucketKey, Choice};
 
 /// One bucket to charge with one cost.
 #[derive(Debug, Clone, Copy)]
 pub struct Charge<'a> {
     pub bucket: BucketId,
     /// The bucket's key in Redis. The same bucket always has the same.
-    pub name: &'a [u8],
+    pub name: BucketKey<'a>,
     pub policy: &'a Policy,
     pub cost: u64,
     /// See [`Policy::evaluate_waited`].
@@ -36,6 +36,7 @@ impl<'a> Charge<'a> {
     /// A charge that counts.
     pub fn new(bucket: BucketId, name: &'a [u8], policy: &'a Policy, cost: u64) -> Self {
         let (spends, enforced, bound, choice) = (true, true, false, Choice::Alone);
+        let name = BucketKey::known(name);
         Charge { bucket, name, policy, cost, waited: 0, spends, enforced, bound, choice }
     }
 }
@@ -282,7 +283,7 @@ impl Batch {
             return *position;
         }
         let position = self.keys.len();
-        self.names.extend_from_slice(charge.name);
+        charge.name.write(&mut self.names);
         self.keys.push(Key { bucket: charge.bucket, end: self.names.len() });
         let keys = &self.keys;
         self.key_positions

@@ -119,7 +119,8 @@ impl Worker {
         let mut keys = BucketKeys::default();
         let checks = self.checks(asked, &mut keys);
         let mut outcomes = vec![CheckOutcome::default(); checks.len()];
-        let decide = self.store.decide(CheckSet { checks: &checks, keys: &keys }, &mut outcomes);
+        let decide =
+            self.store.decide(CheckSet { checks: &checks, keys: keys.view() }, &mut outcomes);
         let decision = self.local.block_on(&self.runtime, decide);
         for pair in checks.windows(2).zip(outcomes.windows(2)) {
             let ([_, check], [first, second]) = pair else { panic!("two of each") };
@@ -136,17 +137,19 @@ impl Worker {
         let checks = self.checks(asked, &mut keys);
         let chosen = checks.iter().zip(&answered.outcomes).filter(|(_, it)| it.is_chosen());
         let charges: Vec<DeferredCheck> = chosen
-            .map(|(check, outcome)| DeferredCheck::new(&Check { cost, ..*check }, outcome, &keys))
+            .map(|(check, outcome)| {
+                DeferredCheck::new(&Check { cost, ..*check }, outcome, keys.view())
+            })
             .collect();
         self.local.block_on(&self.runtime, self.store.charge_after(&charges));
     }
 
-    fn checks<'a>(&self, asked: &'a [Asked], keys: &mut BucketKeys) -> Vec<Check<'a>> {
+    fn checks<'a>(&self, asked: &'a [Asked], keys: &mut BucketKeys<'_>) -> Vec<Check<'a>> {
         let prefix = self.hasher.limit_prefix("tenants", "test");
         let check = |it: &'a Asked| {
             let mut bucket = self.hasher.start(prefix);
             bucket.part(0, it.key.as_bytes());
-            let key = keys.push(it.key.as_bytes());
+            let key = keys.add_copy(it.key.as_bytes());
             let Asked { ref policy, cost, choice, spends, enforced, .. } = *it;
             let on_error = self.on_error;
             let check = Check::new(policy, prefix, bucket.finish(), cost);

@@ -6,7 +6,7 @@ use super::*;
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::{Policy, Rate};
 use crate::store::redis::wire::msgpack;
-use crate::store::{BucketId, BucketKeys, KeyRange};
+use crate::store::{BucketId, BucketKeys};
 
 fn policy() -> Policy {
     let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
@@ -20,13 +20,7 @@ fn queue(cluster: bool) -> CallQueue {
 /// A request with a check on each of these buckets joins.
 fn join(queue: &CallQueue, buckets: &[&str]) -> Ticket {
     let (policy, mut keys) = (policy(), BucketKeys::default());
-    let mut key = |bucket: &str| -> KeyRange {
-        let written = keys.write(|out| {
-            out.extend_from_slice(bucket.as_bytes());
-            Ok::<_, ()>(())
-        });
-        written.expect("nothing fails")
-    };
+    let mut key = |bucket: &str| keys.add_copy(bucket.as_bytes());
     let id = |bucket: &str| {
         BucketId(bucket.bytes().fold(7, |id: u128, byte| id * 257 + u128::from(byte)))
     };
@@ -34,7 +28,7 @@ fn join(queue: &CallQueue, buckets: &[&str]) -> Ticket {
         .iter()
         .map(|bucket| Check { key: key(bucket), ..Check::new(&policy, 0, id(bucket), 1) })
         .collect();
-    queue.join(CheckSet { checks: &checks, keys: &keys })
+    queue.join(CheckSet { checks: &checks, keys: keys.view() })
 }
 
 /// The call that leaves next, if there is one.

@@ -1,8 +1,10 @@
 //! Which checks of a request that Redis has refused have done so, and until when.
 
-use super::GroupOutcome;
+use super::GroupOutcome::Known;
+use super::Passed;
 use crate::clock::Micros;
 use crate::limit::{Retry, Verdict};
+use crate::store::redis::decide::call_outcomes::RequestOutcome;
 use crate::store::redis::decide::call_queue::{CallTimes, Ticket};
 use crate::store::redis::decide::known_refusals::{Promise, Refusal};
 use crate::store::redis::decide::worker_link::WorkerLink;
@@ -28,7 +30,7 @@ impl WorkerLink {
             let here = result.of(checks, outcomes);
             match (result.reply, group_outcome) {
                 // What is left once the charge has been refunded.
-                (Some(reply), GroupOutcome::Admitted { .. }) => {
+                (Some(reply), Known(RequestOutcome::Admitted { .. })) => {
                     for ((check, outcome), check_reply) in
                         here.zip(reply.check_replies(result.request))
                     {
@@ -49,7 +51,7 @@ impl WorkerLink {
                         (outcome.refused, outcome.withheld) = (None, false);
                         outcome.skipped = check.choice.is_skipped(previous);
                         let verdict = check.policy.evaluate(outcome.state, now, check.cost);
-                        if let (GroupOutcome::Refused, Verdict::Refuse(retry), false) =
+                        if let (Known(RequestOutcome::Refused), Verdict::Refuse(retry), false) =
                             (group_outcome, verdict, outcome.skipped)
                         {
                             outcome.refused = Some(check.choice.earlier(previous, retry));
@@ -63,7 +65,7 @@ impl WorkerLink {
         if !found {
             self.mark_any_refusing(ticket, now, checks, outcomes);
         }
-        self.note(checks, outcomes);
+        self.note(ticket, times, checks, outcomes, Passed::No);
     }
 
     /// Redis has refused, and by the states known here no limit does: one has to be named.
@@ -76,7 +78,7 @@ impl WorkerLink {
     ) {
         let mut found = false;
         ticket.each(|result| {
-            let refused = self.group_outcome(&result) == GroupOutcome::Refused;
+            let refused = self.group_outcome(&result) == Known(RequestOutcome::Refused);
             let refusing = |(index, check): &(usize, &Check<'_>)| {
                 result.has(*index) && check.enforced && check.choice != Choice::First
             };

@@ -11,6 +11,10 @@ fn window() -> Policy {
     Policy::FixedWindow(FixedWindow::new(rate))
 }
 
+fn ledger(most: usize) -> Ledger {
+    Ledger::new(most, Duration::from_millis(20))
+}
+
 fn debt(cost: u64, until: u64) -> Debt {
     let (until, since) = (Micros(until), Micros(0));
     Debt { name: b"a".to_vec(), policy: window(), cost, until, since }
@@ -21,7 +25,7 @@ fn admitted(at: Option<Micros>) -> RequestOutcome {
 }
 
 fn due(ledger: &mut Ledger, now: u64) -> Vec<u64> {
-    let debts = ledger.take();
+    let debts = ledger.take(false);
     ledger.paid(debts.len());
     let mut due: Vec<_> = debts.values().map(|it| it.due(Micros(now), 1, &[])).collect();
     due.retain(|cost| *cost > 0);
@@ -39,15 +43,15 @@ fn what_refilled_is_taken_off_once_though_some_was_uncertain() {
         let (until, since) = (second(40), second(10));
         Debt { name: b"a".to_vec(), policy, cost, until, since }
     };
-    let mut ledger = Ledger::new(10);
+    let mut ledger = ledger(10);
     let uncertain = UncertainCharge { worker: 0, call: 1, request: 0, pair: None };
     ledger.add(BucketId(1), debt(8), None, second(15));
     ledger.add(BucketId(1), debt(4), Some(uncertain), second(15));
-    let mut debts = ledger.take();
+    let mut debts = ledger.take(false);
     assert!(debts.values_mut().all(|it| it.age(second(15), 1, &[]) && it.cost == 3), "{debts:?}");
     ledger.note_payment(debts.iter().map(|(bucket, debt)| (*bucket, debt)));
     ledger.resolve(0, second(16), |_, _| Some(RequestOutcome::NotRun));
-    let mut debts = ledger.take();
+    let mut debts = ledger.take(false);
     assert!(debts.values_mut().all(|it| it.age(second(16), 1, &[]) && it.cost == 4), "{debts:?}");
     assert_eq!(debts.len(), 1);
 }
@@ -70,7 +74,7 @@ fn what_a_call_charged_late_is_not_taken_off_of_a_debt_from_before() {
     let cases = (0..1_u32 << PASSED).flat_map(|it| (PASSED..=14).map(move |back| (it, back)));
     for (uncertain, back) in cases {
         for paid in back..=15 {
-            let mut ledger = Ledger::new(10);
+            let mut ledger = ledger(10);
             let empty = policy.charge_after(State::default(), second(0), 10);
             let (mut here, mut there) = (empty, empty);
             for request in 0..PASSED {
@@ -88,7 +92,7 @@ fn what_a_call_charged_late_is_not_taken_off_of_a_debt_from_before() {
             }
             let admitted = admitted(Some(second(back)));
             ledger.resolve(0, second(back), |_, _| Some(admitted));
-            let mut debts: Vec<_> = ledger.take().into_iter().collect();
+            let mut debts: Vec<_> = ledger.take(false).into_iter().collect();
             ledger.age(&mut debts, second(paid), 1);
             for (_, debt) in &debts {
                 there = policy.charge_after(there, second(paid), debt.cost);
@@ -102,7 +106,7 @@ fn what_a_call_charged_late_is_not_taken_off_of_a_debt_from_before() {
 
 #[test]
 fn late_charges_are_forgotten_with_the_debts_from_before() {
-    let mut ledger = Ledger::new(10);
+    let mut ledger = ledger(10);
     let uncertain = |request| Some(UncertainCharge { worker: 0, call: 1, request, pair: None });
     let late = |ledger: &Ledger| ledger.late_charges.values().map(Vec::len).sum::<usize>();
     ledger.add(BucketId(1), debt(1, 50), uncertain(0), Micros(0));
@@ -113,7 +117,7 @@ fn late_charges_are_forgotten_with_the_debts_from_before() {
     ledger.add(BucketId(2), debt(1, 60), uncertain(1), Micros(0));
     ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::Lost));
     assert_eq!(late(&ledger), 1, "the other bucket owes nothing");
-    let debts = ledger.take();
+    let debts = ledger.take(false);
     ledger.resolve(0, Micros(0), |_, _| None);
     assert_eq!(late(&ledger), 1, "it is being paid");
     for (bucket, debt) in debts {
@@ -121,25 +125,26 @@ fn late_charges_are_forgotten_with_the_debts_from_before() {
     }
     ledger.resolve(0, Micros(0), |_, _| None);
     assert_eq!(late(&ledger), 1, "it was not paid");
-    let paid = ledger.take().len();
+    let paid = ledger.take(false).len();
     ledger.paid(paid);
     assert_eq!(late(&ledger), 0);
 }
 
 #[test]
 fn debts_add_up_while_the_bucket_is_not_full() {
-    let mut ledger = Ledger::new(10);
+    let mut ledger = ledger(10);
     ledger.add(BucketId(1), debt(2, 100), None, Micros(0));
     ledger.add(BucketId(1), debt(3, 120), None, Micros(50));
     ledger.add(BucketId(2), debt(1, 110), None, Micros(50));
-    assert_eq!(ledger.owed(BucketId(1), Micros(60)), 5);
+    let reply = ReplyTimes { sent: clock::now(), at: Micros(60) };
+    assert_eq!(ledger.missing_from(BucketId(1), reply), 5);
     assert_eq!(due(&mut ledger, 60), [1, 5]);
     assert_eq!(due(&mut ledger, 60), [0; 0]);
 }
 
 #[test]
 fn what_has_refilled_is_not_owed() {
-    let mut ledger = Ledger::new(10);
+    let mut ledger = ledger(10);
     ledger.add(BucketId(1), debt(2, 100), None, Micros(0));
     ledger.add(BucketId(1), debt(3, 200), None, Micros(100));
     ledger.add(BucketId(2), debt(1, 110), None, Micros(100));
@@ -160,7 +165,7 @@ fn what_a_full_bucket_loses_is_taken_off() {
 
 #[test]
 fn a_window_owes_no_more_than_it_holds() {
-    let mut ledger = Ledger::new(10);
+    let mut ledger = ledger(10);
     for _ in 0..3 {
         ledger.add(BucketId(1), debt(4, 100), None, Micros(0));
     }
@@ -169,7 +174,7 @@ fn a_window_owes_no_more_than_it_holds() {
 
 #[test]
 fn it_forgets_the_dead_before_it_leaves_anything_out() {
-    let mut ledger = Ledger::new(1);
+    let mut ledger = ledger(1);
     ledger.add(BucketId(1), debt(1, 100), None, Micros(0));
     ledger.add(BucketId(2), debt(2, 200), None, Micros(50));
     assert_eq!([ledger.take_left_out(), ledger.take_left_out()], [1, 0]);
@@ -180,10 +185,10 @@ fn it_forgets_the_dead_before_it_leaves_anything_out() {
 
 #[test]
 fn what_is_being_paid_takes_room_until_it_is_paid() {
-    let mut ledger = Ledger::new(2);
+    let mut ledger = ledger(2);
     ledger.add(BucketId(1), debt(1, 100), None, Micros(0));
     ledger.add(BucketId(2), debt(1, 100), None, Micros(0));
-    let paying = ledger.take();
+    let paying = ledger.take(false);
     ledger.add(BucketId(3), debt(1, 100), None, Micros(0));
     assert_eq!((ledger.debts(), ledger.take_left_out()), (0, 1));
     ledger.paid(paying.len());
@@ -193,7 +198,7 @@ fn what_is_being_paid_takes_room_until_it_is_paid() {
 
 #[test]
 fn a_ledger_full_of_live_debts_is_not_searched_for_each_that_comes() {
-    let mut ledger = Ledger::new(1_000);
+    let mut ledger = ledger(1_000);
     for bucket in 0..1_000 {
         ledger.add(BucketId(bucket), debt(1, 100 + bucket as u64), None, Micros(0));
     }
@@ -206,7 +211,7 @@ fn a_ledger_full_of_live_debts_is_not_searched_for_each_that_comes() {
 
 #[test]
 fn an_old_uncertain_charge_makes_no_newer_debt_die() {
-    let mut ledger = Ledger::new(10);
+    let mut ledger = ledger(10);
     let uncertain = UncertainCharge { worker: 0, call: 1, request: 0, pair: None };
     ledger.add(BucketId(1), debt(1, 50), Some(uncertain), Micros(0));
     ledger.add(BucketId(1), debt(2, 100), None, Micros(40));
@@ -216,7 +221,7 @@ fn an_old_uncertain_charge_makes_no_newer_debt_die() {
 
 #[test]
 fn what_passed_after_a_call_is_owed_only_if_the_call_did_not_charge_it() {
-    let mut ledger = Ledger::new(10);
+    let mut ledger = ledger(10);
     for (bucket, worker, call, request) in [(1, 0, 7, 0), (2, 0, 7, 1), (3, 0, 8, 0), (4, 1, 8, 0)]
     {
         let uncertain = UncertainCharge { worker, call, request, pair: None };
@@ -239,7 +244,7 @@ fn what_passed_after_a_call_is_owed_only_if_the_call_did_not_charge_it() {
 #[test]
 fn what_a_call_charged_to_the_other_of_a_pair_is_not_owed_by_this_one() {
     let resolved = |outcome: RequestOutcome| {
-        let mut ledger = Ledger::new(10);
+        let mut ledger = ledger(10);
         [2, 3].into_iter().for_each(|it| ledger.add(BucketId(it), debt(1, 90), None, Micros(0)));
         for (bucket, number, choice, other) in [(1, 0, Choice::First, 2), (4, 1, Choice::Second, 3)]
         {
@@ -251,7 +256,8 @@ fn what_a_call_charged_to_the_other_of_a_pair_is_not_owed_by_this_one() {
         ledger.resolve(0, Micros(0), |_, _| Some(outcome));
         let mut late: Vec<_> = ledger.late_charges.keys().map(|it| it.0).collect();
         late.sort_unstable();
-        let mut owed: Vec<_> = ledger.take().into_iter().map(|(it, debt)| (it.0, debt)).collect();
+        let mut owed: Vec<_> =
+            ledger.take(false).into_iter().map(|(it, debt)| (it.0, debt)).collect();
         owed.sort_unstable_by_key(|(bucket, _)| *bucket);
         assert!(owed.iter().all(|(_, debt)| debt.until == Micros(100)), "{owed:?}");
         (owed.iter().map(|(bucket, debt)| (*bucket, debt.cost)).collect::<Vec<_>>(), late)
@@ -271,4 +277,17 @@ fn what_a_call_charged_to_the_other_of_a_pair_is_not_owed_by_this_one() {
     let owed = vec![(1, 8), (2, 1), (3, 1), (4, 8)];
     assert_eq!(resolved(RequestOutcome::NotRun), (owed.clone(), vec![]));
     assert_eq!(resolved(RequestOutcome::Refused), (owed, vec![]));
+}
+
+#[test]
+fn a_bucket_is_unpaid_until_its_payment_ends() {
+    let (mut ledger, bucket, now) = (ledger(10), BucketId(1), Micros(5));
+    ledger.add(bucket, debt(1, 100), None, now);
+    assert!(ledger.is_unpaid(bucket, now) && !ledger.is_unpaid(BucketId(2), now));
+    assert!(!ledger.is_unpaid(bucket, Micros(100)), "it has refilled");
+    let taken = ledger.take(true);
+    assert!(ledger.is_unpaid(bucket, now) && !ledger.is_empty(), "its payment is on its way");
+    ledger.paid(taken.len());
+    ledger.end_payment(std::iter::empty());
+    assert!(!ledger.is_unpaid(bucket, now) && ledger.is_empty());
 }

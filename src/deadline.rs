@@ -13,40 +13,40 @@ use tokio::time::{Instant, Sleep};
 
 /// A fixed instant, or a time after the last progress.
 #[derive(Debug, Default)]
-pub(super) struct Deadline {
+pub(crate) struct Deadline {
     at: Option<Instant>,
     stall_timeout: Option<Duration>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Deadline {
-    pub(super) fn set(&mut self, at: Instant) {
+    pub(crate) fn set(&mut self, at: Instant) {
         self.at = Some(at);
         self.stall_timeout = None;
     }
 
-    pub(super) fn set_stall_timeout(&mut self, timeout: Duration) {
+    pub(crate) fn set_stall_timeout(&mut self, timeout: Duration) {
         if self.stall_timeout != Some(timeout) {
             self.at = None;
             self.stall_timeout = Some(timeout);
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.at = None;
         self.stall_timeout = None;
     }
 
     /// Bytes have moved: a stall timeout starts again.
     #[inline]
-    pub(super) fn note_progress(&mut self) {
+    pub(crate) fn note_progress(&mut self) {
         if self.stall_timeout.is_some() {
             self.at = None;
         }
     }
 
     /// An error of kind `TimedOut` once the deadline has passed.
-    pub(super) fn poll<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+    pub(crate) fn poll<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let at = match (self.at, self.stall_timeout) {
             (Some(at), _) => at,
             // The clock is asked only now that there is something to wait for.

@@ -1,0 +1,77 @@
+//! Who answers requests: a row for each upstream.
+
+use super::table;
+use crate::config::settings::{Balance, Ejection, Settings, Upstream, UpstreamServer};
+use crate::config::units::show_duration;
+use crate::tls::TlsClient;
+
+pub(super) fn upstreams(settings: &Settings) -> String {
+    table(settings.upstreams.iter().map(row).collect())
+}
+
+fn row(upstream: &Upstream) -> Vec<String> {
+    let balance = match &upstream.balance {
+        Balance::RoundRobin => "round_robin".to_owned(),
+        Balance::LeastRequests => "least_requests".to_owned(),
+        Balance::Random => "random".to_owned(),
+        Balance::Hash(source) => format!("hash:{source}"),
+    };
+    let scheme = if upstream.tls.is_some() { "https://" } else { "http://" };
+    let server = |it: &UpstreamServer| {
+        let scheme = if it.origin.unix_path().is_none() { scheme } else { "" };
+        let weight =
+            if it.weight == 1 { String::new() } else { format!(" (weight {})", it.weight) };
+        format!("{scheme}{}{weight}", it.origin.authority())
+    };
+    let servers: Vec<String> = upstream.servers.iter().map(server).collect();
+    vec![upstream.name.clone(), balance, servers.join(", "), remarks(upstream).join("; ")]
+}
+
+/// Whatever is not as usual.
+fn remarks(upstream: &Upstream) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if upstream.http2 {
+        remarks.push("HTTP/2".to_owned());
+    }
+    remarks.extend(upstream.tls.iter().flat_map(tls));
+    if let Some(health) = &upstream.health {
+        remarks.push(format!("health {} every {}", health.path, show_duration(health.interval)));
+    }
+    if let Some(breaker) = &upstream.breaker {
+        let [window, open] = [breaker.window, breaker.open].map(show_duration);
+        let failures = breaker.failures;
+        remarks.push(format!("breaker after {failures} failures in {window}, open for {open}"));
+    }
+    if upstream.ejection != Ejection::default() {
+        remarks.push(ejection(&upstream.ejection));
+    }
+    if upstream.max_connections > 0 {
+        let (most, pending) = (upstream.max_connections, upstream.max_pending);
+        remarks.push(format!("at most {most} connections to a server, {pending} pending"));
+    }
+    remarks
+}
+
+fn tls(client: &TlsClient) -> Vec<String> {
+    let spec = client.spec();
+    let mut remarks = Vec::new();
+    if spec.unverified {
+        remarks.push("not verified".to_owned());
+    } else if spec.ca.is_some() {
+        remarks.push("verified by its own authorities".to_owned());
+    }
+    remarks.extend(spec.server_name.as_ref().map(|name| format!("named {}", name.to_str())));
+    if spec.identity.is_some() {
+        remarks.push("with a client certificate".to_owned());
+    }
+    remarks
+}
+
+fn ejection(ejection: &Ejection) -> String {
+    let Ejection { failures, time, max_time, max_percent } = *ejection;
+    if failures == 0 {
+        return "no ejection".to_owned();
+    }
+    let [time, max_time] = [time, max_time].map(show_duration);
+    format!("ejection after {failures} failures, for {time} to {max_time}, up to {max_percent} %")
+}

@@ -1,0 +1,129 @@
+//! What `weir check` says of listeners, upstreams, routes that answer themselves, and logs.
+
+use super::listeners::{make, valid};
+use super::secrets::Files;
+use super::{good, with_route};
+use crate::config::summary;
+
+/// The rows below a heading, each with single blanks.
+fn rows(text: &str, heading: &str) -> Vec<String> {
+    let shown = summary(&good(text));
+    let lines = shown.split("\n\n").find_map(|part| part.strip_prefix(&format!("{heading}\n")));
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    lines.unwrap_or_default().lines().map(words).collect()
+}
+
+#[test]
+fn listeners_show_their_certificates_and_what_they_ask_of_clients() {
+    let files = Files::new();
+    let mut many = valid(-1, 100);
+    let hosts = ["b", "c", "d", "e", "f"].map(|it| format!("{it}.example"));
+    many.subject_alt_names = rcgen::CertificateParams::new(hosts).unwrap().subject_alt_names;
+    make(&files, "many", &many);
+    let lines = "[server]\nredirect_https = true\ndrain_delay = \"5s\"\ntakeover = \"weir.sock\"\n\
+        listen = [\"0.0.0.0:80\", \"0.0.0.0:81\", { address = \"0.0.0.0:443\", tls = [{ cert = \
+        \"F/server.pem\", key = \"F/server.key\", min_version = \"1.3\", client_ca = \"F/clients-ca.pem\" }, \
+        { cert = \"F/many.pem\", key = \"F/many.key\" }] }]";
+    let text = with_route(lines).replace("F/", &format!("{}/", files.folder()));
+    let shown = rows(&text, "server").join("\n").replace(files.folder(), "F");
+    let dates = shown.split("until ").skip(1).map(|it| it[..10].to_owned());
+    let dates: Vec<String> = dates.collect();
+    assert_eq!(
+        shown,
+        format!(
+            "https://0.0.0.0:443 F/server.pem for localhost until {}; F/many.pem for b.example, \
+             c.example, d.example, e.example and 1 more until {}; TLS 1.3 only; clients have \
+             certificates of F/clients-ca.pem\nredirect_https to the listener with TLS\n\
+             drain after 5s, for up to 30s\ntakeover weir.sock",
+            dates[0], dates[1]
+        )
+    );
+    assert!(rows(&with_route(""), "server").is_empty(), "nothing is set");
+    let port = with_route("[server]\nredirect_https = 8443");
+    assert_eq!(rows(&port, "server"), ["redirect_https to port 8443"]);
+}
+
+#[test]
+fn upstreams_show_how_their_servers_are_spoken_to_and_when_they_are_left_out() {
+    let files = Files::new();
+    let text = "[[routes]]\nname = \"r\"\npath = \"/*\"\nupstream = \"u\"\n[upstreams.u]\n\
+        servers = [{ url = \"https://a:1\", weight = 3 }]\nhttp2 = true\nmax_connections = 10\n\
+        tls = { ca = \"F/upstream-ca.pem\", server_name = \"api.internal\", cert = \"F/upstream.pem\", \
+        key = \"F/upstream.key\" }\nhealth = { path = \"/healthz\" }\nbreaker = {}\n\
+        ejection = { failures = 3 }\n";
+    let text = text.replace("F/", &format!("{}/", files.folder()));
+    assert_eq!(
+        rows(&text, "upstreams"),
+        ["u least_requests https://a:1 (weight 3) HTTP/2; verified by its own authorities; named \
+          api.internal; with a client certificate; health /healthz every 5s; breaker after 20 \
+          failures in 10s, open for 5s; ejection after 3 failures, for 1s to 30s, up to 50 %; at \
+          most 10 connections to a server, 1024 pending"]
+    );
+}
+
+#[test]
+fn routes_show_where_their_requests_are_led() {
+    let route = |name: &str, path: &str, keys: &str| {
+        format!("[[routes]]\nname = \"{name}\"\npath = \"{path}\"\n{keys}\n")
+    };
+    let text = [
+        route("a", "/a/{id}/*", "redirect.to = \"https://{host}/b/{id}/{*}?{query}\""),
+        route("b", "/b", "respond = { status = 503, body = \"Back\\nat six.\" }"),
+        route("c", "/c", "respond = { status = 204 }\nrewrite = \"/no/effect\""),
+        route("d", "/d/*", "upstream = \"echo\"\nrewrite = \"/v2/{*}\""),
+        route("e", "/e/*", "upstream = \"echo\"\nstrip_prefix = \"/e\""),
+    ];
+    assert_eq!(
+        rows(&text.concat(), "routes"),
+        [
+            "a any host /a/{id}/* any method → redirect 308 to https://{host}/b/{id}/{*}?{query} no \
+             limits",
+            "b any host /b any method → respond 503 \"Back\\nat six.\" no limits",
+            "c any host /c any method → respond 204 no limits",
+            "d any host /d/* any method → echo no limits as /v2/{*}",
+            "e any host /e/* any method → echo no limits without /e",
+        ]
+    );
+}
+
+#[test]
+fn callers_show_whom_upstreams_are_told_of_and_sockets_that_are_trusted() {
+    let keys = "[identity]\nuser = \"header:x-user\"\ntrusted_proxies = [\"unix:\", \"10.0.0.0/8\"]\n\
+                forward = { user = \"x-user-id\", ip = \"x-real-ip\" }";
+    assert_eq!(
+        rows(&with_route(keys), "callers"),
+        [
+            "proxies unix:, 10.0.0.0/8",
+            "user header:x-user",
+            "forward user as x-user-id, ip as x-real-ip"
+        ]
+    );
+}
+
+#[test]
+fn logs_and_traces_show_where_they_go() {
+    let logs = |keys: &str| rows(&with_route(keys), "logs");
+    assert!(logs("").is_empty(), "nothing is set");
+    assert_eq!(
+        logs(
+            "[telemetry]\naccess_log = \"stdout\"\naccess_log_format = \"combined\"\n\
+              audit_log = [\"stderr\", \"./audit.log\"]\nhash_keys = true"
+        ),
+        [
+            "access_log stdout, combined",
+            "audit_log stderr, ./audit.log",
+            "hash_keys callers by a hash"
+        ]
+    );
+    assert_eq!(
+        logs(
+            "[telemetry]\naudit_log = \"off\"\nrequest_id = \"any\"\n\
+              traces = { enabled = true, accept = \"off\", sample = 0.125 }"
+        ),
+        [
+            "audit_log off",
+            "request_id of anybody",
+            "traces of nobody go on, 12.5 % of others sampled"
+        ]
+    );
+}

@@ -1,0 +1,52 @@
+//! Requests for buckets that owe Redis something.
+//!
+//! What passes without Redis is owed, also if it is in use otherwise: a request may have waited in vain
+//! for the last debts of an outage to be paid, or for a connection. Until that is paid, Redis would
+//! admit as much once more to the next requests for the same bucket. So these wait for the payment,
+//! which takes as long as a call.
+
+use std::pin::pin;
+
+use tokio::time::{Instant, timeout_at};
+
+use crate::limit::OnError;
+use crate::store::redis::RedisStore;
+use crate::store::redis::supervise::fallback;
+use crate::store::{CheckOutcome, CheckSet, Decision, StoreError};
+
+impl RedisStore {
+    /// Waits until nothing is owed, and decides here if that takes too long. `None`: Redis is to be
+    /// asked.
+    pub(crate) async fn decide_unpaid(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) -> Option<Result<Decision, StoreError>> {
+        // Otherwise deciding here would leave out some of its limits.
+        let all_local = || asked.checks.iter().all(|check| check.on_error == OnError::Local);
+        if self.shared.quiet_since.is_quiet() || !all_local() {
+            return None;
+        }
+        let deadline = Instant::now() + self.shared.timeout;
+        loop {
+            let mut paid = pin!(self.shared.debts_paid.notified());
+            paid.as_mut().enable();
+            if !self.owes(asked) {
+                return None;
+            }
+            if timeout_at(deadline, paid).await.is_err() {
+                break;
+            }
+            if self.shared.breaker.is_open() {
+                return self.decide_here(asked, outcomes);
+            }
+        }
+        Some(fallback::decide_after_all(&self.shared, asked, outcomes, &[]))
+    }
+
+    fn owes(&self, asked: CheckSet<'_>) -> bool {
+        let (mut ledger, now) = (self.shared.ledger.lock(), self.shared.clock.now());
+        self.shared.note_quiet(ledger.may_be_missing());
+        asked.checks.iter().any(|check| ledger.is_unpaid(check.bucket, now))
+    }
+}

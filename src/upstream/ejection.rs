@@ -1,0 +1,220 @@
+//! Leaving out servers that fail, for a time that grows, until a trial request brings them back.
+//!
+//! All workers share what is known of a server: one of them finds out, and one request is the trial.
+//! A server that cannot be connected to is left out at once, since nothing is lost by asking another.
+//! One that is connected to and fails is left out after several failures in a row, and only while
+//! most of the upstream's servers are left to take its share.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use tokio::time::Instant;
+
+use crate::clock::millis;
+use crate::config::settings::Ejection;
+
+/// What is known of one server's failures.
+#[derive(Debug, Default)]
+pub(super) struct EjectionState {
+    /// Failures since the last response. Not zero while it is ejected, so that a response to a server
+    /// that is well reads this and nothing else.
+    failures: AtomicU32,
+    /// Until when it is left out, or was last; zero if it never was.
+    until: AtomicU64,
+    /// Whether it is left out: until then, and from then on but for one trial at a time.
+    ejected: AtomicBool,
+    /// A request has been sent there since it was left out, to find out.
+    on_trial: AtomicBool,
+    /// It was left out because there was no connection, so that having one is enough to return.
+    unreachable: AtomicBool,
+    /// How often it has been left out, without a long good time in between.
+    times: AtomicU32,
+}
+
+/// What a failure has led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Kept,
+    /// Left out for so many milliseconds.
+    Ejected(u64),
+    /// It was left out already, and its trial has failed.
+    StillEjected,
+}
+
+impl EjectionState {
+    /// Whether others are to be asked in its place. Once its time is over this is false, for the
+    /// request that is to be its trial.
+    pub(super) fn is_ejected(&self, now: Instant) -> bool {
+        self.ejected.load(Ordering::Relaxed) && millis(now) < self.until.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is left out, trials aside.
+    pub(super) fn is_out(&self) -> bool {
+        self.ejected.load(Ordering::Relaxed)
+    }
+
+    /// A request goes there. If that is the trial of a server that was left out, others go on
+    /// avoiding it until it is known how that has ended, or for as long as it was left out last.
+    pub(super) fn note_attempt(&self, now: Instant, settings: &Ejection) {
+        if !self.ejected.load(Ordering::Relaxed) {
+            return;
+        }
+        let now = millis(now);
+        let until = self.until.load(Ordering::Relaxed);
+        if until <= now {
+            let next = now + duration(settings, self.times.load(Ordering::Relaxed));
+            let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+            // If another request was faster, that one is the trial, and this one is no harm.
+            if self.until.compare_exchange(until, next, set, get).is_ok() {
+                self.on_trial.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A response has come. Whether the server is back because of it.
+    #[inline]
+    pub(super) fn note_answered(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) != 0 && self.readmit()
+    }
+
+    /// There is a connection. Whether there was none before.
+    pub(super) fn note_connected(&self) -> bool {
+        let was_unreachable = self.unreachable.load(Ordering::Relaxed);
+        if was_unreachable {
+            self.readmit();
+        }
+        was_unreachable
+    }
+
+    /// No connection could be had. A server that has no others beside it stays.
+    pub(super) fn note_unreachable(
+        &self,
+        now: Instant,
+        settings: &Ejection,
+        has_others: bool,
+    ) -> Verdict {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.unreachable.store(true, Ordering::Relaxed);
+        if has_others { self.eject(now, settings) } else { Verdict::Kept }
+    }
+
+    /// A request was sent, and no response came, or none that is HTTP. `may_eject` is asked if that
+    /// was one too many.
+    pub(super) fn note_failed(
+        &self,
+        now: Instant,
+        settings: &Ejection,
+        may_eject: impl FnOnce() -> bool,
+    ) -> Verdict {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let is_out = self.ejected.load(Ordering::Relaxed);
+        let too_many = settings.failures > 0 && failures >= settings.failures;
+        if is_out || (too_many && may_eject()) { self.eject(now, settings) } else { Verdict::Kept }
+    }
+
+    fn eject(&self, now: Instant, settings: &Ejection) -> Verdict {
+        let was_out = self.ejected.swap(true, Ordering::Relaxed);
+        // Requests that were under way when it was left out say nothing new; its trial does.
+        if was_out && !self.on_trial.swap(false, Ordering::Relaxed) {
+            return Verdict::StillEjected;
+        }
+        let now = millis(now);
+        let good_time = u64::try_from(settings.max_time.as_millis()).unwrap_or(u64::MAX);
+        if !was_out && now > self.until.load(Ordering::Relaxed).saturating_add(good_time) {
+            self.times.store(0, Ordering::Relaxed);
+        }
+        let times = self.times.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let time = duration(settings, times);
+        self.until.store(now + time, Ordering::Relaxed);
+        if was_out { Verdict::StillEjected } else { Verdict::Ejected(time) }
+    }
+
+    fn readmit(&self) -> bool {
+        self.failures.store(0, Ordering::Relaxed);
+        self.unreachable.store(false, Ordering::Relaxed);
+        self.on_trial.store(false, Ordering::Relaxed);
+        self.ejected.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// How long a server is left out that is left out for the n-th time: twice as long each time.
+fn duration(settings: &Ejection, times: u32) -> u64 {
+    let doubled = settings.time.saturating_mul(1 << times.saturating_sub(1).min(16));
+    u64::try_from(doubled.min(settings.max_time).as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn settings() -> Ejection {
+        let (time, max_time) = (Duration::from_secs(1), Duration::from_secs(4));
+        Ejection { failures: 3, time, max_time, max_percent: 50 }
+    }
+
+    fn after(start: Instant, millis: u64) -> Instant {
+        start + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn failures_in_a_row_eject_and_a_response_between_them_does_not() {
+        let (state, start) = (EjectionState::default(), Instant::now());
+        let fail = || state.note_failed(start, &settings(), || true);
+        assert_eq!([fail(), fail()], [Verdict::Kept, Verdict::Kept]);
+        assert!(!state.note_answered(), "it was not out");
+        assert_eq!(
+            [fail(), fail(), fail()],
+            [Verdict::Kept, Verdict::Kept, Verdict::Ejected(1000)]
+        );
+        assert!(state.is_ejected(after(start, 900)));
+        assert!(!state.is_ejected(after(start, 1000)), "its trial is due");
+    }
+
+    #[test]
+    fn one_failed_connection_ejects_and_one_connection_brings_it_back() {
+        let (state, start) = (EjectionState::default(), Instant::now());
+        assert_eq!(state.note_unreachable(start, &settings(), true), Verdict::Ejected(1000));
+        assert!(state.note_connected());
+        assert!(!state.is_ejected(start) && !state.is_out());
+        for _ in 0..3 {
+            state.note_failed(start, &settings(), || true);
+        }
+        assert!(state.is_out());
+        assert!(!state.note_connected(), "a server that accepts and does not answer is not back");
+        assert!(state.note_answered());
+    }
+
+    #[test]
+    fn each_failed_trial_doubles_the_time_up_to_a_bound() {
+        let (state, start) = (EjectionState::default(), Instant::now());
+        let mut at = 0;
+        state.note_unreachable(start, &settings(), true);
+        for time in [1000, 2000, 4000, 4000] {
+            assert!(state.is_ejected(after(start, at + time - 1)), "{time}");
+            at += time;
+            assert!(!state.is_ejected(after(start, at)), "{time}");
+            state.note_attempt(after(start, at), &settings());
+            assert!(state.is_ejected(after(start, at)), "others avoid it during the trial");
+            state.note_unreachable(after(start, at), &settings(), true);
+        }
+    }
+
+    #[test]
+    fn requests_that_were_under_way_do_not_prolong_it() {
+        let (state, start) = (EjectionState::default(), Instant::now());
+        for _ in 0..20 {
+            state.note_failed(start, &settings(), || true);
+        }
+        assert!(!state.is_ejected(after(start, 1000)));
+    }
+
+    #[test]
+    fn a_server_that_must_stay_stays() {
+        let (state, start) = (EjectionState::default(), Instant::now());
+        for _ in 0..20 {
+            assert_eq!(state.note_failed(start, &settings(), || false), Verdict::Kept);
+        }
+        assert!(!state.is_ejected(start));
+    }
+}

@@ -1,0 +1,259 @@
+//! One HTTP/2 connection to a server, with the streams that are open on it.
+//!
+//! hyper reads and writes the frames in tasks of the worker. A connection that ends, for whatever
+//! reason, is marked here and takes no further requests; those under way end by themselves.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::http2_body::RequestBody;
+use super::record::ConnectionRecord;
+use crate::http2::LocalExecutor;
+use crate::stream::{Stream, write_through_stream};
+
+/// Streams at a time, if the server allows that many: as browsers and other proxies have it.
+const MAX_STREAMS: usize = 100;
+/// What a server may send of one response before it is passed on.
+const STREAM_WINDOW: u32 = 64 * 1024;
+/// Room for all streams, so that clients that do not read hold up nobody else.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
+/// What waits to be sent of one request.
+const SEND_BUFFER: usize = 64 * 1024;
+/// The largest head of a response, as over HTTP/1.1.
+const MAX_HEADER_LIST: u32 = 64 * 1024;
+/// How long a connection with open streams may be silent before it is asked for a sign of life. gRPC
+/// servers end connections that ask more often than every five minutes.
+const PING_INTERVAL: Duration = Duration::from_secs(305);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+type Driver = http2::Connection<TokioIo<ObservedStream>, RequestBody, LocalExecutor>;
+/// What comes of a request.
+pub(super) type SentRequest =
+    Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>>>>;
+
+#[derive(Debug)]
+pub(super) struct Http2Connection {
+    sender: http2::SendRequest<RequestBody>,
+    /// Polled by its task; here it is only asked how many streams there may be. `None` once it has
+    /// ended: requests that it has not taken up are returned when it is dropped.
+    driver: Rc<RefCell<Option<Driver>>>,
+    state: Rc<ConnectionState>,
+    record: Box<ConnectionRecord>,
+    streams: Cell<usize>,
+    idle_since: Cell<Instant>,
+    /// Requests that wait for a stream at this server.
+    freed: Rc<Notify>,
+}
+
+/// What the tasks of a connection tell of it.
+#[derive(Debug, Default)]
+struct ConnectionState {
+    /// When something was last received.
+    last_read: Cell<Option<Instant>>,
+    /// It takes no further requests.
+    retired: Cell<bool>,
+    /// Of who waits for the first frame of the server.
+    settings_waker: RefCell<Option<Waker>>,
+    /// Of the task that drives the connection. It learns of a GOAWAY only when it is polled.
+    driver_waker: RefCell<Option<Waker>>,
+}
+
+impl ConnectionState {
+    fn note_read(&self) {
+        self.last_read.set(Some(Instant::now()));
+        if let Some(waker) = &*self.driver_waker.borrow() {
+            waker.wake_by_ref();
+        }
+        self.wake_handshake();
+    }
+
+    fn wake_handshake(&self) {
+        if let Some(waker) = self.settings_waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn retire(&self) {
+        self.retired.set(true);
+        self.wake_handshake();
+    }
+}
+
+impl Http2Connection {
+    /// Speaks first, and waits until the server has said what it allows.
+    ///
+    /// # Errors
+    /// If it does not speak HTTP/2.
+    pub(super) async fn handshake(
+        stream: Stream,
+        record: Box<ConnectionRecord>,
+        freed: Rc<Notify>,
+    ) -> io::Result<Self> {
+        let state = Rc::<ConnectionState>::default();
+        let io = TokioIo::new(ObservedStream { stream, state: state.clone() });
+        let (sender, driver) = http2::Builder::new(LocalExecutor)
+            .timer(TokioTimer::new())
+            // None until the server has said how many: so nothing is sent that it would refuse, and
+            // this is how it shows that it has.
+            .initial_max_send_streams(0)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
+            .max_header_list_size(MAX_HEADER_LIST)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(io)
+            .await
+            .map_err(io::Error::other)?;
+        let driver = Rc::new(RefCell::new(Some(driver)));
+        tokio::task::spawn_local(drive(driver.clone(), state.clone()));
+        let (streams, idle_since) = (Cell::new(0), Cell::new(Instant::now()));
+        let connection =
+            Http2Connection { sender, driver, state, record, streams, idle_since, freed };
+        poll_fn(|cx| connection.poll_settings(cx)).await?;
+        Ok(connection)
+    }
+
+    fn poll_settings(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.max_streams() > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        if self.state.retired.get() {
+            let message = "it ended before it said anything in HTTP/2";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, message)));
+        }
+        *self.state.settings_waker.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    pub(super) fn record(&self) -> &ConnectionRecord {
+        &self.record
+    }
+
+    /// Whether it takes no further requests.
+    pub(super) fn is_retired(&self) -> bool {
+        self.state.retired.get() || self.sender.is_closed()
+    }
+
+    /// Has it take no further requests.
+    pub(super) fn retire(&self) {
+        self.state.retire();
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.streams.get() < self.max_streams() && !self.is_retired()
+    }
+
+    /// How many streams there may be at a time.
+    fn max_streams(&self) -> usize {
+        let driver = self.driver.borrow();
+        driver.as_ref().map_or(0, |it| it.current_max_send_streams().min(MAX_STREAMS))
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.streams.get() == 0
+    }
+
+    /// Whether it has been idle for so long.
+    pub(super) fn is_idle_for(&self, time: Duration, now: Instant) -> bool {
+        self.is_idle() && now.saturating_duration_since(self.idle_since.get()) >= time
+    }
+
+    /// Takes room for one request until what this returns is dropped.
+    pub(super) fn open_stream(self: &Rc<Self>) -> Http2Stream {
+        self.streams.set(self.streams.get() + 1);
+        Http2Stream { connection: self.clone() }
+    }
+}
+
+/// Has a connection do its work until it takes no further requests.
+async fn drive(driver: Rc<RefCell<Option<Driver>>>, state: Rc<ConnectionState>) {
+    let ended = poll_fn(|cx| {
+        state.driver_waker.borrow_mut().get_or_insert_with(|| cx.waker().clone());
+        match &mut *driver.borrow_mut() {
+            Some(driver) => Pin::new(driver).poll(cx),
+            None => Poll::Ready(Ok(())),
+        }
+    });
+    if let Err(error) = ended.await {
+        tracing::debug!(%error, "an HTTP/2 connection to an upstream has failed");
+    }
+    state.driver_waker.take();
+    state.retire();
+    let ended = driver.take();
+    drop(ended);
+}
+
+/// Room for one request on a connection.
+#[derive(Debug)]
+#[must_use = "dropping it gives the room back"]
+pub(crate) struct Http2Stream {
+    connection: Rc<Http2Connection>,
+}
+
+impl Http2Stream {
+    pub(super) fn send(&self, request: Request<RequestBody>) -> SentRequest {
+        Box::pin(self.connection.sender.clone().try_send_request(request))
+    }
+
+    /// The server has refused to go on with this connection.
+    pub(super) fn retire_connection(&self) {
+        self.connection.retire();
+    }
+
+    /// No response has come in time. If nothing else has come lately either, the connection is likely
+    /// dead, and others need not find out in the same way.
+    pub(super) fn note_timeout(&self, timeout: Duration) {
+        let is_recent = |last: Instant| last.elapsed() < timeout / 2;
+        if !self.connection.state.last_read.get().is_some_and(is_recent) {
+            self.connection.retire();
+        }
+    }
+}
+
+impl Drop for Http2Stream {
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        connection.streams.set(connection.streams.get() - 1);
+        if connection.is_idle() {
+            connection.idle_since.set(Instant::now());
+        }
+        connection.freed.notify_one();
+    }
+}
+
+/// The stream under a connection, which counts what comes.
+#[derive(Debug)]
+struct ObservedStream {
+    stream: Stream,
+    state: Rc<ConnectionState>,
+}
+
+impl AsyncRead for ObservedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if read.is_ready() {
+            self.state.note_read();
+        }
+        read
+    }
+}
+
+write_through_stream!(ObservedStream);

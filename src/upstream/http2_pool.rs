@@ -1,0 +1,151 @@
+//! The HTTP/2 connections of one worker to one server.
+//!
+//! Requests share a connection as long as the server allows more streams on it. One more is made when
+//! all are full, one at a time, so that a burst of requests does not open one each.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio::time::Instant;
+
+use super::http2_connection::{Http2Connection, Http2Stream};
+use super::record::ConnectionRecord;
+
+/// Connections at a time. With more requests than these have streams, some wait.
+const MAX_CONNECTIONS: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Http2Pool {
+    connections: RefCell<Vec<Rc<Http2Connection>>>,
+    /// A connection is being made.
+    connecting: Cell<bool>,
+    /// The server has last chosen HTTP/1.1.
+    declined: Cell<bool>,
+    /// Signalled when there may be a stream.
+    freed: Rc<Notify>,
+}
+
+impl Http2Pool {
+    /// The right to make a connection, unless another request makes one for all, or there are as many
+    /// as there may be.
+    pub(super) fn begin_connecting(&self) -> Option<Connecting<'_>> {
+        // A server that speaks HTTP/1.1 needs a connection for each request.
+        if self.declined.get() {
+            return Some(Connecting { pool: self, is_shared: false, is_kept: true });
+        }
+        let room = self.connections.borrow().len() < MAX_CONNECTIONS;
+        let begins = room && !self.connecting.replace(true);
+        begins.then(|| Connecting { pool: self, is_shared: true, is_kept: true })
+    }
+
+    /// The right to make a connection for one request alone.
+    pub(super) fn connect_alone(&self) -> Connecting<'_> {
+        Connecting { pool: self, is_shared: false, is_kept: false }
+    }
+
+    /// Whether the server has last chosen HTTP/1.1.
+    pub(super) fn is_declined(&self) -> bool {
+        self.declined.get()
+    }
+
+    pub(super) fn open_stream(&self) -> Option<Http2Stream> {
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|connection| !connection.is_retired());
+        let connection = connections.iter().find(|connection| connection.has_room());
+        connection.map(Http2Connection::open_stream)
+    }
+
+    /// Resolves when a stream may be free, or a connection may be made. Requests are woken in the
+    /// order in which they wait.
+    pub(super) fn freed(&self) -> Notified<'_> {
+        self.freed.notified()
+    }
+
+    /// Wakes a request that waits for a stream, if there is one for it.
+    pub(super) fn wake_if_room(&self) {
+        if self.has_room() {
+            self.freed.notify_one();
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.connections.borrow().is_empty()
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.connections.borrow().iter().any(|connection| connection.has_room())
+    }
+
+    /// Closes connections that have been idle for so long, and has those that may not be kept take no
+    /// further requests.
+    pub(super) fn close_idle(
+        &self,
+        time: Duration,
+        now: Instant,
+        may_be_kept: impl Fn(&ConnectionRecord) -> bool,
+    ) {
+        self.connections.borrow_mut().retain(|connection| {
+            if !may_be_kept(connection.record()) {
+                connection.retire();
+            }
+            !connection.is_retired() && !connection.is_idle_for(time, now)
+        });
+    }
+
+    /// Closes an idle connection, so that another worker may open one. If none is idle and it is
+    /// urgent, one takes no further requests, and is closed with its last.
+    pub(super) fn close_one_for_others(&self, is_urgent: impl FnOnce() -> bool) {
+        let mut connections = self.connections.borrow_mut();
+        let idle = connections.iter().position(|connection| connection.is_idle());
+        match (idle, connections.first()) {
+            (Some(at), _) => drop(connections.remove(at)),
+            (None, Some(busy)) if is_urgent() => busy.retire(),
+            _ => {}
+        }
+    }
+}
+
+/// The right to make a connection.
+#[derive(Debug)]
+pub(super) struct Connecting<'a> {
+    pool: &'a Http2Pool,
+    /// Others wait for it, and make none of their own.
+    is_shared: bool,
+    /// Other requests may follow on it.
+    is_kept: bool,
+}
+
+impl Connecting<'_> {
+    /// What to signal when a stream ends.
+    pub(super) fn freed(&self) -> Rc<Notify> {
+        self.pool.freed.clone()
+    }
+
+    /// The server speaks HTTP/2 on this connection. The first stream is the caller's.
+    pub(super) fn connected(self, connection: Http2Connection) -> Http2Stream {
+        self.pool.declined.set(false);
+        let connection = Rc::new(connection);
+        let stream = connection.open_stream();
+        if self.is_kept {
+            self.pool.connections.borrow_mut().push(connection);
+        }
+        stream
+    }
+
+    /// The server has chosen HTTP/1.1.
+    pub(super) fn declined(self) {
+        self.pool.declined.set(true);
+    }
+}
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        if self.is_shared {
+            self.pool.connecting.set(false);
+            self.pool.freed.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What a request is sent over: a connection of its own, or a stream of one that it shares.
+
+use http::Method;
+use tokio::time::{Instant, timeout_at};
+
+use super::http2_connection::{Http2Connection, Http2Stream};
+use super::http2_pool::Connecting;
+use super::pending::{Acquired, PendingRequest, Waiting, acquire};
+use super::slots::{ConnectionSlot, FreeSlot};
+use super::{ActiveRequest, ConnectError, PooledConnection, Server, Upstream};
+use crate::http1::BufferedStream;
+use crate::stream::Stream;
+
+#[derive(Debug)]
+pub(crate) enum Link {
+    Http1(PooledConnection),
+    Http2(Http2Stream),
+}
+
+impl Link {
+    /// Whether it is a connection that was idle, and whether what comes next on it may be a body that
+    /// belongs to the last response.
+    #[inline]
+    pub(crate) fn history(&self) -> (bool, bool) {
+        match self {
+            Link::Http1(connection) => (connection.reused, connection.announced),
+            Link::Http2(_) => (false, false),
+        }
+    }
+}
+
+/// With whom a request may share its connection, if the server speaks HTTP/2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectionSharing {
+    Shared,
+    /// With nobody, where that can be had: a server may end the connection over this request, and with
+    /// it all others.
+    Alone,
+    /// It may end as a tunnel, which HTTP/2 has none of.
+    Tunnel,
+}
+
+impl Upstream {
+    /// A connection for a request that found none idle: a new one, tried at each of the server's
+    /// addresses in turn, or, where the server has as many as it may, the first that falls idle. Over
+    /// HTTP/2 it is a stream of one, unless the request may end as a tunnel.
+    ///
+    /// # Errors
+    /// If none of the addresses accepts within the connect timeout, or nothing became free for so
+    /// long. A server that does not accept is then left out for a moment, if there are others.
+    pub(crate) async fn open(
+        &self,
+        active: &mut ActiveRequest,
+        method: &Method,
+        sharing: ConnectionSharing,
+    ) -> Result<Link, ConnectError> {
+        let server = active.server().clone();
+        if server.protocol.http2 && sharing != ConnectionSharing::Tunnel {
+            // Where no further connection may be made it shares one after all, and need not wait.
+            let slot = match sharing {
+                ConnectionSharing::Alone => server.shared.slots.try_take(),
+                _ => FreeSlot::None,
+            };
+            if let Some(slot) = slot.into_slot() {
+                let deadline = Instant::now() + self.connect_timeout;
+                let connecting = server.http2.connect_alone();
+                let opened = Box::pin(connect_http2(&server, connecting, slot, deadline)).await;
+                return self.link(active, &server, opened);
+            }
+            // FIFO: a stream that is free belongs to the requests that wait, if there are any.
+            if server.waiting.is_empty()
+                && let Some(stream) = server.http2.open_stream()
+            {
+                return Ok(Link::Http2(stream));
+            }
+            // Requests over HTTP/1.1 need not carry the state of this one.
+            return Box::pin(self.open_http2(active, &server, method)).await;
+        }
+        let waiting = self.waiting(method, false);
+        let slot = match acquire(active, &server, None, waiting).await? {
+            Acquired::Slot(slot) => slot,
+            Acquired::Idle(connection) => return Ok(Link::Http1(connection)),
+            Acquired::Stream(stream) => return Ok(Link::Http2(stream)),
+        };
+        let stream = server.dialer(true).connect(self.connect_timeout).await;
+        self.note_connected(&server, &stream);
+        Ok(new_connection(active, stream?, slot))
+    }
+
+    fn waiting<'a>(&self, method: &'a Method, takes_streams: bool) -> Waiting<'a> {
+        let deadline = Instant::now() + self.connect_timeout;
+        Waiting { method, max_pending: self.max_pending, deadline, takes_streams }
+    }
+
+    async fn open_http2(
+        &self,
+        active: &mut ActiveRequest,
+        server: &Server,
+        method: &Method,
+    ) -> Result<Link, ConnectError> {
+        let waiting = self.waiting(method, true);
+        let deadline = waiting.deadline;
+        // Where connections are limited a request that waits for whatever it may be counts as pending,
+        // and does so once.
+        let mut pending = None;
+        let connecting = loop {
+            if (pending.is_some() || server.waiting.is_empty())
+                && let Some(stream) = server.http2.open_stream()
+            {
+                return Ok(Link::Http2(stream));
+            }
+            if let Some(connecting) = server.http2.begin_connecting() {
+                break connecting;
+            }
+            if pending.is_none() && server.shared.slots.is_limited() {
+                pending = Some(PendingRequest::enter(server, self.max_pending)?);
+            }
+            if timeout_at(deadline, server.http2.freed()).await.is_err() {
+                let is_limited = pending.is_some();
+                return Err(if is_limited {
+                    ConnectError::Saturated
+                } else {
+                    ConnectError::TimedOut
+                });
+            }
+        };
+        let slot = match acquire(active, server, pending, waiting).await? {
+            Acquired::Slot(slot) => slot,
+            Acquired::Idle(connection) => return Ok(Link::Http1(connection)),
+            Acquired::Stream(stream) => return Ok(Link::Http2(stream)),
+        };
+        let opened = connect_http2(server, connecting, slot, deadline).await;
+        self.link(active, server, opened)
+    }
+
+    fn link(
+        &self,
+        active: &mut ActiveRequest,
+        server: &Server,
+        opened: Result<OpenedConnection, ConnectError>,
+    ) -> Result<Link, ConnectError> {
+        self.note_connected(server, &opened);
+        Ok(match opened? {
+            OpenedConnection::Http2(stream) => Link::Http2(stream),
+            OpenedConnection::Http1(stream, slot) => new_connection(active, stream, slot),
+        })
+    }
+}
+
+fn new_connection(
+    active: &mut ActiveRequest,
+    stream: Stream,
+    slot: Option<ConnectionSlot>,
+) -> Link {
+    active.set_record(active.server().record(&stream, slot));
+    let io = Box::new(BufferedStream::new(stream));
+    Link::Http1(PooledConnection { io, reused: false, announced: false })
+}
+
+/// A new connection to a server that may speak HTTP/2.
+enum OpenedConnection {
+    /// With a stream for the request.
+    Http2(Http2Stream),
+    /// The server has chosen HTTP/1.1.
+    Http1(Stream, Option<ConnectionSlot>),
+}
+
+async fn connect_http2(
+    server: &Server,
+    connecting: Connecting<'_>,
+    slot: Option<ConnectionSlot>,
+    deadline: Instant,
+) -> Result<OpenedConnection, ConnectError> {
+    let patience = deadline.saturating_duration_since(Instant::now());
+    let stream = server.dialer(false).connect(patience).await?;
+    if stream.has_declined_http2() {
+        connecting.declined();
+        return Ok(OpenedConnection::Http1(stream, slot));
+    }
+    let record = server.record(&stream, slot);
+    let handshake = Http2Connection::handshake(stream, record, connecting.freed());
+    match timeout_at(deadline, handshake).await {
+        Ok(Ok(connection)) => Ok(OpenedConnection::Http2(connecting.connected(connection))),
+        Ok(Err(error)) => Err(ConnectError::Http2(error)),
+        Err(_) => Err(ConnectError::TimedOut),
+    }
+}

@@ -1,0 +1,198 @@
+//! Requests of one worker that wait for a connection, because their server has as many as it may.
+//!
+//! They wait for a slot to open one, which workers get in the order in which they came, for a
+//! connection of this worker that falls idle, or over HTTP/2 for a stream of one. A worker hands its
+//! own connections on a few times before it closes one for others: so nobody waits in vain, and not
+//! every request opens another.
+
+use std::cell::{Cell, OnceCell};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::ConnectError;
+use super::http2_connection::Http2Stream;
+use super::pool::{ActiveRequest, PooledConnection, Server};
+use super::slots::{ConnectionSlot, ConnectionSlots, PendingPlace};
+
+/// How often other workers are asked for connections that they could do without.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
+/// How often in a row a worker's connections go to its own requests while others wait.
+const MAX_OWN_REUSES: u32 = 8;
+
+/// The requests of one worker that wait for a connection to one server.
+#[derive(Debug, Default)]
+pub(super) struct LocalWaiters {
+    count: Cell<usize>,
+    /// A connection has fallen idle.
+    returned: Notify,
+    /// How often in a row a connection was kept for requests of this worker while others waited.
+    own_reuses: Cell<u32>,
+    /// Signalled when another worker waits for an idle connection. Unset while there is no limit.
+    idle_requested: OnceCell<Arc<Notify>>,
+}
+
+/// What a request goes on with.
+#[derive(Debug)]
+pub(super) enum Acquired {
+    /// It may open a connection. `None` where there is no limit.
+    Slot(Option<ConnectionSlot>),
+    Idle(PooledConnection),
+    Stream(Http2Stream),
+}
+
+/// A request that counts as waiting, from its first wait until it has what it waits for.
+#[derive(Debug)]
+pub(super) struct PendingRequest<'a> {
+    server: &'a Server,
+    _place: PendingPlace<'a>,
+}
+
+impl LocalWaiters {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.get() == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count.get()
+    }
+
+    /// Whether a connection is to be closed, because requests of other workers wait for its slot.
+    #[inline]
+    pub(super) fn yield_to_others(&self, slots: &ConnectionSlots) -> bool {
+        let others = slots.pending() > self.count.get();
+        if !others {
+            return false;
+        }
+        let reuses = if self.is_empty() { MAX_OWN_REUSES } else { self.own_reuses.get() };
+        let yields = reuses >= MAX_OWN_REUSES;
+        self.own_reuses.set(if yields { 0 } else { reuses + 1 });
+        yields
+    }
+
+    /// A connection has fallen idle.
+    #[inline]
+    pub(super) fn wake_one(&self) {
+        if !self.is_empty() {
+            self.returned.notify_one();
+        }
+    }
+
+    /// Starts closing idle connections whenever requests of other workers wait for their slots.
+    pub(super) fn watch_requests(&self, server: &Rc<Server>) {
+        self.idle_requested.get_or_init(|| {
+            let requested = Arc::new(Notify::new());
+            server.shared.slots.add_worker(&requested);
+            let (signal, server) = (requested.clone(), Rc::downgrade(server));
+            tokio::task::spawn_local(async move {
+                loop {
+                    signal.notified().await;
+                    match server.upgrade() {
+                        Some(server) => server.close_idle_for_others(),
+                        None => return,
+                    }
+                }
+            });
+            requested
+        });
+    }
+}
+
+impl Drop for LocalWaiters {
+    fn drop(&mut self) {
+        // Ends the task that closes idle connections.
+        if let Some(requested) = self.idle_requested.get() {
+            requested.notify_one();
+        }
+    }
+}
+
+impl<'a> PendingRequest<'a> {
+    /// # Errors
+    /// If as many wait as may.
+    pub(super) fn enter(server: &'a Server, max_pending: usize) -> Result<Self, ConnectError> {
+        let place = server.shared.slots.enter_queue(max_pending);
+        let place = place.ok_or(ConnectError::Saturated)?;
+        let count = &server.waiting.count;
+        count.set(count.get() + 1);
+        Ok(PendingRequest { server, _place: place })
+    }
+}
+
+impl Drop for PendingRequest<'_> {
+    fn drop(&mut self) {
+        let count = &self.server.waiting.count;
+        count.set(count.get() - 1);
+        // It may have been woken for one of several streams that are free.
+        self.server.http2.wake_if_room();
+    }
+}
+
+/// Gets a request what it can go on with, behind all requests of this worker that wait already.
+/// `pending` is its place, if it has waited before.
+///
+/// # Errors
+/// If as many wait as may, or nothing comes until `deadline`.
+pub(super) async fn acquire<'a>(
+    active: &mut ActiveRequest,
+    server: &'a Server,
+    pending: Option<PendingRequest<'a>>,
+    request: Waiting<'_>,
+) -> Result<Acquired, ConnectError> {
+    let slots = &server.shared.slots;
+    if let Some(slot) = slots.try_take().into_slot() {
+        return Ok(Acquired::Slot(slot));
+    }
+    let _pending = match pending {
+        Some(pending) => pending,
+        None => PendingRequest::enter(server, request.max_pending)?,
+    };
+    slots.request_idle(false);
+    let acquired = async {
+        // Each is one future throughout: it has the request's place in its line.
+        let mut slot = pin!(slots.take());
+        let mut returned = pin!(server.waiting.returned.notified());
+        let mut stream_freed = pin!(server.http2.freed());
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stream_freed, if request.takes_streams => {
+                    if let Some(stream) = server.http2.open_stream() {
+                        return Some(Acquired::Stream(stream));
+                    }
+                    stream_freed.set(server.http2.freed());
+                }
+                slot = &mut slot => return slot.map(|slot| Acquired::Slot(Some(slot))),
+                // What was in use when others were first asked may be idle now.
+                () = sleep(REQUEST_INTERVAL) => slots.request_idle(true),
+                () = &mut returned => {
+                    let idle = active.reuse_waited(Instant::now(), request.method);
+                    if let Some(connection) = idle {
+                        return Some(Acquired::Idle(connection));
+                    }
+                    returned.set(server.waiting.returned.notified());
+                }
+            }
+        }
+    };
+    match timeout_at(request.deadline, acquired).await {
+        Ok(Some(acquired)) => Ok(acquired),
+        _ => Err(ConnectError::Saturated),
+    }
+}
+
+/// What a request waits with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting<'a> {
+    pub(super) method: &'a Method,
+    pub(super) max_pending: usize,
+    pub(super) deadline: Instant,
+    /// It can be sent over HTTP/2.
+    pub(super) takes_streams: bool,
+}

@@ -1,0 +1,41 @@
+//! What is known of one connection to a server, from its opening to its end.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::slots::ConnectionSlot;
+
+#[derive(Debug)]
+pub(crate) struct ConnectionRecord {
+    /// Where it leads, if the server has a name that may come to mean something else.
+    pub(super) address: Option<SocketAddr>,
+    expires: Option<Instant>,
+    slot: Option<ConnectionSlot>,
+}
+
+impl ConnectionRecord {
+    /// `number` tells connections apart: those that were opened together do not all end together.
+    pub(super) fn new(
+        address: Option<SocketAddr>,
+        max_age: Option<Duration>,
+        slot: Option<ConnectionSlot>,
+        number: u64,
+    ) -> Self {
+        let earlier = |age: Duration| age.mul_f64((number % 64) as f64 / 640.0);
+        let expires = max_age.map(|age| Instant::now() + (age - earlier(age)));
+        ConnectionRecord { address, expires, slot }
+    }
+
+    /// Whether it is too old to be used again.
+    #[inline]
+    pub(super) fn is_expired(&self, now: Instant) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    /// Whether it is one of those that the server may have.
+    pub(super) fn has_slot(&self) -> bool {
+        self.slot.is_some()
+    }
+}

@@ -1,0 +1,234 @@
+//! `max_connections` and `max_pending` of a server.
+//!
+//! What they promise holds for both versions of HTTP. Over HTTP/2 the server allows one stream a
+//! connection, so that requests need as many connections as over HTTP/1.1.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::support::http2_upstream::{Http2Options, Http2Upstream};
+use crate::support::{Config, HeldUpstream, Weir, get, wait_until};
+
+/// A server that holds requests until they are released.
+enum Server {
+    Http1(HeldUpstream),
+    Http2(Http2Upstream),
+}
+
+impl Server {
+    /// One of each version.
+    fn both() -> [Server; 2] {
+        let options = Http2Options { max_streams: Some(1), ..Http2Options::default() };
+        [Server::Http1(HeldUpstream::start()), Server::Http2(Http2Upstream::with(options))]
+    }
+
+    fn config(&self, lines: &str) -> Config {
+        match self {
+            Server::Http1(held) => held.config().open().upstream(lines),
+            Server::Http2(held) => {
+                let config = Config::to_servers(&[held.address()]).open();
+                config.upstream("http2 = true").upstream(lines)
+            }
+        }
+    }
+
+    fn held_count(&self) -> usize {
+        match self {
+            Server::Http1(held) => held.held_count(),
+            Server::Http2(held) => held.open(),
+        }
+    }
+
+    /// The most that were ever under way.
+    fn most_at_once(&self) -> usize {
+        match self {
+            Server::Http1(held) => held.most_at_once(),
+            Server::Http2(held) => held.most_open(),
+        }
+    }
+
+    fn connections(&self) -> usize {
+        match self {
+            Server::Http1(held) => held.upstream.connections(),
+            Server::Http2(held) => held.connections(),
+        }
+    }
+
+    /// The paths of all requests that have come.
+    fn targets(&self) -> Vec<String> {
+        match self {
+            Server::Http1(held) => {
+                held.upstream.requests().into_iter().map(|it| it.target).collect()
+            }
+            Server::Http2(held) => {
+                held.requests().iter().map(|it| it.uri.path().to_owned()).collect()
+            }
+        }
+    }
+
+    /// Answers those that are held now: of this path, or over HTTP/2 all.
+    fn release(&self, target: &str) {
+        match self {
+            Server::Http1(held) => held.release(target),
+            Server::Http2(held) => held.release(),
+        }
+    }
+}
+
+fn pending(weir: &Weir) -> f64 {
+    weir.metrics().value("weir_upstream_pending", &[("upstream", "api")]).unwrap()
+}
+
+/// No test waits for as long as requests may.
+const PATIENT: &str = "connect_timeout = \"60s\"";
+
+#[test]
+fn a_server_never_has_more_connections_than_it_may_and_nobody_is_left_waiting() {
+    for server in Server::both() {
+        let weir = Weir::start(&server.config("max_connections = 3").upstream(PATIENT));
+        // Over both workers.
+        let mut clients: Vec<_> = (0..12).map(|_| weir.connect()).collect();
+        clients.iter_mut().for_each(|client| client.send(get("/held")));
+        wait_until("three are held and the rest waits", || {
+            server.held_count() == 3 && pending(&weir) == 9.0
+        });
+        for round in 1..=4 {
+            server.release("/held");
+            let come = (3 * (round + 1)).min(12);
+            wait_until("the next are held", || server.targets().len() == come);
+        }
+        assert!(clients.iter_mut().all(|client| client.response().status == 200));
+        assert_eq!(server.most_at_once(), 3);
+        assert_eq!(pending(&weir), 0.0);
+        // Many more, without holding: connections are handed on.
+        for _ in 0..10 {
+            clients.iter_mut().for_each(|client| client.send(get("/slow")));
+            assert!(clients.iter_mut().all(|client| client.response().status == 200));
+        }
+        assert_eq!(server.most_at_once(), 3);
+    }
+}
+
+#[test]
+fn requests_of_a_worker_wait_in_the_order_in_which_they_came() {
+    for server in Server::both() {
+        let config = server.config("max_connections = 1").upstream(PATIENT).server("workers = 1");
+        let weir = Weir::start(&config);
+        let mut clients = Vec::new();
+        for number in 0..5 {
+            let mut client = weir.connect();
+            client.send(get(&format!("/held/{number}")));
+            wait_until("it waits", || {
+                server.held_count() == 1 && pending(&weir) == f64::from(number)
+            });
+            clients.push(client);
+            // The first have then waited for so long that they have asked other workers again.
+            thread::sleep(Duration::from_millis(40));
+        }
+        for (number, client) in clients.iter_mut().enumerate() {
+            let target = format!("/held/{number}");
+            wait_until("it is its turn", || server.targets().last() == Some(&target));
+            server.release(&target);
+            assert_eq!(client.response().status, 200);
+        }
+        assert_eq!(server.targets().len(), 5);
+        assert_eq!(server.connections(), 1, "one connection was handed on");
+    }
+}
+
+#[test]
+fn requests_beyond_those_that_may_wait_are_refused_at_once_and_who_leaves_makes_room() {
+    for (server, workers) in Server::both().into_iter().zip([2, 1]) {
+        let config = server.config("max_connections = 1\nmax_pending = 1").upstream(PATIENT);
+        let weir = Weir::start(&config.server(&format!("workers = {workers}")));
+        let (mut first, mut second, mut third) = (weir.connect(), weir.connect(), weir.connect());
+        first.send(get("/held"));
+        wait_until("one is held", || server.held_count() == 1);
+        second.send(get("/held/second"));
+        wait_until("one waits", || pending(&weir) == 1.0);
+        let refused = third.ask(get("/third"));
+        assert_eq!((refused.status, refused.error()), (503, "overloaded".into()));
+        assert_eq!(refused.one("retry-after"), "1");
+
+        drop(second);
+        wait_until("its place is free", || pending(&weir) == 0.0);
+        third.send(get("/held/third"));
+        wait_until("another waits", || pending(&weir) == 1.0);
+        server.release("/held");
+        wait_until("it is its turn", || server.targets().len() == 2);
+        server.release("/held/third");
+        assert_eq!((first.response().status, third.response().status), (200, 200));
+        assert_eq!(server.targets(), ["/held", "/held/third"]);
+    }
+}
+
+#[test]
+fn a_request_waits_no_longer_than_for_a_connection() {
+    for server in Server::both() {
+        let lines = "max_connections = 1\nconnect_timeout = \"100ms\"";
+        // On one worker over HTTP/2 the third waits for a connection that the second is to make.
+        let weir = Weir::start(&server.config(lines).server("workers = 1"));
+        let (mut first, mut second, mut third) = (weir.connect(), weir.connect(), weir.connect());
+        first.send(get("/held"));
+        wait_until("one is held", || server.held_count() == 1);
+        second.send(get("/"));
+        third.send(get("/"));
+        for refused in [second.response(), third.response()] {
+            assert_eq!((refused.status, refused.error()), (503, "overloaded".into()));
+        }
+        server.release("/held");
+        assert_eq!(first.response().status, 200);
+    }
+}
+
+#[test]
+fn an_idle_connection_of_one_worker_is_no_hindrance_to_another() {
+    for server in Server::both() {
+        let weir = Weir::start(&server.config("max_connections = 1"));
+        // Connections are dealt to the worker that has the fewest.
+        let (mut one, mut other) = (weir.connect(), weir.connect());
+        for _ in 0..5 {
+            assert_eq!((one.ask(get("/")).status, other.ask(get("/")).status), (200, 200));
+        }
+        assert!(server.connections() >= 2, "the first was closed for the second");
+    }
+}
+
+#[test]
+fn a_reload_changes_how_many_connections_there_may_be() {
+    for server in Server::both() {
+        let config = |lines: &str| server.config(lines).upstream(PATIENT);
+        let weir = Weir::start(&config("max_connections = 1"));
+        let mut clients: Vec<_> = (0..4).map(|_| weir.connect()).collect();
+        clients.iter_mut().for_each(|client| client.send(get("/held")));
+        wait_until("one is held", || server.held_count() == 1 && pending(&weir) == 3.0);
+        weir.reload(&config("max_connections = 3"));
+        wait_until("three are held", || server.held_count() == 3);
+        server.release("/held");
+        wait_until("the last is held", || server.targets().len() == 4);
+        server.release("/held");
+        assert!(clients.iter_mut().all(|client| client.response().status == 200));
+    }
+}
+
+#[test]
+fn connections_of_a_server_that_comes_back_still_count() {
+    for server in Server::both() {
+        let other = HeldUpstream::start();
+        let gone = other.config().open();
+        let config = server.config("max_connections = 1").upstream(PATIENT);
+        let weir = Weir::start(&config);
+        let (mut first, mut second) = (weir.connect(), weir.connect());
+        first.send(get("/held"));
+        wait_until("one is held", || server.held_count() == 1);
+        weir.reload(&gone);
+        weir.reload(&config);
+        second.send(get("/held"));
+        wait_until("one waits", || pending(&weir) == 1.0);
+        assert_eq!(server.connections(), 1);
+        server.release("/held");
+        wait_until("it is its turn", || server.targets().len() == 2);
+        server.release("/held");
+        assert_eq!((first.response().status, second.response().status), (200, 200));
+    }
+}
