@@ -1,24 +1,20 @@
 //! What one decision costs in the embedded store, and what ten million keys weigh.
 //!
 //! `cargo bench --bench decision`. The system's clock is read in every decision, as in service.
+//! `benches/cost/decision` counts instructions instead: it has the requests of [`planned`] made one by
+//! one.
 
-use std::fmt::Write as _;
+#[path = "decision/planned.rs"]
+mod planned;
+
 use std::hint::black_box;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use criterion::{Criterion, criterion_group, criterion_main};
-use http::{HeaderMap, HeaderValue, Method, Uri};
-use weir::caller::Peer;
+use criterion::{Criterion, criterion_group};
 use weir::clock::Clock;
-use weir::config::{self, Settings};
-use weir::gateway::plan::{Planner, RequestHead, RequestInputs, RequestPlan};
-use weir::gateway::{Compiled, ExternalSnapshot};
 use weir::limit::token_bucket::TokenBucket;
 use weir::limit::{Policy, Rate};
 use weir::store::{BucketHasher, BucketId, Check, CheckOutcome, MemoryStore};
-use weir::telemetry::{Metrics, UserScores};
-use weir::trust::TrustTable;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -143,116 +139,6 @@ fn ten_million(bench: &mut Criterion) {
     group.finish();
 }
 
-/// One limit by tenant on `/one`, and a tree on `/tree`: a chain of so many levels, and so many other
-/// tenants below its root.
-fn tenant_settings(levels: usize, others: usize) -> Settings {
-    let mut text = String::from(
-        r#"
-        [identity]
-        tenant = "header:x-tenant"
-
-        [limits.per-tenant]
-        key = "tenant"
-        rate = "1000000000/second"
-
-        [[routes]]
-        name = "one"
-        path = "/one"
-        upstream = "echo"
-        limits = ["per-tenant"]
-
-        [[routes]]
-        name = "tree"
-        path = "/tree"
-        upstream = "echo"
-        limits = ["tenants"]
-        "#,
-    );
-    for level in 1..=levels {
-        let _ = write!(text, "\n[tenants.level-{level}]\nrate = \"1000000000/second\"");
-        if level > 1 {
-            let _ = write!(text, "\nparent = \"level-{}\"", level - 1);
-        }
-    }
-    for other in 0..others {
-        let _ = write!(text, "\n[tenants.other-{other}]\nparent = \"level-1\"");
-        let _ = write!(text, "\nrate = \"{}/minute\"", 100 + other % 1000);
-    }
-    config::parse("bench.toml", &text).expect("a configuration").settings
-}
-
-/// A request from its head to its decision: with one limit, and with a tenant on the fourth level.
-fn tenants(bench: &mut Criterion) {
-    const OTHERS: usize = 100_000;
-    let hasher = BucketHasher::random().expect("randomness");
-    let began = Instant::now();
-    let settings = Arc::new(tenant_settings(4, OTHERS));
-    println!("tenants: {OTHERS} read and checked in {:?}", began.elapsed());
-    let metrics = Metrics::new();
-    let compile =
-        || Compiled::new(settings.clone(), &hasher, &metrics, None, ExternalSnapshot::default());
-    let began = Instant::now();
-    let compiled = compile();
-    println!("tenants: compiled in {:?}", began.elapsed());
-    let trees = copies(OTHERS, || settings.tenants.tree.as_ref().clone());
-    let texts = copies(OTHERS, compile);
-    println!("memory: {:.0} bytes a tenant in the tree, {:.0} compiled", trees.each, texts.each);
-    drop((trees, texts));
-
-    let trust = TrustTable::new(1, false, &UserScores::new(), Clock::system());
-    let store = MemoryStore::new(1_000_000, Clock::system());
-    let planner = Planner { compiled: &compiled, hasher: &hasher, via: "weir", trust: &trust };
-    let mut headers = HeaderMap::new();
-    headers.insert("host", HeaderValue::from_static("example.com"));
-    headers.insert("x-tenant", HeaderValue::from_static("level-4"));
-    let peer = Peer::new(([192, 0, 2, 1], 1).into());
-    let decide = |uri: &Uri| {
-        let head = RequestHead { method: &Method::GET, uri, headers: &headers };
-        let inputs = RequestInputs { token: None, body: None };
-        let Ok(plan) = RequestPlan::of(planner, black_box(head), &peer, inputs) else {
-            panic!("no plan")
-        };
-        let mut outcomes = [CheckOutcome::default(); 4];
-        let checks = &plan.limits.checks;
-        assert!(store.decide_now(checks, &mut outcomes[..checks.len()]).admitted);
-    };
-    let (one, four) = (Uri::from_static("/one"), Uri::from_static("/tree"));
-    // In turns, and the fastest of many: then it does not matter what else the machine does.
-    let mut fastest = [Duration::MAX; 2];
-    for _ in 0..2_000 {
-        for (uri, fastest) in [&one, &four].into_iter().zip(&mut fastest) {
-            let began = Instant::now();
-            (0..500).for_each(|_| decide(uri));
-            *fastest = began.elapsed().min(*fastest);
-        }
-    }
-    let [single, tree] = fastest.map(|time| time.as_secs_f64() / 500.0 * 1e9);
-    let times = tree / single;
-    println!("one limit {single:.0} ns, a tenant on level four {tree:.0} ns: {times:.2} times");
-
-    let mut group = bench.benchmark_group("planned and decided");
-    for (name, uri) in [("one limit", &one), ("a tenant on level four", &four)] {
-        group.bench_function(name, |b| b.iter(|| decide(uri)));
-    }
-    group.finish();
-}
-
-struct Copies<T> {
-    /// What one of so many parts of a copy takes, in bytes.
-    each: f64,
-    _held: Vec<T>,
-}
-
-/// So many that they do not fit into what was freed before.
-fn copies<T>(count: usize, copy: impl Fn() -> T) -> Copies<T> {
-    const COPIES: usize = 12;
-    let mut held: Vec<T> = (0..COPIES).map(|_| copy()).collect();
-    let before = resident_bytes();
-    held.extend((0..COPIES).map(|_| copy()));
-    let each = (resident_bytes() - before) as f64 / (COPIES * count) as f64;
-    Copies { each, _held: held }
-}
-
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
@@ -263,6 +149,17 @@ fn resident_bytes() -> u64 {
 criterion_group! {
     name = benches;
     config = Criterion::default().warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(3));
-    targets = warm, tenants, ten_million
+    targets = warm, planned::tenants, ten_million
 }
-criterion_main!(benches);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [count, target, requests] = &arguments[..]
+        && count == "--count"
+    {
+        planned::decide_times(target, requests.parse().expect("how many requests"));
+        return;
+    }
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+}

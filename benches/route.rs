@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use http::Method;
+use http::{HeaderMap, Method};
 use weir::config;
-use weir::route::{RouteTable, normalize};
+use weir::route::{LookupKey, RouteTable, normalize};
 
 fn table(routes: usize) -> RouteTable {
     let mut text = String::new();
@@ -25,9 +25,16 @@ fn find(c: &mut Criterion) {
         let table = table(count);
         let path = format!("/v1/service-{}/items/48211", count / 2);
         c.bench_function(&format!("find a route among {count}"), |bench| {
+            let headers = HeaderMap::new();
             bench.iter(|| {
                 let normal = normalize(black_box(&path)).expect("the path is good");
-                table.find("api.example.com", normal.matched.as_bytes(), &Method::GET)
+                table.find(LookupKey {
+                    host: "api.example.com",
+                    path: normal.matched.as_bytes(),
+                    method: &Method::GET,
+                    headers: &headers,
+                    query: None,
+                })
             });
         });
     }

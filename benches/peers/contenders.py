@@ -8,9 +8,11 @@ rate headers unless they have them: where Weir does more work, it pays for it.
 
 import http.client
 import re
+import ssl
 import time
 from pathlib import Path
 
+import certificate
 import shared_redis
 from install import MODULES
 from paths import NARROW
@@ -38,14 +40,29 @@ on_error = "deny"
 """
 
 
+# What a session costs is the same for both: one key exchange, one cipher, tickets.
+NGINX_TLS = """\
+ssl_certificate cert.pem;
+        ssl_certificate_key key.pem;
+        ssl_protocols TLSv1.3;
+        ssl_session_cache shared:tls:10m;
+        http2_max_concurrent_streams 128;"""
+
+
 def start(name, program, directory, values, redis=None, path=None):
     """Starts one server on a port of its own and returns once it accepts. A Weir has the store of the path."""
     port = free_port()
     home = Path(directory, name)
     home.mkdir(parents=True)
-    values = {**values, "PORT": port, "ADMIN_PORT": free_port(), "DIR": home, "LOG": home / "log",
+    values = {"CONNECTIONS": 4096, **values, "PORT": port, "ADMIN_PORT": free_port(), "DIR": home, "LOG": home / "log",
               "MODULES": MODULES, "TEMPLATES": TEMPLATES, "REDIS_PORT": redis and redis.port}
     kind = path.store_of(name) if path else "memory"
+    secured = bool(path and path.tls)
+    if secured:
+        certificate.make(home)
+    values["NGINX_TLS"] = NGINX_TLS if secured else ""
+    values["NGINX_LISTEN"] = " ssl http2" if secured else ""
+    values["WEIR_TLS"] = 'tls = { cert = "cert.pem", key = "key.pem" }' if secured else ""
     values["STORE"] = SHARED_STORE.format(kind=kind, redis=redis) if redis else f'kind = "{kind}"'
     files = FILES.get(name) or ["weir-four-limits.toml" if path.redis else "weir.toml"]
     for file in files:
@@ -60,7 +77,7 @@ def start(name, program, directory, values, redis=None, path=None):
         # A Go program has as many threads at work as this says.
         "traefik": ["env", f"GOMAXPROCS={values['WORKERS']}", program, f"--configFile={config}"],
     }.get(name) or [program, "run", "--config", config]
-    server = Server(name, [str(part) for part in command], port, home / "log", redis)
+    server = Server(name, [str(part) for part in command], port, home / "log", redis, secured)
     return server.once_it_accepts()
 
 
@@ -70,7 +87,7 @@ def render(template, values):
 
 def answers(server, count, headers):
     """Statuses, bodies and openness of `count` requests sent over one connection."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection = connect(server)
     seen = []
     try:
         for _ in range(count):
@@ -82,6 +99,15 @@ def answers(server, count, headers):
     finally:
         connection.close()
     return seen
+
+
+def connect(server):
+    if not server.secured:
+        return http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    # The certificate is made for this run, and by nobody.
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    return http.client.HTTPSConnection("127.0.0.1", server.port, timeout=5, context=trusting)
 
 
 def first_decision(server, headers, seconds=10):

@@ -20,6 +20,8 @@ PACKAGES = {
     "redis-server": ["redis-server"],
     "wrk": ["wrk"],
     "strace": ["strace"],
+    "openssl": ["openssl"],
+    "h2load": ["nghttp2-client"],
 }
 
 

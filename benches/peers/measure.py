@@ -1,4 +1,4 @@
-"""One round: wrk against one server, with the CPU time that server's tree spent on it."""
+"""One round: wrk or h2load against one server, with the CPU time that server's tree spent on it."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import contenders
+import h2load
 import shared_redis
 from install import find
 from processes import Failure, cpu_of, machine_busy, memory_of
@@ -18,11 +19,14 @@ SUMMARY = Path(__file__).resolve().parent / "summary.lua"
 
 
 def load(server, path, seconds, connections):
-    """Runs wrk once. Returns its summary and the CPU seconds wrk itself took."""
+    """Runs the client once. Returns its summary and the CPU seconds it took itself."""
+    if path.protocol == "http2":
+        return h2load.load(server, path, seconds, connections)
+    scheme = "https" if path.tls else "http"
     command = [find("wrk"), "-t1", f"-c{connections}", f"-d{seconds}s", "--latency"]
     for name, value in path.headers.items():
         command += ["-H", f"{name}: {value}"]
-    command += ["-s", str(SUMMARY), f"http://127.0.0.1:{server.port}/item"]
+    command += ["-s", str(SUMMARY), f"{scheme}://127.0.0.1:{server.port}/item"]
     before = os.times()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     after = os.times()
@@ -95,7 +99,7 @@ def verify(server, path, wrk, served, connections):
         if other:
             raise Failure(f"{server.name}: {other} of {requests} answers on the {path.name} path were not 2xx")
         # What was in flight when wrk stopped reached the origin and not wrk.
-        if not requests <= served <= requests + 2 * connections:
+        if not requests <= served <= requests + 2 * connections * h2load.STREAMS:
             raise Failure(f"{server.name}: the origin served {served} requests, wrk counted {requests}")
     else:
         if other < requests * 0.999:

@@ -21,6 +21,8 @@ class Path(NamedTuple):
     redis: bool
     # What all requests carry.
     headers: dict = {}
+    # How clients speak to the peers: in the clear, over TLS 1.3, or by HTTP/2 over it.
+    protocol: str = "http"
     # The Weir that is compared, and its store.
     subject: str = "weir"
     # Its CPU a request is to be at most this share of the peer's.
@@ -31,6 +33,10 @@ class Path(NamedTuple):
     def store_of(self, peer):
         """Which kind of store a Weir on this path has."""
         return STORES.get(peer, "redis" if self.redis else "memory")
+
+    @property
+    def tls(self):
+        return self.protocol != "http"
 
     def weirs(self):
         return [peer for peer in self.peers if is_weir(peer)]
@@ -67,6 +73,8 @@ PATHS = {path.name: path for path in (
     Path("redis-refused", SHARING, NARROW, admits=False, redis=True, headers=CALLER),
     Path("hybrid", tuple(STORES), WIDE, admits=True, redis=True, headers=CALLER, subject="weir-hybrid",
          bounds={"weir-memory": 1.05, "weir-redis": 0.5}, calls_bound=0.02),
+    Path("tls", ("nginx", "weir"), WIDE, admits=True, redis=False, protocol="tls", bounds={"nginx": 1.1}),
+    Path("http2", ("nginx", "weir"), WIDE, admits=True, redis=False, protocol="http2", bounds={"nginx": 1.2}),
 )}
 # Those that need neither Redis nor anything from PyPI.
 USUAL = ("admitted", "refused")

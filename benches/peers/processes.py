@@ -18,10 +18,10 @@ class Failure(Exception):
 
 
 class Server:
-    """A running server: one command, one log file, one port to wait for, perhaps a Redis behind it."""
+    """A running server: one command, one log file, one port to wait for, perhaps a Redis behind it, perhaps TLS."""
 
-    def __init__(self, name, command, port, log, redis=None):
-        self.name, self.port, self.log, self.redis = name, port, log, redis
+    def __init__(self, name, command, port, log, redis=None, secured=False):
+        self.name, self.port, self.log, self.redis, self.secured = name, port, log, redis, secured
         with open(log, "ab") as out:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
