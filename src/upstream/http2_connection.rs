@@ -28,8 +28,19 @@ use crate::stream::{Stream, write_through_stream};
 const MAX_STREAMS: usize = 100;
 /// What a server may send of one response before it is passed on.
 const STREAM_WINDOW: u32 = 64 * 1024;
-/// Room for all streams, so that clients that do not read hold up nobody else.
-const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
+/// Streams of events and of gRPC come in messages that are not much smaller than this.
+const SMALL_MESSAGE: u32 = 16;
+/// Room for all streams, so that clients that do not read hold up nobody else. Servers keep to the window
+/// of each stream; this is larger because h2 charges some 256 bytes for each small frame that nobody has
+/// read, and ends the connection when half of this window is charged.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW / SMALL_MESSAGE * 256 * MAX_STREAMS as u32 * 2;
+/// How many streams that were reset are remembered, and for how long: what a server has sent by then is
+/// still on its way, and legal. Each takes a few hundred bytes.
+const REMEMBERED_RESETS: usize = 10_000;
+const REMEMBERED_FOR: Duration = Duration::from_secs(5);
+/// How often a server may send something for a stream that is forgotten. h2 never forgives any of it, so
+/// its own 1024 would end a connection of many cancelled calls with all that are under way.
+const STRAY_FRAMES: usize = 100_000;
 /// What waits to be sent of one request.
 const SEND_BUFFER: usize = 64 * 1024;
 /// The largest head of a response, as over HTTP/1.1.
@@ -113,6 +124,9 @@ impl Http2Connection {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
             .max_header_list_size(MAX_HEADER_LIST)
+            .max_concurrent_reset_streams(REMEMBERED_RESETS)
+            .reset_stream_duration(REMEMBERED_FOR)
+            .max_local_error_reset_streams(STRAY_FRAMES)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(io)

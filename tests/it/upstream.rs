@@ -12,6 +12,7 @@ mod file_descriptors;
 mod health;
 mod http2;
 mod http2_failures;
+mod http2_late_data;
 mod moving_names;
 mod response_timeout;
 mod tls;

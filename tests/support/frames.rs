@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use super::Client;
 use super::wire::{ReadError, Wire};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -110,11 +110,7 @@ impl FrameClient {
 
     /// The next frame. Settings and pings are acknowledged, and what ends streams is noted.
     pub(crate) fn next(&mut self) -> Result<Frame, ReadError> {
-        let head = self.wire.take(9)?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-        let payload = self.wire.take(length)?;
-        let frame = Frame { kind: head[3], flags: head[4], stream, payload };
+        let frame = read_frame(&mut self.wire)?;
         self.note(&frame);
         Ok(frame)
     }
@@ -183,6 +179,15 @@ impl FrameClient {
             }
         }
     }
+}
+
+/// The next frame of either side.
+pub(crate) fn read_frame(wire: &mut Wire) -> Result<Frame, ReadError> {
+    let head = wire.take(9)?;
+    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+    let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+    let payload = wire.take(length)?;
+    Ok(Frame { kind: head[3], flags: head[4], stream, payload })
 }
 
 /// A frame, ready to be sent.

@@ -1,0 +1,111 @@
+//! HTTP/2 upstreams that go on sending: after a reset, or to clients that do not read.
+
+use std::net::TcpListener;
+
+use crate::support::frames::{
+    ACK, CANCEL, DATA, END_HEADERS, END_STREAM, Frame, FrameClient, HEADERS, PING, PREFACE,
+    RST_STREAM, SETTINGS, frame, read_frame,
+};
+use crate::support::wire::Wire;
+use crate::support::{Client, Config, Weir, get};
+
+/// How many streams that it has reset the codec remembers for a second, if it is not told otherwise.
+const REMEMBERED_RESETS: usize = 50;
+/// How often it takes what comes for a forgotten one, in the life of a connection, if not told otherwise.
+const FORGIVEN_FRAMES: usize = 1024;
+
+/// The one connection of a server that sends exactly the frames it is told to.
+struct FrameServer {
+    wire: Wire,
+}
+
+impl FrameServer {
+    /// Waits for a gateway to connect, and says what it allows.
+    fn accept(listener: &TcpListener) -> FrameServer {
+        let (stream, _) = listener.accept().unwrap();
+        let mut server = FrameServer { wire: Wire::new(stream) };
+        assert_eq!(server.wire.take(PREFACE.len()).unwrap(), PREFACE);
+        server.send(SETTINGS, 0, 0, &[]);
+        server
+    }
+
+    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        assert!(self.wire.write(&frame(kind, flags, stream, payload)), "the gateway is gone");
+    }
+
+    /// The next frame of that kind.
+    fn next(&mut self, kind: u8) -> Frame {
+        loop {
+            let next = read_frame(&mut self.wire).expect("the gateway says nothing more");
+            if next.kind == SETTINGS && next.flags & ACK == 0 {
+                self.send(SETTINGS, ACK, 0, &[]);
+            }
+            if next.kind == kind {
+                return next;
+            }
+        }
+    }
+
+    /// Answers the next request with a head and the beginning of a body.
+    fn begin_answer(&mut self) -> u32 {
+        let stream = self.next(HEADERS).stream;
+        // 0x88 is `:status: 200`: RFC 7541, appendix A.
+        self.send(HEADERS, END_HEADERS, stream, &[0x88]);
+        self.send(DATA, 0, stream, b"x");
+        stream
+    }
+}
+
+/// A gateway, a client whose request is under way, and the server's side of its connection.
+fn with_one_under_way() -> (Weir, Client, FrameServer, u32) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = Config::to_servers(&[listener.local_addr().unwrap()]).open();
+    let weir = Weir::start(&config.upstream("http2 = true").server("workers = 1"));
+    let mut client = weir.connect();
+    client.send(get("/"));
+    let mut server = FrameServer::accept(&listener);
+    let stream = server.begin_answer();
+    (weir, client, server, stream)
+}
+
+/// The answer that was under way ends as if nothing else had happened on its connection.
+fn assert_answered(mut client: Client, mut server: FrameServer, stream: u32) {
+    server.send(DATA, END_STREAM, stream, b"y");
+    let response = client.response();
+    assert_eq!((response.status, response.text().as_str()), (200, "xy"));
+}
+
+#[test]
+fn data_that_comes_after_a_reset_ends_no_other_stream() {
+    let (weir, client, mut server, kept) = with_one_under_way();
+    let mut leaving = FrameClient::connect(weir.address());
+    for _ in 0..FORGIVEN_FRAMES + 10 * REMEMBERED_RESETS {
+        let request = leaving.get("/");
+        let stream = server.begin_answer();
+        while leaving.known(request).status.is_none() {
+            leaving.next().unwrap();
+        }
+        leaving.reset(request, CANCEL);
+        server.next(RST_STREAM);
+        server.send(DATA, 0, stream, b"late");
+        // So that the codec has dealt with it before the next one comes.
+        server.send(PING, 0, 0, b"are you?");
+        server.next(PING);
+    }
+    assert_answered(client, server, kept);
+}
+
+#[test]
+fn messages_that_a_client_does_not_read_end_no_other_stream() {
+    let (weir, client, mut server, kept) = with_one_under_way();
+    // Windows of no bytes: SETTINGS_INITIAL_WINDOW_SIZE is 4.
+    let mut slow = FrameClient::with_settings(weir.address(), &[(4, 0)]);
+    for _ in 0..20 {
+        slow.get("/");
+        let stream = server.begin_answer();
+        // All that the gateway has room for, in pieces as small as those of a stream of events.
+        let messages = frame(DATA, 0, stream, b"twelve bytes").repeat(5_000);
+        assert!(server.wire.write(&messages), "the gateway is gone");
+    }
+    assert_answered(client, server, kept);
+}
