@@ -7,3 +7,4 @@ mod late_replies;
 mod many_keys_outage;
 mod returned_slots;
 mod slow_redis;
+mod stalled_calls;

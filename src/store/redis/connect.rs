@@ -8,6 +8,7 @@ pub(super) mod failure;
 pub(super) mod hash_slot;
 pub(super) mod known_nodes;
 pub(super) mod nodes;
+pub(super) mod reply_deadline;
 pub(super) mod script_call;
 pub(super) mod sentinel_watch;
 pub(super) mod sentinels;

@@ -1,6 +1,7 @@
 //! The pipeline of a worker's calls: one call is out at a time, and between two of them the worker
 //! reports its held slots.
 
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::call_outcomes::CallOutcome;
 use super::call_queue::{Call, CallGroup, CallStatus, CallTimes};
@@ -17,6 +18,7 @@ use super::worker_link::WorkerLink;
 use crate::clock;
 use crate::store::redis::connect::failure::{Failure, Reason};
 use crate::store::redis::connect::nodes::Nodes;
+use crate::store::redis::connect::reply_deadline::{is_stall, reply_by};
 use crate::store::redis::connect::script_call::{NodeRole, ScriptReply, call_script};
 use crate::store::redis::connect::session::Session;
 use crate::store::redis::wire::batch::{Batch, Fence};
@@ -37,12 +39,15 @@ pub(crate) struct CallPipeline {
     strikes: u32,
     /// The call before it. A request drops it once it has its outcome.
     last: Weak<Call>,
+    /// When the process was last seen to go on after it had stood still.
+    stalled_until: Cell<Option<Instant>>,
 }
 
 impl CallPipeline {
     /// Starts to send what is queued, on the runtime of the current thread.
     pub(crate) fn start(link: Rc<WorkerLink>) {
-        tokio::task::spawn_local(CallPipeline { link, strikes: 0, last: Weak::new() }.drive());
+        let (last, stalled_until) = (Weak::new(), Cell::new(None));
+        tokio::task::spawn_local(CallPipeline { link, strikes: 0, last, stalled_until }.drive());
     }
 
     async fn drive(mut self) {
@@ -113,14 +118,31 @@ impl CallPipeline {
         link.resynced(slots, deadline).await
     }
 
+    /// Until when a call may wait for its replies. One whose time was over while the process stood still
+    /// has not waited for Redis, and has all of it again.
+    fn deadline_of(&self, call: &Call) -> Instant {
+        match self.stalled_until.get() {
+            Some(until) if call.deadline <= until => until + self.link.shared.timeout,
+            _ => call.deadline,
+        }
+    }
+
+    /// Notes when a reply came, or was found not to have come.
+    fn note_heard(&self, deadline: Instant, noticed: Instant) {
+        if is_stall(deadline, noticed) {
+            self.stalled_until.set(Some(noticed));
+        }
+    }
+
     /// Fills in the reply of each group, or why there is none.
     async fn send(&mut self, call: &Call, groups: &mut [CallGroup], began: Instant) {
         let link = self.link.clone();
+        let deadline = self.deadline_of(call);
         let mut asked = began;
         loop {
             let session = match link.live_now() {
                 Some(session) => session,
-                None => match link.live(call.deadline).await {
+                None => match link.live(deadline).await {
                     Ok(session) => {
                         asked = clock::now();
                         session
@@ -130,7 +152,7 @@ impl CallPipeline {
             };
             // It has waited for the call before it, or for a connection. To number what will not
             // be sent would make it look as if it had been.
-            if asked >= call.deadline {
+            if asked >= deadline {
                 return fill(groups, &Failure::not_asked());
             }
             // Before any report of slots: it would not count those that this call has got.
@@ -139,20 +161,20 @@ impl CallPipeline {
             {
                 return fill(groups, &Failure::new(Reason::Reply, "the reply was lost"));
             }
-            if let Err(failure) = self.resync_before(&session, groups, call.deadline).await {
+            if let Err(failure) = self.resync_before(&session, groups, deadline).await {
                 return fill(groups, &failure);
             }
             link.shared.calls.inc_by(groups.len() as u64);
             let connection = match session {
                 Session::Single(connection) => connection,
                 Session::Cluster(nodes) => {
-                    return self.send_to_cluster(&nodes, call.deadline, groups).await;
+                    return self.send_to_cluster(&nodes, deadline, groups).await;
                 }
             };
             let [group] = groups else { return };
             let number = link.next_call();
             group.status = CallStatus::Unknown(number);
-            let reply = self.ask(&connection, number, call.deadline, group).await;
+            let reply = self.ask(&connection, number, deadline, group).await;
             match reply {
                 // What became of it is known as soon as there is another connection, and if it
                 // was not run it can be sent again.
@@ -200,7 +222,8 @@ impl CallPipeline {
                 };
                 call_script(&mut connection, NodeRole::Owner, deadline, command).await
             });
-            let Ok(answer) = timeout_at(deadline, &mut call).await else {
+            let Ok(answer) = reply_by(deadline, &mut call).await else {
+                self.note_heard(deadline, clock::now());
                 let late = async { Ok(call.await?.value) };
                 tokio::task::spawn_local(receive_late(link.clone(), late, number, batch.clone()));
                 return Err(Failure::timeout());
@@ -208,6 +231,7 @@ impl CallPipeline {
             let ScriptReply { value, sent } = answer?;
             let Value::BulkString(bytes) = value else { return Err(Failure::unexpected(&value)) };
             let received = clock::now();
+            self.note_heard(deadline, received);
             let instant = reply::instant(&bytes);
             if let Some((now, _)) = instant {
                 let mut clock = link.server_clock.get();
@@ -246,7 +270,7 @@ impl CallPipeline {
                 };
                 nodes.decide(slot, deadline, command).await
             });
-            let reply = match timeout_at(deadline, &mut run).await {
+            let reply = match reply_by(deadline, &mut run).await {
                 Ok(Ok(Value::BulkString(bytes))) => {
                     Reply::parse(&bytes, &group.batch).map_err(Failure::from)
                 }
@@ -270,8 +294,10 @@ impl CallPipeline {
         };
         let asked = Instant::now();
         join_all(groups.iter_mut().map(ask)).await;
+        let received = clock::now();
+        self.note_heard(deadline, received);
         if let Some(Some(Ok(reply))) = groups.first().map(|group| &group.reply) {
-            self.link.shared.clock.steer(reply.now(), asked, clock::now());
+            self.link.shared.clock.steer(reply.now(), asked, received);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::census;
 use super::overrides;
@@ -16,6 +16,7 @@ use crate::store::redis::RedisShared;
 use crate::store::redis::connect::backoff::Backoff;
 use crate::store::redis::connect::cluster_view::ClusterView;
 use crate::store::redis::connect::failure::{Failure, Reason};
+use crate::store::redis::connect::reply_deadline::reply_by;
 use crate::store::redis::connect::sentinel_watch;
 use crate::store::redis::connect::session::Session;
 
@@ -277,5 +278,6 @@ pub(crate) async fn leave(shared: &RedisShared) {
 }
 
 async fn within<T>(step: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    timeout(PATIENCE, step).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    let answered = reply_by(Instant::now() + PATIENCE, step).await;
+    answered.unwrap_or_else(|_| Err(Failure::timeout()))
 }
