@@ -12,7 +12,6 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 
-use crate::gateway::RequestEnd;
 use crate::http1::{BodyError, Framing, Inbound, PollData};
 use crate::http2::IncomingBody;
 use crate::respond::Scratch;
@@ -21,8 +20,6 @@ use crate::upstream::{Http2Body, UpstreamBody};
 #[derive(Debug)]
 pub struct Body {
     kind: Kind,
-    /// What ends with the request, if this is its answer's body.
-    end: Option<RequestEnd>,
 }
 
 #[derive(Debug)]
@@ -49,7 +46,7 @@ struct ReadAhead {
 
 impl From<Kind> for Body {
     fn from(kind: Kind) -> Self {
-        Body { kind, end: None }
+        Body { kind }
     }
 }
 
@@ -86,17 +83,6 @@ impl Body {
     /// A body of which the beginning was read before; `framing` is that of the whole.
     pub(crate) fn resumed(beginning: Bytes, framing: Framing, rest: Body) -> Self {
         Kind::ReadAhead(Box::new(ReadAhead { beginning, framing, rest: rest.kind })).into()
-    }
-
-    /// Has the request end with this body.
-    pub(crate) fn attach(&mut self, end: RequestEnd) {
-        self.end = Some(end);
-    }
-
-    /// Leaves out what the body has to say: an answer to HEAD, or one whose head says it all. What ends
-    /// with the request still ends with this.
-    pub(crate) fn omit(&mut self) {
-        self.kind = Kind::Empty;
     }
 
     /// How this body would be framed for the next hop.
@@ -170,21 +156,19 @@ impl Body {
     }
 
     /// Appends a body that Weir has written itself to `out`, without copying it into shared memory
-    /// first. False if the body is of another kind.
-    #[must_use = "if false the body is still to be sent"]
-    pub fn append_text(&mut self, out: &mut Vec<u8>) -> bool {
-        let Kind::Text(text) = &self.kind else { return false };
+    /// first, and says how long it was. `None` if the body is of another kind.
+    #[must_use = "if `None` the body is still to be sent"]
+    pub fn append_text(&mut self, out: &mut Vec<u8>) -> Option<usize> {
+        let Kind::Text(text) = &self.kind else { return None };
+        let length = text.len();
         out.extend_from_slice(text);
-        if let Some(RequestEnd { meter, .. }) = &mut self.end {
-            meter.sent(text.len());
-        }
         self.kind = Kind::Empty;
-        true
+        Some(length)
     }
 
     /// The next piece; `None` at the end.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> PollData {
-        let next = match &mut self.kind {
+        Poll::Ready(match &mut self.kind {
             Kind::Empty => None,
             Kind::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
@@ -205,11 +189,7 @@ impl Body {
             Kind::Http2(body) => ready!(body.poll_data(cx)),
             Kind::Upstream(body) => ready!(body.poll_data(cx)),
             Kind::UpstreamHttp2(body) => ready!(body.poll_data(cx)),
-        };
-        if let (Some(RequestEnd { meter, .. }), Some(Ok(data))) = (&mut self.end, &next) {
-            meter.sent(data.len());
-        }
-        Poll::Ready(next)
+        })
     }
 
     /// What stood behind the body, once it has ended. Trailers of HTTP/1.1 are not passed on: nothing

@@ -10,11 +10,10 @@ mod http2_head;
 pub(crate) mod tunnel;
 
 use std::future::poll_fn;
-use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tokio::time::Instant;
 
 use crate::body::Body;
@@ -47,9 +46,17 @@ pub(crate) struct UpstreamRequest<'a> {
     pub stall_timeout: Duration,
 }
 
+/// What was answered to a forwarded request. Its headers are in the map that held the request's: it is
+/// large, and not to be moved for each request.
+#[derive(Debug)]
+pub(crate) struct ForwardedResponse {
+    pub status: StatusCode,
+    pub content: Content,
+}
+
 impl UpstreamRequest<'_> {
-    /// Sends the request and returns the response's head with its body to come. The map that
-    /// held the request's headers is used again for the response's.
+    /// Sends the request and returns the response's status with its body to come. `headers` are
+    /// replaced by those of the response.
     ///
     /// # Errors
     /// If no server gave a usable answer. If the body is still there, nothing was sent to any.
@@ -58,7 +65,7 @@ impl UpstreamRequest<'_> {
         headers: &mut HeaderMap,
         body: &mut Option<Body>,
         mut started: Instant,
-    ) -> Result<Response<Content>, Fault> {
+    ) -> Result<ForwardedResponse, Fault> {
         let upgrade = self.outbound.upgrade;
         self.upstream.admit(started).map_err(Fault::BreakerOpen)?;
         self.upstream.earn_retries();
@@ -116,7 +123,7 @@ impl UpstreamRequest<'_> {
             match poll_fn(|cx| exchange.poll_head(cx, headers, upgrade, pass_hints)).await {
                 Ok(line) => {
                     self.upstream.note_answered(&server);
-                    return self.response(exchange, line, mem::take(headers), started);
+                    return self.response(exchange, line, headers, started);
                 }
                 // The idle connection was closed before anything was written: no server has seen
                 // the request, so this was no attempt.
@@ -207,18 +214,18 @@ impl UpstreamRequest<'_> {
         &self,
         exchange: Transport,
         line: StatusLine,
-        mut headers: HeaderMap,
+        headers: &mut HeaderMap,
         started: Instant,
-    ) -> Result<Response<Content>, Fault> {
+    ) -> Result<ForwardedResponse, Fault> {
         let upgraded = line.status == StatusCode::SWITCHING_PROTOCOLS;
         let content = match exchange {
             Transport::Http1(exchange) if upgraded => {
-                Content::Tunnel(Box::new(Tunnel::new(exchange.into_upgraded(&mut headers))))
+                Content::Tunnel(Box::new(Tunnel::new(exchange.into_upgraded(headers))))
             }
             exchange => {
                 // What becomes of the body of a 5xx is not counted as well.
                 let cut_off = (!line.status.is_server_error()).then_some(&self.upstream.failures);
-                let (stall, headers) = (self.stall_timeout, &mut headers);
+                let stall = self.stall_timeout;
                 let body = exchange.into_body(self.method, line, headers, stall, cut_off);
                 let body = body.map_err(|error| self.counted(error))?;
                 if line.status.is_server_error() {
@@ -228,11 +235,8 @@ impl UpstreamRequest<'_> {
             }
         };
         self.upstream.seconds.observe(started.elapsed().as_secs_f64());
-        headers::clean_response(&mut headers, line.flags, upgraded);
-        let mut response = Response::new(content);
-        *response.status_mut() = line.status;
-        *response.headers_mut() = headers;
-        Ok(response)
+        headers::clean_response(headers, line.flags, upgraded);
+        Ok(ForwardedResponse { status: line.status, content })
     }
 
     /// Passes a `103 Early Hints` on to a client that can take it.

@@ -46,6 +46,7 @@ use crate::body::Body;
 use crate::caller::Peer;
 use crate::caller::jwt::TokenCache;
 use crate::clock::{self, Clock};
+use crate::forward::ForwardedResponse;
 use crate::guards::GuardTable;
 use crate::protocol::Protocol;
 use crate::respond::{Answer, RateHeaders};
@@ -196,7 +197,7 @@ impl Gateway {
             guard.enter(&self.in_flight, config.compiled.settings.server.max_requests)
         {
             meter.failed(fault.error());
-            let mut answer = fault.into();
+            let mut answer = Answer::from(fault);
             finish(&mut answer, meter, guard);
             return Ok(answer);
         }
@@ -209,9 +210,11 @@ impl Gateway {
             let (server, headers) = (&settings.server, &content.headers);
             https_redirect::answer(server, addresses, peer, protocol.scheme, &parts.uri, headers)
         });
-        let mut answer = match own {
-            Some(answer) => {
-                let answer = answer.unwrap_or_else(|fault| {
+        // Filled in where it lies, because it is large and a request should not pay for moving it.
+        let mut answer = Answer::default();
+        match own {
+            Some(own) => {
+                let own = own.unwrap_or_else(|fault| {
                     meter.failed(fault.error());
                     fault.into()
                 });
@@ -219,16 +222,13 @@ impl Gateway {
                     RequestContext { config: &config, peer, parts: &parts, protocol, started };
                 // No limit is asked, but whom nobody lets in gets no answer here either.
                 let access = self.planner(&config).address(peer, &content.headers).access;
-                let answered = context.check_access(access).and_then(|()| {
-                    self.guard_own_answer(&context, &mut content, &mut meter, answer)
+                let answered = context
+                    .check_access(access)
+                    .and_then(|()| self.guard_own_answer(&context, &mut content, &mut meter, own));
+                answer = answered.unwrap_or_else(|fault| {
+                    meter.failed(fault.error());
+                    Answer::of_fault(fault, protocol)
                 });
-                match answered {
-                    Ok(answer) => answer,
-                    Err(fault) => {
-                        meter.failed(fault.error());
-                        Answer::of_fault(fault, protocol)
-                    }
-                }
             }
             None => loop {
                 let planner = self.planner(&config);
@@ -236,7 +236,8 @@ impl Gateway {
                     Ok(route) => route,
                     Err(fault) => {
                         meter.failed(fault.error());
-                        break Answer::of_fault(fault, protocol);
+                        answer = Answer::of_fault(fault, protocol);
+                        break;
                     }
                 };
                 meter.take_route(&config.routes[route.index].meter);
@@ -244,30 +245,32 @@ impl Gateway {
                 let mut plan = RequestPlan::begin(route, address);
                 let context =
                     RequestContext { config: &config, peer, parts: &parts, protocol, started };
-                let served = self.serve(&context, &mut plan, &mut content, &mut guard, &mut meter);
-                let mut answer = match served.await {
-                    Ok(answer) => answer,
+                let (guard, meter) = (&mut guard, &mut meter);
+                let served =
+                    self.serve(&context, &mut plan, &mut content, guard, meter, &mut answer);
+                match served.await {
+                    Ok(()) => {}
                     Err(AdmitError::Fault(fault)) => {
                         meter.failed(fault.error());
-                        Answer::of_fault(fault, protocol)
+                        answer = Answer::of_fault(fault, protocol);
                     }
                     Err(AdmitError::Outdated) => {
                         drop(plan);
                         config = self.config.borrow().clone();
                         continue;
                     }
-                };
+                }
                 self.count_answer(plan.trust.as_ref(), answer.response.status());
                 answer.edit(&plan.route.settings.response_headers);
-                break answer;
+                break;
             },
-        };
+        }
 
         finish(&mut answer, meter, guard);
         Ok(answer)
     }
 
-    /// From a plan that has route and address to an answer.
+    /// From a plan that has route and address to the answer.
     async fn serve<'a>(
         self: &'a Rc<Self>,
         request: &RequestContext<'a>,
@@ -275,7 +278,8 @@ impl Gateway {
         content: &mut RequestContent,
         guard: &mut RequestGuard,
         meter: &mut RequestMeter,
-    ) -> Result<Answer, AdmitError> {
+        answer: &mut Answer,
+    ) -> Result<(), AdmitError> {
         let planner = self.planner(request.config);
         debug_assert!(Rc::ptr_eq(request.config, &self.config.borrow()), "nothing has waited yet");
         let tree = self.tree.borrow().clone();
@@ -301,7 +305,8 @@ impl Gateway {
                 Err(fault)
             }
             Err(InputError::Blocked(block)) => {
-                return Ok(self.refuse_blocked(block, plan, headers, meter));
+                *answer = self.refuse_blocked(block, plan, headers, meter);
+                return Ok(());
             }
         };
         self.note_score(planner, plan, head, inputs.accepted());
@@ -311,13 +316,14 @@ impl Gateway {
             false => self.count_guards(request, plan, head, inputs.accepted(), counted_by)?,
         };
         if let Some(block) = guards.block {
-            return Ok(self.refuse_blocked(block, plan, headers, meter));
+            *answer = self.refuse_blocked(block, plan, headers, meter);
+            return Ok(());
         }
         if let Err(fault) = planned {
             meter.failed(fault.error());
-            let mut answer = Answer::of_fault(fault, request.protocol);
+            *answer = Answer::of_fault(fault, request.protocol);
             guards.mark_answer(&mut answer.fields);
-            return Ok(answer);
+            return Ok(());
         }
         request.check_access(plan.access)?;
 
@@ -340,7 +346,6 @@ impl Gateway {
             self.note_refusals(&limits, source, decided_at);
         }
         drop(inputs);
-        let (mut headers, body) = (mem::take(headers), mem::replace(body, Body::empty()));
         let respond = planner.compiled.settings.respond;
         let rate = RateHeaders::new(respond, decision.now, self.wall.at(decided_at));
         if !decision.admitted {
@@ -349,19 +354,20 @@ impl Gateway {
                 let limit = limits.refusing().first().map(|it| it.logged_name(names));
                 record.refused(limit, limits.refusal_error(decision.now));
             }
-            let mut answer = limits.refuse(rate, decision.now, respond.retry_jitter, headers);
+            let (jitter, headers) = (respond.retry_jitter, mem::take(headers));
+            *answer = limits.refuse(rate, decision.now, jitter, headers);
             self.count_refusal(&mut plan.trust);
             guards.mark_answer(&mut answer.fields);
-            return Ok(answer);
+            return Ok(());
         }
         if let Some(open) = limits.open_charges(&tree) {
             guard.keep(self, request.config, open);
         }
         drop(tree);
         let admitted_at = self.pace(guard, &limits, decided_at).await.unwrap_or(decided_at);
-        let destination = forwarding::destination(request.config, route, &limits, &mut headers);
+        let destination = forwarding::destination(request.config, route, &limits, headers);
         if !planner.compiled.guards.is_empty() {
-            guards.mark_request(&mut headers);
+            guards.mark_request(headers);
         }
         let outgoing = Outgoing {
             request,
@@ -372,6 +378,7 @@ impl Gateway {
             signals: guard.signals(),
             affinity: plan.affinity,
         };
+        let body = mem::replace(body, Body::empty());
         let forwarded = outgoing.forward(destination, headers, body, admitted_at).await;
         if let Some(record) = meter.record() {
             let upstream = destination.name(request.config);
@@ -379,21 +386,25 @@ impl Gateway {
                 record.forwarded(upstream, admitted_at);
             }
         }
-        let client_failure = guard.is_client_failure(&forwarded);
-        let mut answer = match forwarded {
-            Ok(response) => Answer::from(response),
+        let client_failure = guard.is_client_failure(forwarded.as_ref().err());
+        match forwarded {
+            Ok(ForwardedResponse { status, content }) => {
+                *answer.response.status_mut() = status;
+                *answer.response.body_mut() = content;
+                mem::swap(answer.response.headers_mut(), headers);
+            }
             Err(fault) => {
                 meter.failed(fault.error());
-                Answer::of_fault(fault, request.protocol)
+                *answer = Answer::of_fault(fault, request.protocol);
             }
-        };
-        let Answer { response, fields } = &mut answer;
+        }
+        let Answer { response, fields, .. } = answer;
         if guard.is_pending() {
             limits.note_charged(&guard.charge(response, client_failure).await);
         }
         rate.write(limits.applied(), response.headers_mut(), fields);
         guards.mark_answer(fields);
-        Ok(answer)
+        Ok(())
     }
 
     fn planner<'a>(&'a self, config: &'a WorkerConfig) -> Planner<'a> {

@@ -6,10 +6,8 @@
 mod connection_io;
 mod incoming_body;
 mod local_executor;
-mod outgoing_body;
 mod unread_body;
 
 pub(crate) use connection_io::ConnectionIo;
 pub(crate) use incoming_body::IncomingBody;
 pub(crate) use local_executor::LocalExecutor;
-pub(crate) use outgoing_body::OutgoingBody;

@@ -5,7 +5,6 @@ use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::gateway::RequestEnd;
 use crate::http1::BufferedStream;
 use crate::upstream::Upgraded;
 
@@ -21,8 +20,6 @@ pub struct Tunnel {
     up: Direction,
     down: Direction,
     half_closed_timeout: Duration,
-    /// What ends with the tunnel.
-    request_end: Option<RequestEnd>,
 }
 
 impl Tunnel {
@@ -32,12 +29,7 @@ impl Tunnel {
             up: Direction::Open,
             down: Direction::Open,
             half_closed_timeout: HALF_CLOSED_TIMEOUT,
-            request_end: None,
         }
-    }
-
-    pub(crate) fn attach(&mut self, end: RequestEnd) {
-        self.request_end = Some(end);
     }
 
     /// Has the tunnel end when no byte passes for so long. What passes in either direction passes

@@ -1,6 +1,6 @@
 //! Where an admitted request goes, and how it gets there.
 
-use http::{HeaderMap, Response};
+use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::RequestContext;
@@ -13,8 +13,8 @@ use crate::caller::Caller;
 use crate::config::settings::Target;
 use crate::field_class::DEGRADED;
 use crate::forward::headers::{self, OutboundHeaders};
-use crate::forward::{UpstreamRequest, echo};
-use crate::respond::{Content, Fault, route_answer};
+use crate::forward::{ForwardedResponse, UpstreamRequest, echo};
+use crate::respond::{Fault, route_answer};
 use crate::upstream::KeyDigest;
 
 /// An admitted request that is to be forwarded.
@@ -78,12 +78,12 @@ impl Outgoing<'_> {
     pub(super) async fn forward(
         &self,
         destination: Destination,
-        mut headers: HeaderMap,
+        headers: &mut HeaderMap,
         body: Body,
         admitted_at: Instant,
-    ) -> Result<Response<Content>, Fault> {
+    ) -> Result<ForwardedResponse, Fault> {
         let RequestContext { config, peer, protocol, .. } = *self.request;
-        let upgrade = protocol.can_upgrade() && body.is_empty() && headers::wants_upgrade(&headers);
+        let upgrade = protocol.can_upgrade() && body.is_empty() && headers::wants_upgrade(headers);
         let outbound = OutboundHeaders {
             peer,
             caller: self.caller,
@@ -99,14 +99,14 @@ impl Outgoing<'_> {
         let RequestAffinity { target, degraded } = self.affinity;
         if let Some(to) = destination.degraded {
             let attempt = Attempt { to, affinity: degraded, outbound: &outbound, at: admitted_at };
-            match self.send(attempt, &mut headers, &mut body).await {
+            match self.send(attempt, headers, &mut body).await {
                 Err(fault) if fault.is_unreached() && body.is_some() => {}
                 sent => return sent,
             }
         }
         let to = destination.target;
         let attempt = Attempt { to, affinity: target, outbound: &outbound, at: admitted_at };
-        self.send(attempt, &mut headers, &mut body).await
+        self.send(attempt, headers, &mut body).await
     }
 
     async fn send(
@@ -114,11 +114,11 @@ impl Outgoing<'_> {
         attempt: Attempt<'_>,
         headers: &mut HeaderMap,
         body: &mut Option<Body>,
-    ) -> Result<Response<Content>, Fault> {
+    ) -> Result<ForwardedResponse, Fault> {
         let RequestContext { config, parts, .. } = *self.request;
         let Attempt { to, affinity, outbound, at } = attempt;
         match to {
-            RouteTarget::Configured => self.answer_configured(std::mem::take(headers)),
+            RouteTarget::Configured => self.answer_configured(headers),
             RouteTarget::Echo => {
                 let body = body.take().unwrap_or_else(Body::empty);
                 echo::echo(&parts.method, &self.route.target, outbound, headers, body).await
@@ -140,7 +140,7 @@ impl Outgoing<'_> {
     }
 
     /// The answer that the configuration has for the route.
-    fn answer_configured(&self, headers: HeaderMap) -> Result<Response<Content>, Fault> {
+    fn answer_configured(&self, headers: &mut HeaderMap) -> Result<ForwardedResponse, Fault> {
         match &self.route.settings.target {
             Target::Redirect(redirect) => {
                 route_answer::redirect(redirect, &self.route.target, headers)

@@ -114,8 +114,8 @@ impl RequestGuard {
     }
 
     /// Whether the upstream has the request, and the client is why there is no response.
-    pub(super) fn is_client_failure(&self, forwarded: &Result<Response<Content>, Fault>) -> bool {
-        let Err(fault) = forwarded else { return false };
+    pub(super) fn is_client_failure(&self, fault: Option<&Fault>) -> bool {
+        let Some(fault) = fault else { return false };
         self.signals.awaits_charge()
             && (matches!(fault, Fault::Body(_)) || self.signals.client_has_left())
     }

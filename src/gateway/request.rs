@@ -21,9 +21,17 @@ use crate::telemetry::{AccessOutcome, RequestMeter};
 /// answer or its tunnel has ended.
 #[derive(Debug)]
 pub struct RequestEnd {
-    pub(crate) meter: RequestMeter,
+    meter: RequestMeter,
     // Declared after the meter, so that it is dropped after it.
     pub(super) _guard: RequestGuard,
+}
+
+impl RequestEnd {
+    /// Counts what the client is sent of the body.
+    #[inline]
+    pub(crate) fn note_sent(&mut self, bytes: usize) {
+        self.meter.sent(bytes);
+    }
 }
 
 /// A client's request, and the signals that it shares with its connection.
@@ -79,5 +87,5 @@ pub(super) fn finish(answer: &mut Answer, mut meter: RequestMeter, guard: Reques
     if !guard.signals().client_has_left() {
         meter.answered(answer.response.status());
     }
-    answer.response.body_mut().attach(RequestEnd { meter, _guard: guard });
+    answer.end = Some(RequestEnd { meter, _guard: guard });
 }

@@ -129,9 +129,11 @@ impl Connection<'_> {
                 Err(HeadReadError::Disconnected) => return ConnectionEnd::Drop,
             };
             self.settings = settings.borrow().clone();
-            let mut request = Request::new(Body::empty());
+            // Filled in where it lies: it is large.
+            let request = Request::new(Body::empty());
+            let mut client = ClientRequest { request, signals: self.next_signals() };
             let max_fields = self.settings.max_request_headers;
-            let meta = match request::parse(&head, headers, max_fields, &mut request) {
+            let meta = match request::parse(&head, headers, max_fields, &mut client.request) {
                 Ok(meta) => meta,
                 Err(_) if served == 0 && self.begins_http2(&head) => {
                     return ConnectionEnd::Http2(head);
@@ -143,14 +145,13 @@ impl Connection<'_> {
             };
             drop(head);
             if self.expect_body(&meta) {
-                *request.body_mut() = Body::client(self.inbound.clone());
+                *client.request.body_mut() = Body::client(self.inbound.clone());
+            }
+            if !meta.http10 {
+                client.signals.hints.accept();
             }
             // Pinned here and not moved again: with a request in it, it is large.
-            let signals = self.next_signals();
-            if !meta.http10 {
-                signals.hints.accept();
-            }
-            let answering = pin!(service.call(ClientRequest { request, signals }));
+            let answering = pin!(service.call(client));
             let Some(mut answer) = self.drive(answering).await else { return ConnectionEnd::Drop };
             if let Content::Tunnel(_) = answer.response.body() {
                 return self.tunnel(answer, &meta).await;
@@ -253,34 +254,40 @@ impl Connection<'_> {
         F: Future<Output = Result<Answer, Infallible>>,
     {
         let mut presence = ClientPresence::default();
+        let mut answered = None;
         poll_fn(|cx| {
             // A panic costs the request that caused it, and nothing else.
-            let polled = std::panic::catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));
+            let polled = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                answering.as_mut().poll(cx).map(|Ok(answer)| answered = Some(answer))
+            }));
             for hints in self.signals.hints.take() {
                 response::write_hints(self.inbound.borrow_mut().io.write_buf(), &hints);
             }
             match polled {
-                Ok(Poll::Ready(Ok(_))) if self.signals.client_has_left() => {
-                    return Poll::Ready(None);
+                Ok(Poll::Ready(())) => {
+                    if self.signals.client_has_left() {
+                        answered = None;
+                    }
+                    return Poll::Ready(());
                 }
-                Ok(Poll::Ready(Ok(answer))) => return Poll::Ready(Some(answer)),
-                Ok(Poll::Ready(Err(never))) => match never {},
                 Ok(Poll::Pending) => {}
                 Err(_) => {
                     self.inbound.borrow_mut().broken = true;
-                    return Poll::Ready(Some(Fault::Internal.into()));
+                    answered = Some(Fault::Internal.into());
+                    return Poll::Ready(());
                 }
             }
             if self.signals.client_has_left() || !self.is_leaving(&mut presence, cx) {
                 return Poll::Pending;
             }
             if !self.signals.awaits_charge() {
-                return Poll::Ready(None);
+                return Poll::Ready(());
             }
             self.signals.note_client_left();
             Poll::Pending
         })
-        .await
+        .await;
+        answered
     }
 
     /// Whether the client is seen to have left, while its answer is being made.

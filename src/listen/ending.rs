@@ -112,7 +112,9 @@ impl Connection<'_> {
     pub(super) async fn tunnel(&self, mut answer: Answer, meta: &RequestMeta) -> ConnectionEnd {
         let timeout = self.stall_timeout();
         let written = response::write(&self.inbound, &mut answer, meta, true, timeout).await;
-        let (Ok(_), Content::Tunnel(mut tunnel)) = (written, answer.response.into_body()) else {
+        // The request ends with its tunnel.
+        let Answer { response, end: _end, .. } = answer;
+        let (Ok(_), Content::Tunnel(mut tunnel)) = (written, response.into_body()) else {
             return ConnectionEnd::Drop;
         };
         tunnel.set_timeout(&mut self.inbound.borrow_mut().io, self.settings.tunnel_timeout);

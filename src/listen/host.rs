@@ -13,42 +13,51 @@ pub(super) fn stated(headers: &HeaderMap) -> Result<Option<&HeaderValue>, Fault>
     match (hosts.next(), hosts.next()) {
         (None, _) => Ok(None),
         (Some(_), Some(_)) => Err(Fault::Target("the host is doubled")),
-        (Some(host), None) if host.to_str().is_ok_and(is_host) => Ok(Some(host)),
+        (Some(host), None) if is_host(host.as_bytes()) => Ok(Some(host)),
         (Some(_), None) => Err(Fault::Target("the host is malformed")),
     }
 }
 
 /// A name or an address, with or without a port: RFC 3986 section 3.2.2 without its user part
 /// and without percent-escapes, which no host has a use for.
-pub(super) fn is_host(text: &str) -> bool {
-    let (good_name, rest) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (address, rest) = rest.split_once(']').unwrap_or_default();
-            (address.parse::<std::net::Ipv6Addr>().is_ok(), rest)
-        }
-        None => {
-            let length = name_length(text.as_bytes());
-            (length > 0, &text[length..])
-        }
+pub(super) fn is_host(text: &[u8]) -> bool {
+    let rest = match text.strip_prefix(b"[") {
+        Some(rest) => after_ipv6(rest),
+        None => after_name(text),
     };
-    good_name && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+    match rest {
+        Some([]) => true,
+        Some([b':', port @ ..]) => is_port(port),
+        _ => false,
+    }
 }
 
-/// The length of the name a text starts with: no longer than the DNS allows, and without empty
-/// labels but for the root's. Zero if there is none.
-fn name_length(text: &[u8]) -> usize {
-    let end = text.iter().position(|&byte| byte == b':').unwrap_or(text.len());
-    let name = &text[..end];
+/// What stands behind an address in brackets, if it is one.
+fn after_ipv6(text: &[u8]) -> Option<&[u8]> {
+    let (address, rest) = std::str::from_utf8(text).ok()?.split_once(']')?;
+    address.parse::<std::net::Ipv6Addr>().ok().map(|_| rest.as_bytes())
+}
+
+/// What stands behind a name that is no longer than the DNS allows, and without empty labels but for
+/// the root's.
+fn after_name(text: &[u8]) -> Option<&[u8]> {
     let mut previous = b'.';
-    let good = name.iter().all(|&byte| {
-        let good = IN_NAMES[usize::from(byte)] && !(byte == b'.' && previous == b'.');
+    let mut length = 0;
+    for &byte in text {
+        // Every request is checked by this, byte for byte.
+        if !IN_NAMES[usize::from(byte)] {
+            break;
+        }
+        if byte == b'.' && previous == b'.' {
+            return None;
+        }
         previous = byte;
-        good
-    });
-    if good && end <= 255 { end } else { 0 }
+        length += 1;
+    }
+    (1..=255).contains(&length).then(|| &text[length..])
 }
 
-/// The bytes that names are made of: every request is checked against this.
+/// The bytes that names are made of.
 const IN_NAMES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -61,7 +70,7 @@ const IN_NAMES: [bool; 256] = {
 };
 
 /// Digits, or nothing at all: RFC 3986 section 3.2.3.
-fn is_port(text: &str) -> bool {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    digits && (text.is_empty() || text.parse::<u16>().is_ok())
+fn is_port(text: &[u8]) -> bool {
+    let is_number = |text: &str| text.is_empty() || text.parse::<u16>().is_ok();
+    text.iter().all(u8::is_ascii_digit) && std::str::from_utf8(text).is_ok_and(is_number)
 }

@@ -64,10 +64,18 @@ pub(super) async fn write(
         // What is still queued from the answer before stays in front.
         write_head(inbound.io.write_buf(), answer, meta, chunked, after);
     }
-    match answer.response.body_mut() {
+    let Answer { response, end, .. } = answer;
+    let mut note_sent = |bytes: usize| {
+        if let Some(end) = end {
+            end.note_sent(bytes);
+        }
+    };
+    match response.body_mut() {
         Content::Body(body) if !bodiless => {
-            if !body.append_text(inbound.borrow_mut().io.write_buf()) {
-                stream(inbound, body, chunked, stall_timeout).await?;
+            let written = body.append_text(inbound.borrow_mut().io.write_buf());
+            match written {
+                Some(length) => note_sent(length),
+                None => stream(inbound, body, chunked, stall_timeout, note_sent).await?,
             }
         }
         Content::Body(_) | Content::Tunnel(_) => {}
@@ -158,6 +166,7 @@ async fn stream(
     body: &mut Body,
     chunked: bool,
     stall_timeout: Duration,
+    mut note_sent: impl FnMut(usize),
 ) -> Result<(), WriteError> {
     let (mut chunk_open, mut presence) = (false, ClientPresence::default());
     inbound.borrow_mut().io.set_stall_timeout(stall_timeout);
@@ -176,6 +185,7 @@ async fn stream(
             }
             match next {
                 Poll::Ready(Some(Ok(data))) => {
+                    note_sent(data.len());
                     if chunked {
                         encode::chunk_size(io.write_buf(), data.len());
                         chunk_open = true;

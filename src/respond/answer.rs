@@ -16,6 +16,8 @@ use crate::protocol::Protocol;
 pub struct Answer {
     pub response: Response<Content>,
     pub fields: Fields,
+    /// What ends with the request, once all of this is sent.
+    pub end: Option<RequestEnd>,
 }
 
 /// What follows the head of an answer.
@@ -33,7 +35,7 @@ impl Answer {
         if protocol.is_grpc {
             grpc::describe(&fault, &mut fields);
         }
-        Answer { response: fault.into_response(), fields }
+        Answer { fields, ..Answer::from(fault) }
     }
 
     /// Sets and removes what the route says, whether Weir or the upstream has written it.
@@ -56,9 +58,15 @@ impl Answer {
     }
 }
 
+impl Default for Answer {
+    fn default() -> Self {
+        Response::new(Content::Body(Body::empty())).into()
+    }
+}
+
 impl From<Response<Content>> for Answer {
     fn from(response: Response<Content>) -> Self {
-        Answer { response, fields: Fields::default() }
+        Answer { response, fields: Fields::default(), end: None }
     }
 }
 
@@ -69,14 +77,6 @@ impl From<Fault> for Answer {
 }
 
 impl Content {
-    /// Has the request end with this content.
-    pub(crate) fn attach(&mut self, end: RequestEnd) {
-        match self {
-            Content::Body(body) => body.attach(end),
-            Content::Tunnel(tunnel) => tunnel.attach(end),
-        }
-    }
-
     /// How it would be framed for the next hop.
     pub fn framing(&self) -> Framing {
         match self {

@@ -65,6 +65,6 @@ impl BlockedText {
         let mut response = Response::new(Body::text(text).into());
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         *response.headers_mut() = headers;
-        Answer { response, fields }
+        Answer { fields, ..Answer::from(response) }
     }
 }

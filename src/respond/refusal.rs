@@ -156,7 +156,7 @@ impl<'a, I: Iterator<Item = RefusingLimit<'a>> + Clone> Refusal<I> {
         let mut response = Response::new(Body::text(text).into());
         *response.status_mut() = status;
         *response.headers_mut() = headers;
-        Answer { response, fields }
+        Answer { fields, ..Answer::from(response) }
     }
 
     /// Written by hand, not by a serializer: a flood of refusals must be cheap, and every string

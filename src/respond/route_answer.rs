@@ -1,37 +1,32 @@
 //! Answers that the configuration has for a route: a redirect, or a response that is always the same.
 
+use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderValue, LOCATION};
-use http::{HeaderMap, Response};
 
-use super::{Content, Fault};
+use super::Fault;
 use crate::body::Body;
 use crate::config::settings::{FixedResponse, Redirect};
+use crate::forward::ForwardedResponse;
 
-/// Leads the client to `location`. `headers` is a map to use again.
+/// Leads the client to `location`. `headers` are replaced.
 ///
 /// # Errors
 /// If the location cannot be sent.
 pub(crate) fn redirect(
     redirect: &Redirect,
     location: &str,
-    mut headers: HeaderMap,
-) -> Result<Response<Content>, Fault> {
+    headers: &mut HeaderMap,
+) -> Result<ForwardedResponse, Fault> {
     headers.clear();
     headers.insert(LOCATION, HeaderValue::from_str(location).map_err(|_| Fault::Internal)?);
-    let mut response = Response::new(Content::Body(Body::empty()));
-    *response.status_mut() = redirect.status;
-    *response.headers_mut() = headers;
-    Ok(response)
+    Ok(ForwardedResponse { status: redirect.status, content: Body::empty().into() })
 }
 
-/// The response that a route has. `headers` is a map to use again.
-pub(crate) fn fixed(fixed: &FixedResponse, mut headers: HeaderMap) -> Response<Content> {
+/// The response that a route has. `headers` are replaced.
+pub(crate) fn fixed(fixed: &FixedResponse, headers: &mut HeaderMap) -> ForwardedResponse {
     headers.clear();
     if let Some(content_type) = &fixed.content_type {
         headers.insert(CONTENT_TYPE, content_type.clone());
     }
-    let mut response = Response::new(Content::Body(Body::full(fixed.body.clone())));
-    *response.status_mut() = fixed.status;
-    *response.headers_mut() = headers;
-    response
+    ForwardedResponse { status: fixed.status, content: Body::full(fixed.body.clone()).into() }
 }

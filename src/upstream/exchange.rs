@@ -182,7 +182,7 @@ impl Exchange {
         line: StatusLine,
         headers: &mut HeaderMap,
         stall: Duration,
-    ) -> Result<UpstreamBody, ExchangeError> {
+    ) -> Result<Box<UpstreamBody>, ExchangeError> {
         let flags = line.flags;
         self.io.set_stall_timeout(stall);
         let stated = if flags.framing { Framing::stated(headers, line.http10)? } else { None };
@@ -205,7 +205,8 @@ impl Exchange {
         let wrong = announced && line.status == StatusCode::NO_CONTENT;
         let reusable = framing != Framing::UntilClose && !wrong && flags.persists(line.http10);
         let (exchange, decoder) = (Some(self), Decoder::new(framing));
-        let mut body = UpstreamBody { exchange, decoder, reusable, announced, failures: None };
+        let body = UpstreamBody { exchange, decoder, reusable, announced, failures: None };
+        let mut body = Box::new(body);
         if body.decoder.is_done() {
             body.release();
         }

@@ -79,7 +79,7 @@ impl Transport {
                 if let Some(failures) = failures {
                     body.count_in(failures);
                 }
-                Ok(Body::upstream(Box::new(body)))
+                Ok(Body::upstream(body))
             }
             Transport::Http2(exchange) => {
                 let body = exchange.into_body(method, line, headers, stall_timeout);

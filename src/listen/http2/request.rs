@@ -112,7 +112,7 @@ fn set_host(headers: &mut HeaderMap, uri: &Uri) -> Result<(), Rejection> {
     {
         return Err(Rejection::Malformed);
     }
-    if !is_host(authority.as_str()) {
+    if !is_host(authority.as_str().as_bytes()) {
         return Err(Fault::Target("the host is malformed").into());
     }
     let value = HeaderValue::from_str(authority.as_str());

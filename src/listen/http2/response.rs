@@ -23,7 +23,7 @@ pub(super) fn of_answer(
         // HTTP/2 has no upgrades, so none is asked of an upstream.
         answer = Fault::Internal.into();
     }
-    let Answer { response, fields } = answer;
+    let Answer { response, fields, end } = answer;
     let (mut parts, content) = response.into_parts();
     fields.append_to(&mut parts.headers);
     let mut body = match content {
@@ -34,7 +34,7 @@ pub(super) fn of_answer(
     let framing = body.framing();
     if fields.iter().any(|field| field.name == FieldName::GrpcStatus) {
         trailers_only(&mut parts.status, &mut parts.headers);
-        body.omit();
+        body = Body::empty();
     } else if is_head || is_bodiless(parts.status) {
         let has_length = parts.headers.contains_key(CONTENT_LENGTH);
         if let Framing::Length(length) = framing
@@ -42,9 +42,9 @@ pub(super) fn of_answer(
         {
             parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
-        body.omit();
+        body = Body::empty();
     }
-    Response::from_parts(parts, AnswerBody::new(body, progress))
+    Response::from_parts(parts, AnswerBody::new(body, end, progress))
 }
 
 fn is_bodiless(status: StatusCode) -> bool {
