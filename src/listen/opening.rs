@@ -7,14 +7,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::acceptor::OVERLOADED;
 use super::address_count::{AddressCounts, AddressSlot};
 use super::connection::{self, ConnectionContext};
 use super::listener::ListenerConfig;
 use super::proxy_protocol;
-use super::tls::{HandshakeError, PendingHandshakes, client_certificate, handshake};
+use super::tls::{HandshakeError, PendingHandshakes, client_certificate, first_byte, handshake};
 use crate::caller::Peer;
 use crate::caller::address::UNIX_PEER;
 use crate::gateway::Gateway;
@@ -26,7 +26,6 @@ const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 
 /// What a connection is opened with.
 pub(super) struct Opening<'a> {
-    pub(super) id: u64,
     pub(super) gateway: &'a Rc<Gateway>,
     pub(super) context: &'a ConnectionContext,
     pub(super) handshakes: &'a Rc<PendingHandshakes>,
@@ -104,16 +103,19 @@ impl Opening<'_> {
 
     async fn handshake(
         &self,
-        io: BufferedStream,
+        mut io: BufferedStream,
         config: &Arc<rustls::ServerConfig>,
     ) -> Result<BufferedStream, HandshakeError> {
-        let server = self.context.settings.borrow().clone();
+        let ConnectionContext { settings, control } = self.context;
+        let server = settings.borrow().clone();
+        let until = Instant::now() + server.header_timeout;
+        // Who says nothing takes no room from those who do.
+        first_byte(&mut io, until, &server, control).await?;
         let note_slow = || self.gateway.note_handshake_error(HandshakeError::TimedOut.reason());
-        let begin = self.handshakes.begin(self.id, &self.context.control, note_slow);
-        let Ok(_slot) = timeout(server.header_timeout, begin).await else {
+        let Ok(_slot) = timeout_at(until, self.handshakes.begin(control, note_slow)).await else {
             return Err(HandshakeError::Crowded);
         };
-        handshake(io, config, &server, &self.context.control).await
+        handshake(io, config, until, &server, control).await
     }
 
     async fn give_up(&self, error: HandshakeError, peer: &Peer) {

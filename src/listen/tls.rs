@@ -5,7 +5,7 @@ mod pending;
 mod resolver;
 mod session;
 
-pub(super) use handshake::{HandshakeError, TLS_HANDSHAKE, handshake};
+pub(super) use handshake::{HandshakeError, TLS_HANDSHAKE, first_byte, handshake};
 pub(super) use pending::PendingHandshakes;
 pub(super) use session::{SessionTickets, server_config};
 

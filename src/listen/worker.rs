@@ -206,7 +206,6 @@ impl WorkerLoop {
             control.register_waker().await;
             let context = ConnectionContext { settings, control };
             let opening = Opening {
-                id,
                 gateway: &gateway,
                 context: &context,
                 handshakes: &handshakes,

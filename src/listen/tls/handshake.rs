@@ -67,18 +67,18 @@ impl HandshakeError {
     }
 }
 
-/// Makes a connection one of TLS. What was read from it already is the beginning of the handshake.
+/// Makes a connection one of TLS, whose client has begun to speak. What was read from it already is the
+/// beginning of the handshake.
 ///
 /// # Errors
 /// If it does not become one.
 pub(in crate::listen) async fn handshake(
-    mut io: BufferedStream,
+    io: BufferedStream,
     config: &Arc<ServerConfig>,
+    until: Instant,
     settings: &settings::Server,
     control: &ConnectionControl,
 ) -> Result<BufferedStream, HandshakeError> {
-    let until = Instant::now() + settings.header_timeout;
-    first_byte(&mut io, until, settings, control).await?;
     match io.read_buf.first() {
         Some(&TLS_HANDSHAKE) => {}
         Some(byte) if byte.is_ascii_uppercase() => {
@@ -112,7 +112,10 @@ pub(in crate::listen) async fn handshake(
 }
 
 /// Waits for the client to begin.
-async fn first_byte(
+///
+/// # Errors
+/// If it does not until then.
+pub(in crate::listen) async fn first_byte(
     io: &mut BufferedStream,
     until: Instant,
     settings: &settings::Server,

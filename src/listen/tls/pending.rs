@@ -1,7 +1,7 @@
 //! The handshakes of a worker that are under way. There is room for so many; others wait for theirs,
 //! and one that is slow gives way to them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,8 +18,10 @@ const SLOW: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(in crate::listen) struct PendingHandshakes {
-    /// By the number of the connection: the oldest comes first.
+    /// In the order in which they began.
     pending: RefCell<BTreeMap<u64, PendingHandshake>>,
+    /// How many have begun.
+    begun: Cell<u64>,
     /// Told of each that has ended.
     freed: Notify,
 }
@@ -34,7 +36,7 @@ struct PendingHandshake {
 #[derive(Debug)]
 pub(in crate::listen) struct HandshakeSlot {
     all: Rc<PendingHandshakes>,
-    id: u64,
+    number: u64,
 }
 
 /// What came of asking for a slot.
@@ -50,12 +52,11 @@ impl PendingHandshakes {
     /// Resolves when there is room for another. `on_slow` is called for each that was ended for it.
     pub(in crate::listen) async fn begin(
         self: &Rc<Self>,
-        id: u64,
         connection: &Rc<ConnectionControl>,
         on_slow: impl Fn(),
     ) -> HandshakeSlot {
         loop {
-            match self.begin_at(id, connection, Instant::now(), MAX_PENDING) {
+            match self.begin_at(connection, Instant::now(), MAX_PENDING) {
                 Room::Free(slot) => return slot,
                 Room::Taken(slot) => {
                     on_slow();
@@ -70,7 +71,6 @@ impl PendingHandshakes {
 
     fn begin_at(
         self: &Rc<Self>,
-        id: u64,
         connection: &Rc<ConnectionControl>,
         now: Instant,
         max: usize,
@@ -87,15 +87,17 @@ impl PendingHandshakes {
             oldest.remove().connection.abort();
             given_way = true;
         }
-        pending.insert(id, PendingHandshake { began: now, connection: connection.clone() });
-        let slot = HandshakeSlot { all: self.clone(), id };
+        let number = self.begun.get();
+        self.begun.set(number + 1);
+        pending.insert(number, PendingHandshake { began: now, connection: connection.clone() });
+        let slot = HandshakeSlot { all: self.clone(), number };
         if given_way { Room::Taken(slot) } else { Room::Free(slot) }
     }
 }
 
 impl Drop for HandshakeSlot {
     fn drop(&mut self) {
-        self.all.pending.borrow_mut().remove(&self.id);
+        self.all.pending.borrow_mut().remove(&self.number);
         self.all.freed.notify_one();
     }
 }
@@ -109,11 +111,11 @@ mod tests {
         let all = Rc::new(PendingHandshakes::default());
         let control = Rc::new(ConnectionControl::default());
         let now = Instant::now();
-        let begin = |id, at| all.begin_at(id, &control, at, 2);
-        let Room::Free(first) = begin(1, now) else { panic!("the first has room") };
-        let Room::Free(second) = begin(2, now) else { panic!("the second has room") };
-        assert!(matches!(begin(3, now + SLOW / 2), Room::FullUntil(at) if at == now + SLOW));
-        let Room::Taken(third) = begin(4, now + SLOW) else { panic!("the first is slow") };
+        let begin = |at| all.begin_at(&control, at, 2);
+        let Room::Free(first) = begin(now) else { panic!("the first has room") };
+        let Room::Free(second) = begin(now) else { panic!("the second has room") };
+        assert!(matches!(begin(now + SLOW / 2), Room::FullUntil(at) if at == now + SLOW));
+        let Room::Taken(third) = begin(now + SLOW) else { panic!("the first is slow") };
         assert_eq!(all.pending.borrow().len(), 2);
         // Its own end takes nothing from anybody.
         drop(first);
@@ -127,12 +129,12 @@ mod tests {
         let all = Rc::new(PendingHandshakes::default());
         let control = Rc::new(ConnectionControl::default());
         let slow = std::cell::Cell::new(0);
-        let begin = |id| all.begin(id, &control, || slow.set(slow.get() + 1));
+        let begin = || all.begin(&control, || slow.set(slow.get() + 1));
         let mut held = Vec::new();
-        for id in 0..MAX_PENDING as u64 {
-            held.push(begin(id).await);
+        for _ in 0..MAX_PENDING {
+            held.push(begin().await);
         }
-        let waiting = begin(5000);
+        let waiting = begin();
         let ending = async {
             tokio::task::yield_now().await;
             held.pop();
@@ -140,7 +142,7 @@ mod tests {
         let (next, ()) = tokio::join!(waiting, ending);
         assert_eq!(slow.get(), 0);
         // Nobody ends by itself.
-        let last = begin(5001).await;
+        let last = begin().await;
         assert_eq!(slow.get(), 1);
         drop((next, last, held));
         assert!(all.pending.borrow().is_empty());

@@ -226,6 +226,41 @@ fn slow_and_broken_handshakes_end_and_hold_up_nobody() {
     wait_until("it is counted", || errors(&weir, "disconnected") == 1.0);
 }
 
+/// More clients than there is room for handshakes of a worker.
+fn crowd(weir: &Weir, count: usize, first_bytes: &[u8]) -> Vec<TcpStream> {
+    let connect = |_| {
+        let mut stream = TcpStream::connect_timeout(&weir.address(), PATIENCE).unwrap();
+        stream.write_all(first_bytes).unwrap();
+        stream
+    };
+    (0..count).map(connect).collect()
+}
+
+#[test]
+fn clients_that_say_nothing_take_no_room_for_handshakes() {
+    let certificates = Certificates::new();
+    let config = Config::echo().open().server("header_timeout = \"1h\"\nworkers = 1");
+    let weir = over_tls(config, &certificates);
+    let _silent = crowd(&weir, 1_200, &[]);
+    let client = TlsClient::trusting(&certificates);
+    assert_eq!(client.connect(weir.address()).ask(get("/")).status, 200);
+    assert_eq!(errors(&weir, "timeout"), 0.0, "none had to give way");
+}
+
+#[test]
+fn slow_handshakes_give_way_to_all_that_wait_and_not_one_by_one() {
+    let certificates = Certificates::new();
+    let config = Config::echo().open().server("header_timeout = \"1h\"\nworkers = 1");
+    let weir = over_tls(config, &certificates);
+    let _slow = crowd(&weir, 3_000, &[0x16]);
+    // A second for the first thousand, and another for those that came in their place.
+    wait_until("all but the last thousand have given way", || {
+        errors(&weir, "timeout") >= 3_000.0 - 1_024.0
+    });
+    let client = TlsClient::trusting(&certificates);
+    assert_eq!(client.connect(weir.address()).ask(get("/")).status, 200);
+}
+
 #[test]
 fn large_bodies_pass_both_ways() {
     let certificates = Certificates::new();
