@@ -37,8 +37,17 @@ function concurrency.text(state)
   return table.concat(parts, ' ')
 end
 
-function concurrency.clamp(_, state)
-  return state
+-- A clock that was set back leaves leases that end later than any that is made now.
+function concurrency.clamp(args, state)
+  local latest = now + args.lease_us
+  if state.ends_at <= latest then
+    return state
+  end
+  local holders = {}
+  for i, it in ipairs(state.holders) do
+    holders[i] = { it[1], it[2], math.min(it[3], latest) }
+  end
+  return { ends_at = latest, rest = state.rest, holders = holders }
 end
 
 -- The state once this holder has as many slots as `change` makes of its own, for a lease from now.

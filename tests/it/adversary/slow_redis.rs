@@ -1,6 +1,7 @@
 //! A Redis that answers too late: requests stop waiting for it, the breaker does not flap, and the
 //! log states what `timeout` would be needed.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::fault_proxy::Link;
@@ -68,6 +69,43 @@ fn advised(line: &str) -> u128 {
     let (number, unit) = rest.split_at(rest.find(|it: char| !it.is_ascii_digit()).unwrap());
     let scale = if unit.starts_with("ms") { 1 } else { 1000 };
     number.parse::<u128>().unwrap() * scale
+}
+
+/// A Redis that hangs takes no payments: requests for a bucket that owes something stop waiting for them
+/// long before the breaker opens.
+#[test]
+fn requests_for_one_bucket_do_not_wait_again_and_again_for_a_redis_that_hangs() {
+    const CLIENTS: usize = 16;
+    let timeout = Duration::from_millis(50);
+    let redis = Redis::start();
+    let waits = format!("timeout = \"{}ms\"\non_error = \"local\"", timeout.as_millis());
+    let config = Config::echo().store(&redis.store()).store(&waits);
+    let config = config.limit("key = \"global\"\nrate = \"10000/second\"\nburst = 100000");
+    let weir = Weir::start(&config.server("workers = 2"));
+    let open = AtomicBool::new(false);
+    let waited = std::thread::scope(|scope| {
+        let clients = (0..CLIENTS).map(|_| {
+            scope.spawn(|| {
+                let (mut client, mut waited) = (weir.connect(), 0);
+                while !open.load(Ordering::Relaxed) {
+                    let asked = Instant::now();
+                    assert_eq!(client.ask(get("/")).status, 200);
+                    waited += usize::from(asked.elapsed() >= timeout);
+                    // So that requests do not all come at once, in calls that they share.
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                waited
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        wait_until("it is under load", || calls(&weir) > 200.0);
+        redis.stop();
+        wait_until("the breaker is open", || weir.degraded());
+        open.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|it| it.join().unwrap()).sum::<usize>()
+    });
+    redis.cont();
+    assert!(waited <= 4 * CLIENTS, "{waited} waited for all of `timeout`");
 }
 
 #[track_caller]

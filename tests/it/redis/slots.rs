@@ -72,6 +72,33 @@ fn slots_of_a_killed_gateway_return_with_the_lease_and_not_before() {
     assert_exact_slots(&[&heir], &held, 3);
 }
 
+/// A clock that was set back, or a failover to one that is behind, leaves leases that end far ahead.
+#[test]
+fn leases_that_end_too_far_ahead_are_cut_to_one_from_now() {
+    let test_store = TestStore::redis();
+    let held = HeldUpstream::start();
+    let (dying, heir) = (start(&test_store, &held, 1), start(&test_store, &held, 1));
+    let _client = hold(&dying, &held, "/held");
+    drop(dying);
+    let TestStore::Redis(redis) = &test_store else { unreachable!("it is Redis") };
+    let bucket = redis.buckets().remove(0);
+    let lapses_at = || {
+        let text = redis.command(&["GET", &bucket]).text();
+        text.rsplit(':').next().and_then(|it| it.parse::<u128>().ok()).expect("a lease")
+    };
+    let before = redis.command(&["GET", &bucket]).text();
+    let hour_on = (lapses_at() + 3_600_000_000).to_string();
+    let ahead = before.replace(&lapses_at().to_string(), &hour_on);
+    redis.command(&["SET", &bucket, &ahead, "PX", "4000000"]);
+    assert_eq!(heir.get("/").status, 429, "it is still held");
+    let time = redis.command(&["TIME"]);
+    let [seconds, micros] = [0, 1].map(|at| time.list()[at].text().parse::<u128>().unwrap());
+    assert!(lapses_at() <= seconds * 1_000_000 + micros + LEASE.as_micros(), "{}", lapses_at());
+    let ttl =
+        u128::try_from(redis.keys().iter().find(|it| it.name == bucket).unwrap().ttl).unwrap();
+    assert!(ttl <= LEASE.as_millis() + 1000, "{ttl}");
+}
+
 #[test]
 fn request_that_outlasts_the_lease_keeps_its_slot() {
     let test_store = TestStore::redis();

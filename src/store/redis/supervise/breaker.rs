@@ -33,6 +33,8 @@ pub(crate) struct Breaker {
     links: Vec<AtomicU64>,
     /// Late answers of all workers.
     late_budget: LateBudget,
+    /// The last call of any worker was not answered in time.
+    silent: AtomicBool,
     record: Mutex<Record>,
     /// The address of Redis, as messages name it.
     address: String,
@@ -90,6 +92,7 @@ impl Breaker {
             trips: watch::Sender::new(0),
             links: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             late_budget: LateBudget::new(SLACK.saturating_mul(workers.max(1) as u32)),
+            silent: AtomicBool::new(false),
             record: Mutex::default(),
             address,
             on_error: Mutex::new(on_error),
@@ -122,12 +125,23 @@ impl Breaker {
     #[inline]
     pub(crate) fn record_in_time(&self) {
         self.late_budget.record_in_time();
+        // Mostly nothing is late, and nothing is written.
+        if self.is_silent() {
+            self.silent.store(false, Ordering::Relaxed);
+        }
     }
 
     /// A call was not. True if that happens too often.
     #[must_use]
     pub(crate) fn record_late(&self) -> bool {
+        self.silent.store(true, Ordering::Relaxed);
         self.late_budget.record_late()
+    }
+
+    /// Whether Redis has not answered the last call in time, though the breaker may still be closed.
+    #[inline]
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Relaxed)
     }
 
     /// Opens the breaker. The first to do so since it was closed names the reason.
@@ -236,6 +250,7 @@ impl Breaker {
         self.gate.send_replace(true);
         self.metrics.store_degraded.set(0);
         self.late_budget.reset();
+        self.silent.store(false, Ordering::Relaxed);
         record.relapses.closed(Instant::now());
         if let Some(outage) = record.outage.take() {
             let seconds = outage.since.elapsed().as_secs_f64();
