@@ -354,8 +354,7 @@ impl Gateway {
                 let limit = limits.refusing().first().map(|it| it.logged_name(names));
                 record.refused(limit, limits.refusal_error(decision.now));
             }
-            let (jitter, headers) = (respond.retry_jitter, mem::take(headers));
-            *answer = limits.refuse(rate, decision.now, jitter, headers);
+            limits.refuse(rate, decision.now, respond.retry_jitter, headers, answer);
             self.count_refusal(&mut plan.trust);
             guards.mark_answer(&mut answer.fields);
             return Ok(());

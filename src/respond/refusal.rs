@@ -1,6 +1,6 @@
 //! The answer to a request that one of its limits refused.
 
-use http::{HeaderMap, Response, StatusCode};
+use http::StatusCode;
 
 use super::rate_headers::{PolicyText, seconds_until};
 use super::{Answer, FieldName, Fields, Scratch, grpc, retry_after};
@@ -133,10 +133,9 @@ impl<'a, I: Iterator<Item = RefusingLimit<'a>> + Clone> Refusal<I> {
         self.advertised_at.map(|at| seconds_until(at, self.now).max(1))
     }
 
-    /// The answer, with the map that held the request's headers for the next one.
-    pub(crate) fn into_answer(self, mut headers: HeaderMap) -> Answer {
-        headers.clear();
-        let mut fields = Fields::default();
+    /// Becomes the answer, which has nothing in it yet.
+    pub(crate) fn write_to(self, answer: &mut Answer) {
+        let Answer { response, fields, .. } = answer;
         let mut digits = itoa::Buffer::new();
         let seconds = self.retry_after().map(|seconds| digits.format(seconds));
         if let Some(seconds) = seconds {
@@ -146,17 +145,15 @@ impl<'a, I: Iterator<Item = RefusingLimit<'a>> + Clone> Refusal<I> {
         let mut status = StatusCode::TOO_MANY_REQUESTS;
         if let Some(first) = self.limits.clone().next() {
             fields.append(&first.text.fields);
-            first.write_proxy_status(&mut fields);
+            first.write_proxy_status(fields);
             status = first.text.status;
             self.write_body(first.text, seconds, &mut text);
             if self.is_grpc {
-                first.text.describe_to_grpc(seconds, &mut fields);
+                first.text.describe_to_grpc(seconds, fields);
             }
         }
-        let mut response = Response::new(Body::text(text).into());
         *response.status_mut() = status;
-        *response.headers_mut() = headers;
-        Answer { fields, ..Answer::from(response) }
+        *response.body_mut() = Body::text(text).into();
     }
 
     /// Written by hand, not by a serializer: a flood of refusals must be cheap, and every string

@@ -1,5 +1,7 @@
 //! The answer to a request that one of its limits refused.
 
+use std::mem;
+
 use std::cmp::Reverse;
 
 use http::HeaderMap;
@@ -25,16 +27,17 @@ impl<'a> LimitOutcomes<'_, 'a> {
         refusal::error(retry_at(self.enforced(), now))
     }
 
-    /// The answer. `headers` are those of the request; their map is used again. `jitter` is in
-    /// thousandths of the wait.
+    /// Writes the answer, which has nothing in it yet. `headers` are those of the request; their map
+    /// is used again. `jitter` is in thousandths of the wait.
     pub(crate) fn refuse(
         &self,
         rate: RateHeaders,
         now: Micros,
         jitter: u16,
-        headers: HeaderMap,
-    ) -> Answer {
-        let is_grpc = grpc::is_grpc(&headers);
+        headers: &mut HeaderMap,
+        answer: &mut Answer,
+    ) {
+        let is_grpc = grpc::is_grpc(headers);
         let refusing = self.refusing();
         let limits = refusing.iter().map(|it| RefusingLimit {
             text: &it.limit.refusal_text,
@@ -45,9 +48,10 @@ impl<'a> LimitOutcomes<'_, 'a> {
         let advertised_at = retry_at.map(|at| self.add_jitter(at, now, jitter));
         let refusal = Refusal { limits, now, retry_at, advertised_at, is_grpc };
         let rate = rate.refusing(advertised_at);
-        let mut answer = refusal.into_answer(headers);
+        headers.clear();
+        mem::swap(answer.response.headers_mut(), headers);
+        refusal.write_to(answer);
         rate.write(self.applied(), answer.response.headers_mut(), &mut answer.fields);
-        answer
     }
 
     /// An instant later by up to so many thousandths of the wait. How much follows from the key
