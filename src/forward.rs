@@ -3,6 +3,7 @@
 //! One attempt after another, whichever version of HTTP the servers speak: a [`Link`] is what a
 //! request is sent over, a [`Transport`] has it until the head of the response is there.
 
+mod connection_sharing;
 pub(crate) mod echo;
 pub(crate) mod field_rules;
 pub(crate) mod headers;
@@ -14,7 +15,7 @@ use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode, header};
 use tokio::time::Instant;
 
 use crate::body::Body;
@@ -83,7 +84,7 @@ impl UpstreamRequest<'_> {
             let waiting = waits.then(|| self.signals.wait());
             if sharing == ConnectionSharing::Shared
                 && server.shares_connections(upgrade)
-                && is_large(headers)
+                && self.goes_alone(headers)
             {
                 sharing = ConnectionSharing::Alone;
             }
@@ -305,12 +306,4 @@ impl UpstreamRequest<'_> {
 /// RFC 9110 section 9.2.2.
 fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
-}
-
-/// Whether a head is so large that servers may end an HTTP/2 connection over it, as nginx does: RFC 9113
-/// leaves that to them. Most take 8 KiB.
-fn is_large(headers: &HeaderMap) -> bool {
-    const USUAL: usize = 8 * 1024;
-    let size = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
-    headers.iter().map(size).sum::<usize>() > USUAL
 }
