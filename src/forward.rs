@@ -84,7 +84,7 @@ impl UpstreamRequest<'_> {
             let waiting = waits.then(|| self.signals.wait());
             if sharing == ConnectionSharing::Shared
                 && server.shares_connections(upgrade)
-                && self.goes_alone(headers)
+                && self.goes_alone(headers, bodiless)
             {
                 sharing = ConnectionSharing::Alone;
             }
@@ -192,7 +192,8 @@ impl UpstreamRequest<'_> {
                 Ok(Transport::Http1(exchange))
             }
             Link::Http2(stream) => {
-                let head = self.http2_head(active.server(), headers)?;
+                let sends_trailers = stream.is_exclusive() && !body.is_empty();
+                let head = self.http2_head(active.server(), headers, sends_trailers)?;
                 let fields = self.outbound.fields.clone();
                 let mut exchange = Http2Exchange::new(stream, active, head, body, fields);
                 exchange.max_fields = max_fields;

@@ -1,7 +1,7 @@
 //! Which requests are kept off the HTTP/2 connections that others share: those over which a server may
 //! end its connection, and with it all that is under way there.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
 
 use super::UpstreamRequest;
 
@@ -11,8 +11,15 @@ const LARGE_HEAD: usize = 8 * 1024;
 
 impl UpstreamRequest<'_> {
     /// Whether the request is to have a connection for itself, where that can be had.
-    pub(super) fn goes_alone(&self, headers: &HeaderMap) -> bool {
+    pub(super) fn goes_alone(&self, headers: &HeaderMap, bodiless: bool) -> bool {
         head_size(self.target, headers) > LARGE_HEAD
+            || (!bodiless && self.announces_trailers(headers))
+    }
+
+    /// Whether the client says that trailers come behind the body: RFC 9110 section 6.6.2. nginx ends the
+    /// connection over any. Those of HTTP/1.1 go no further.
+    pub(super) fn announces_trailers(&self, headers: &HeaderMap) -> bool {
+        self.outbound.protocol.version == Version::HTTP_2 && headers.contains_key(header::TRAILER)
     }
 }
 

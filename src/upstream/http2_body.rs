@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::ExchangeError;
@@ -68,17 +69,18 @@ pub(super) struct BodyFeeder {
     slot: Rc<RefCell<Slot>>,
     /// Of the whole body.
     framing: Framing,
-    /// Says what may stand behind it.
-    fields: Rc<RouteFields>,
+    /// Says what may stand behind it. `None`: nothing may.
+    trailer_fields: Option<Rc<RouteFields>>,
     /// What was sent of it, while it can still be taken back.
     kept: Option<SentPieces>,
     waits_for_client: bool,
 }
 
-/// Both ends. Without a body there is nothing to feed.
+/// Both ends. Without a body there is nothing to feed. `trailer_fields` says what may stand behind the
+/// body, if anything may.
 pub(super) fn request_body(
     body: Body,
-    fields: &Rc<RouteFields>,
+    trailer_fields: Option<Rc<RouteFields>>,
 ) -> (RequestBody, Option<BodyFeeder>) {
     let framing = body.framing();
     let length = match framing {
@@ -91,8 +93,7 @@ pub(super) fn request_body(
     let slot = Rc::<RefCell<Slot>>::default();
     let kept = Some(SentPieces::default());
     let to_hyper = RequestBody { slot: Some(slot.clone()), length };
-    let fields = fields.clone();
-    let feeder = BodyFeeder { body, slot, framing, fields, kept, waits_for_client: false };
+    let feeder = BodyFeeder { body, slot, framing, trailer_fields, kept, waits_for_client: false };
     (to_hyper, Some(feeder))
 }
 
@@ -119,7 +120,7 @@ impl BodyFeeder {
                 return Ok(false);
             }
         };
-        let trailers = if next.is_none() { self.body.take_trailers() } else { None };
+        let trailers = if next.is_none() { self.take_trailers() } else { None };
         let mut slot = self.slot.borrow_mut();
         slot.wanted = false;
         match next {
@@ -136,8 +137,7 @@ impl BodyFeeder {
             }
             None => {
                 slot.ended = true;
-                if let Some(mut trailers) = trailers {
-                    self.fields.clean_request_trailers(&mut trailers);
+                if let Some(trailers) = trailers {
                     // They cannot be asked for twice.
                     self.kept = None;
                     slot.frame = Some(Frame::trailers(trailers));
@@ -147,6 +147,13 @@ impl BodyFeeder {
         slot.feeder = Some(cx.waker().clone());
         slot.wake_reader();
         Ok(true)
+    }
+
+    /// What may be sent behind the body. A section with nothing in it is an error to some servers.
+    fn take_trailers(&mut self) -> Option<HeaderMap> {
+        let mut trailers = self.body.take_trailers()?;
+        self.trailer_fields.as_ref()?.clean_request_trailers(&mut trailers);
+        (!trailers.is_empty()).then_some(trailers)
     }
 
     /// Whether the server would take more than the client has sent.

@@ -63,6 +63,8 @@ pub(super) struct Http2Connection {
     driver: Rc<RefCell<Option<Driver>>>,
     state: Rc<ConnectionState>,
     record: Box<ConnectionRecord>,
+    /// It was made for one request, and no other is sent on it.
+    pub(super) is_exclusive: bool,
     streams: Cell<usize>,
     idle_since: Cell<Instant>,
     /// Requests that wait for a stream at this server.
@@ -135,8 +137,16 @@ impl Http2Connection {
         let driver = Rc::new(RefCell::new(Some(driver)));
         tokio::task::spawn_local(drive(driver.clone(), state.clone()));
         let (streams, idle_since) = (Cell::new(0), Cell::new(Instant::now()));
-        let connection =
-            Http2Connection { sender, driver, state, record, streams, idle_since, freed };
+        let connection = Http2Connection {
+            sender,
+            driver,
+            state,
+            record,
+            is_exclusive: false,
+            streams,
+            idle_since,
+            freed,
+        };
         poll_fn(|cx| connection.poll_settings(cx)).await?;
         Ok(connection)
     }
@@ -221,6 +231,11 @@ pub(crate) struct Http2Stream {
 impl Http2Stream {
     pub(super) fn send(&self, request: Request<RequestBody>) -> SentRequest {
         Box::pin(self.connection.sender.clone().try_send_request(request))
+    }
+
+    /// Whether no other request is sent on its connection.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.connection.is_exclusive
     }
 
     /// The server has refused to go on with this connection.

@@ -52,7 +52,10 @@ impl Http2Exchange {
         body: Body,
         fields: Rc<RouteFields>,
     ) -> Self {
-        let (body, feeder) = request_body(body, &fields);
+        // Servers may end the connection over trailers of a request, and need not be sent any: RFC 9110
+        // section 6.5.1.
+        let trailer_fields = stream.is_exclusive().then(|| fields.clone());
+        let (body, feeder) = request_body(body, trailer_fields);
         let response = stream.send(head.map(|()| body));
         Http2Exchange {
             response,
@@ -264,6 +267,6 @@ impl Http2Body {
     pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
         let mut trailers = self.incoming.take_trailers()?;
         self.fields.clean_response_trailers(&mut trailers);
-        Some(trailers)
+        (!trailers.is_empty()).then_some(trailers)
     }
 }

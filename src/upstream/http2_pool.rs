@@ -125,8 +125,9 @@ impl Connecting<'_> {
     }
 
     /// The server speaks HTTP/2 on this connection. The first stream is the caller's.
-    pub(super) fn connected(self, connection: Http2Connection) -> Http2Stream {
+    pub(super) fn connected(self, mut connection: Http2Connection) -> Http2Stream {
         self.pool.declined.set(false);
+        connection.is_exclusive = !self.is_kept;
         let connection = Rc::new(connection);
         let stream = connection.open_stream();
         if self.is_kept {
