@@ -17,6 +17,7 @@ mod http2_body;
 mod http2_connection;
 mod http2_exchange;
 mod http2_pool;
+mod http2_stream;
 mod link;
 mod pending;
 mod pool;

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use super::ExchangeError;
 use super::http2_body::{BodyFeeder, RequestBody, request_body};
-use super::http2_connection::{Http2Stream, SentRequest};
+use super::http2_connection::SentRequest;
+use super::http2_stream::Http2Stream;
 use super::pool::ActiveRequest;
 use crate::body::Body;
 use crate::deadline::Deadline;
@@ -88,13 +89,17 @@ impl Http2Exchange {
         self.feed(cx)?;
         let response = match self.response.as_mut().poll(cx) {
             Poll::Ready(Ok(response)) => response,
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(self.classify(error))),
+            Poll::Ready(Err(error)) => {
+                self.stream.note_ended();
+                return Poll::Ready(Err(self.classify(error)));
+            }
             Poll::Pending => {
                 let _: io::Result<()> = ready!(self.deadline.poll(cx));
                 self.stream.note_timeout(self.response_timeout);
                 return Poll::Ready(Err(ExchangeError::TimedOut));
             }
         };
+        self.stream.note_answered();
         if let Some(feeder) = &mut self.feeder {
             feeder.forget_sent();
         }

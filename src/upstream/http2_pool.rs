@@ -11,7 +11,8 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use super::http2_connection::{Http2Connection, Http2Stream};
+use super::http2_connection::Http2Connection;
+use super::http2_stream::Http2Stream;
 use super::record::ConnectionRecord;
 
 /// Connections at a time. With more requests than these have streams, some wait.
@@ -51,9 +52,16 @@ impl Http2Pool {
         self.declined.get()
     }
 
-    pub(super) fn open_stream(&self) -> Option<Http2Stream> {
+    /// `may_connect`: another connection may be made.
+    pub(super) fn open_stream(&self, may_connect: bool) -> Option<Http2Stream> {
         let mut connections = self.connections.borrow_mut();
-        connections.retain(|connection| !connection.is_retired());
+        connections.retain(|connection| {
+            // Without another, requests would have to wait for all that is under way on this one.
+            if connection.is_worn() && (may_connect || connection.is_idle()) {
+                connection.retire();
+            }
+            !connection.is_retired()
+        });
         let connection = connections.iter().find(|connection| connection.has_room());
         connection.map(Http2Connection::open_stream)
     }

@@ -3,8 +3,9 @@
 use http::Method;
 use tokio::time::{Instant, timeout_at};
 
-use super::http2_connection::{Http2Connection, Http2Stream};
+use super::http2_connection::Http2Connection;
 use super::http2_pool::Connecting;
+use super::http2_stream::Http2Stream;
 use super::pending::{Acquired, PendingRequest, Waiting, acquire};
 use super::slots::{ConnectionSlot, FreeSlot};
 use super::{ActiveRequest, ConnectError, PooledConnection, Server, Upstream};
@@ -69,7 +70,7 @@ impl Upstream {
             }
             // FIFO: a stream that is free belongs to the requests that wait, if there are any.
             if server.waiting.is_empty()
-                && let Some(stream) = server.http2.open_stream()
+                && let Some(stream) = server.open_stream()
             {
                 return Ok(Link::Http2(stream));
             }
@@ -105,7 +106,7 @@ impl Upstream {
         let mut pending = None;
         let connecting = loop {
             if (pending.is_some() || server.waiting.is_empty())
-                && let Some(stream) = server.http2.open_stream()
+                && let Some(stream) = server.open_stream()
             {
                 return Ok(Link::Http2(stream));
             }
@@ -144,6 +145,13 @@ impl Upstream {
             OpenedConnection::Http2(stream) => Link::Http2(stream),
             OpenedConnection::Http1(stream, slot) => new_connection(active, stream, slot),
         })
+    }
+}
+
+impl Server {
+    /// A stream of an HTTP/2 connection that requests share, if one is free.
+    pub(super) fn open_stream(&self) -> Option<Http2Stream> {
+        self.http2.open_stream(!self.shared.slots.is_full())
     }
 }
 

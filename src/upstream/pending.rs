@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ConnectError;
-use super::http2_connection::Http2Stream;
+use super::http2_stream::Http2Stream;
 use super::pool::{ActiveRequest, PooledConnection, Server};
 use super::slots::{ConnectionSlot, ConnectionSlots, PendingPlace};
 
@@ -163,7 +163,7 @@ pub(super) async fn acquire<'a>(
             tokio::select! {
                 biased;
                 () = &mut stream_freed, if request.takes_streams => {
-                    if let Some(stream) = server.http2.open_stream() {
+                    if let Some(stream) = server.open_stream() {
                         return Some(Acquired::Stream(stream));
                     }
                     stream_freed.set(server.http2.freed());

@@ -13,6 +13,7 @@ mod health;
 mod http2;
 mod http2_failures;
 mod http2_late_data;
+mod http2_resets;
 mod moving_names;
 mod response_timeout;
 mod tls;
