@@ -25,7 +25,7 @@ use crate::respond::{Content, Fault};
 use crate::telemetry::Failure;
 use crate::upstream::{
     ActiveRequest, ConnectError, ConnectionSharing, Exchange, ExchangeError, Http2Exchange,
-    KeyDigest, Link, PooledConnection, Server, Transport, Upstream,
+    KeyDigest, Link, LinkRequest, PooledConnection, Server, Transport, Upstream,
 };
 use headers::OutboundHeaders;
 use tunnel::Tunnel;
@@ -88,9 +88,10 @@ impl UpstreamRequest<'_> {
             {
                 sharing = ConnectionSharing::Alone;
             }
+            let wanted = LinkRequest { method: self.method, has_body: !bodiless, sharing };
             let link = match idle {
                 Some(idle) => Link::Http1(idle),
-                None => match self.upstream.open(&mut active, self.method, sharing).await {
+                None => match self.upstream.open(&mut active, wanted).await {
                     Ok(link) => link,
                     // Nothing was sent, so another server may be tried even for requests that are not
                     // idempotent; and since no upstream did any work, the retry budget is not charged.

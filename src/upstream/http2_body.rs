@@ -14,6 +14,7 @@ use http::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::ExchangeError;
+use super::http2_uploads::{Upload, Uploads};
 use crate::body::Body;
 use crate::forward::field_rules::RouteFields;
 use crate::http1::Framing;
@@ -60,6 +61,8 @@ pub(crate) struct RequestBody {
     /// `None`: there is no body.
     slot: Option<Rc<RefCell<Slot>>>,
     length: Option<u64>,
+    /// Tells the connection whether it gets on.
+    upload: Upload,
 }
 
 /// The request's end.
@@ -81,18 +84,19 @@ pub(super) struct BodyFeeder {
 pub(super) fn request_body(
     body: Body,
     trailer_fields: Option<Rc<RouteFields>>,
+    uploads: &Rc<Uploads>,
 ) -> (RequestBody, Option<BodyFeeder>) {
-    let framing = body.framing();
+    let (framing, upload) = (body.framing(), Upload::new(uploads));
     let length = match framing {
         Framing::Empty | Framing::Length(0) => {
-            return (RequestBody { slot: None, length: Some(0) }, None);
+            return (RequestBody { slot: None, length: Some(0), upload }, None);
         }
         Framing::Length(length) => Some(length),
         Framing::Chunked | Framing::UntilClose => None,
     };
     let slot = Rc::<RefCell<Slot>>::default();
     let kept = Some(SentPieces::default());
-    let to_hyper = RequestBody { slot: Some(slot.clone()), length };
+    let to_hyper = RequestBody { slot: Some(slot.clone()), length, upload };
     let feeder = BodyFeeder { body, slot, framing, trailer_fields, kept, waits_for_client: false };
     (to_hyper, Some(feeder))
 }
@@ -227,13 +231,19 @@ impl HttpBody for RequestBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        let Some(slot) = &self.slot else { return Poll::Ready(None) };
+        let RequestBody { slot: Some(slot), upload, .. } = self.get_mut() else {
+            return Poll::Ready(None);
+        };
+        upload.note_asked();
         let mut slot = slot.borrow_mut();
         if slot.aborted {
             // hyper takes the code of the reset from it.
             return Poll::Ready(Some(Err(h2::Reason::CANCEL.into())));
         }
         if let Some(frame) = slot.frame.take() {
+            if frame.is_data() {
+                upload.note_taken();
+            }
             return Poll::Ready(Some(Ok(frame)));
         }
         if slot.ended {

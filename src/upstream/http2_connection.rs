@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::http2_body::RequestBody;
 use super::http2_stream::Http2Stream;
+use super::http2_uploads::Uploads;
 use super::record::ConnectionRecord;
 use crate::http2::LocalExecutor;
 use crate::stream::{Stream, write_through_stream};
@@ -72,6 +73,7 @@ pub(super) struct Http2Connection {
     streams: Cell<usize>,
     /// Requests that were given up, less those that were answered since.
     given_up: Cell<u32>,
+    pub(super) uploads: Rc<Uploads>,
     idle_since: Cell<Instant>,
     /// Requests that wait for a stream at this server.
     freed: Rc<Notify>,
@@ -151,6 +153,7 @@ impl Http2Connection {
             is_exclusive: false,
             streams,
             given_up: Cell::new(0),
+            uploads: Rc::default(),
             idle_since,
             freed,
         };
@@ -213,6 +216,7 @@ impl Http2Connection {
         self.streams.set(self.streams.get() - 1);
         if self.is_idle() {
             self.idle_since.set(Instant::now());
+            self.uploads.clear();
         }
         self.freed.notify_one();
     }

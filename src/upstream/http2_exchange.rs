@@ -56,7 +56,7 @@ impl Http2Exchange {
         // Servers may end the connection over trailers of a request, and need not be sent any: RFC 9110
         // section 6.5.1.
         let trailer_fields = stream.is_exclusive().then(|| fields.clone());
-        let (body, feeder) = request_body(body, trailer_fields);
+        let (body, feeder) = request_body(body, trailer_fields, stream.uploads());
         let response = stream.send(head.map(|()| body));
         Http2Exchange {
             response,

@@ -52,8 +52,8 @@ impl Http2Pool {
         self.declined.get()
     }
 
-    /// `may_connect`: another connection may be made.
-    pub(super) fn open_stream(&self, may_connect: bool) -> Option<Http2Stream> {
+    /// A stream for a request with or without a body. `may_connect`: another connection may be made.
+    pub(super) fn open_stream(&self, has_body: bool, may_connect: bool) -> Option<Http2Stream> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| {
             // Without another, requests would have to wait for all that is under way on this one.
@@ -62,8 +62,15 @@ impl Http2Pool {
             }
             !connection.is_retired()
         });
-        let connection = connections.iter().find(|connection| connection.has_room());
-        connection.map(Http2Connection::open_stream)
+        let mut with_room = connections.iter().filter(|connection| connection.has_room());
+        if !has_body {
+            return with_room.next().map(Http2Connection::open_stream);
+        }
+        let now = Instant::now();
+        let moving = with_room.clone().find(|connection| !connection.uploads.are_stalled(now));
+        let is_last_resort = !may_connect || connections.len() >= MAX_CONNECTIONS;
+        let any = || if is_last_resort { with_room.next() } else { None };
+        moving.or_else(any).map(Http2Connection::open_stream)
     }
 
     /// Resolves when a stream may be free, or a connection may be made. Requests are woken in the

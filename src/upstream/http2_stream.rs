@@ -8,6 +8,7 @@ use http::Request;
 
 use super::http2_body::RequestBody;
 use super::http2_connection::{Http2Connection, SentRequest};
+use super::http2_uploads::Uploads;
 
 #[derive(Debug)]
 #[must_use = "dropping it gives the room back"]
@@ -31,6 +32,11 @@ impl Http2Stream {
     /// Whether no other request is sent on its connection.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.connection.is_exclusive
+    }
+
+    /// Where the body of its request tells whether it gets on.
+    pub(super) fn uploads(&self) -> &Rc<Uploads> {
+        &self.connection.uploads
     }
 
     /// The head of the response is there.
