@@ -3,6 +3,7 @@
 //! One attempt after another, whichever version of HTTP the servers speak: a [`Link`] is what a
 //! request is sent over, a [`Transport`] has it until the head of the response is there.
 
+mod connection_sharing;
 pub(crate) mod echo;
 pub(crate) mod field_rules;
 pub(crate) mod headers;
@@ -13,7 +14,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use tokio::time::Instant;
 
 use crate::body::Body;
@@ -23,7 +24,7 @@ use crate::respond::{Content, Fault};
 use crate::telemetry::Failure;
 use crate::upstream::{
     ActiveRequest, ConnectError, ConnectionSharing, Exchange, ExchangeError, Http2Exchange,
-    KeyDigest, Link, PooledConnection, Server, Transport, Upstream,
+    KeyDigest, Link, LinkRequest, PooledConnection, Server, Transport, Upstream,
 };
 use headers::OutboundHeaders;
 use tunnel::Tunnel;
@@ -90,13 +91,14 @@ impl UpstreamRequest<'_> {
             let waiting = waits.then(|| self.signals.wait());
             if sharing == ConnectionSharing::Shared
                 && server.shares_connections(upgrade)
-                && is_large(headers)
+                && self.goes_alone(headers, bodiless)
             {
                 sharing = ConnectionSharing::Alone;
             }
+            let wanted = LinkRequest { method: self.method, has_body: !bodiless, sharing };
             let link = match idle {
                 Some(idle) => Link::Http1(idle),
-                None => match self.upstream.open(&mut active, self.method, sharing).await {
+                None => match self.upstream.open(&mut active, wanted).await {
                     Ok(link) => link,
                     // Nothing was sent, so another server may be tried even for requests that are not
                     // idempotent; and since no upstream did any work, the retry budget is not charged.
@@ -198,7 +200,8 @@ impl UpstreamRequest<'_> {
                 Ok(Transport::Http1(exchange))
             }
             Link::Http2(stream) => {
-                let head = self.http2_head(active.server(), headers)?;
+                let sends_trailers = stream.is_exclusive() && !body.is_empty();
+                let head = self.http2_head(active.server(), headers, sends_trailers)?;
                 let fields = self.outbound.fields.clone();
                 let mut exchange = Http2Exchange::new(stream, active, head, body, fields);
                 exchange.max_fields = max_fields;
@@ -309,12 +312,4 @@ impl UpstreamRequest<'_> {
 /// RFC 9110 section 9.2.2.
 fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
-}
-
-/// Whether a head is so large that servers may end an HTTP/2 connection over it, as nginx does: RFC 9113
-/// leaves that to them. Most take 8 KiB.
-fn is_large(headers: &HeaderMap) -> bool {
-    const USUAL: usize = 8 * 1024;
-    let size = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
-    headers.iter().map(size).sum::<usize>() > USUAL
 }

@@ -9,12 +9,15 @@ use crate::respond::Fault;
 use crate::upstream::Server;
 
 impl UpstreamRequest<'_> {
+    /// `sends_trailers`: those that come behind the body are passed on.
+    ///
     /// # Errors
     /// If host or path have no form in HTTP/2.
     pub(super) fn http2_head(
         &self,
         server: &Server,
         headers: &HeaderMap,
+        sends_trailers: bool,
     ) -> Result<Request<()>, Fault> {
         let mut fields = Http2Fields {
             fields: HeaderMap::with_capacity(headers.len() + 8),
@@ -24,6 +27,12 @@ impl UpstreamRequest<'_> {
         let mut fields = fields.fields;
         if self.outbound.protocol.version == Version::HTTP_2 && accepts_trailers(headers) {
             fields.insert(header::TE, HeaderValue::from_static("trailers"));
+        }
+        // The next gateway may share its connections as this one does, and has to know as well.
+        if sends_trailers && self.announces_trailers(headers) {
+            for value in headers.get_all(header::TRAILER) {
+                fields.append(header::TRAILER, value.clone());
+            }
         }
         let host = self.outbound.host;
         let authority = if host.is_empty() { server.authority.as_str() } else { host };

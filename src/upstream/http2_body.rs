@@ -10,9 +10,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::ExchangeError;
+use super::http2_uploads::{Upload, Uploads};
 use crate::body::Body;
 use crate::forward::field_rules::RouteFields;
 use crate::http1::Framing;
@@ -59,6 +61,8 @@ pub(crate) struct RequestBody {
     /// `None`: there is no body.
     slot: Option<Rc<RefCell<Slot>>>,
     length: Option<u64>,
+    /// Tells the connection whether it gets on.
+    upload: Upload,
 }
 
 /// The request's end.
@@ -68,31 +72,32 @@ pub(super) struct BodyFeeder {
     slot: Rc<RefCell<Slot>>,
     /// Of the whole body.
     framing: Framing,
-    /// Says what may stand behind it.
-    fields: Rc<RouteFields>,
+    /// Says what may stand behind it. `None`: nothing may.
+    trailer_fields: Option<Rc<RouteFields>>,
     /// What was sent of it, while it can still be taken back.
     kept: Option<SentPieces>,
     waits_for_client: bool,
 }
 
-/// Both ends. Without a body there is nothing to feed.
+/// Both ends. Without a body there is nothing to feed. `trailer_fields` says what may stand behind the
+/// body, if anything may.
 pub(super) fn request_body(
     body: Body,
-    fields: &Rc<RouteFields>,
+    trailer_fields: Option<Rc<RouteFields>>,
+    uploads: &Rc<Uploads>,
 ) -> (RequestBody, Option<BodyFeeder>) {
-    let framing = body.framing();
+    let (framing, upload) = (body.framing(), Upload::new(uploads));
     let length = match framing {
         Framing::Empty | Framing::Length(0) => {
-            return (RequestBody { slot: None, length: Some(0) }, None);
+            return (RequestBody { slot: None, length: Some(0), upload }, None);
         }
         Framing::Length(length) => Some(length),
         Framing::Chunked | Framing::UntilClose => None,
     };
     let slot = Rc::<RefCell<Slot>>::default();
     let kept = Some(SentPieces::default());
-    let to_hyper = RequestBody { slot: Some(slot.clone()), length };
-    let fields = fields.clone();
-    let feeder = BodyFeeder { body, slot, framing, fields, kept, waits_for_client: false };
+    let to_hyper = RequestBody { slot: Some(slot.clone()), length, upload };
+    let feeder = BodyFeeder { body, slot, framing, trailer_fields, kept, waits_for_client: false };
     (to_hyper, Some(feeder))
 }
 
@@ -119,7 +124,7 @@ impl BodyFeeder {
                 return Ok(false);
             }
         };
-        let trailers = if next.is_none() { self.body.take_trailers() } else { None };
+        let trailers = if next.is_none() { self.take_trailers() } else { None };
         let mut slot = self.slot.borrow_mut();
         slot.wanted = false;
         match next {
@@ -136,8 +141,7 @@ impl BodyFeeder {
             }
             None => {
                 slot.ended = true;
-                if let Some(mut trailers) = trailers {
-                    self.fields.clean_request_trailers(&mut trailers);
+                if let Some(trailers) = trailers {
                     // They cannot be asked for twice.
                     self.kept = None;
                     slot.frame = Some(Frame::trailers(trailers));
@@ -147,6 +151,13 @@ impl BodyFeeder {
         slot.feeder = Some(cx.waker().clone());
         slot.wake_reader();
         Ok(true)
+    }
+
+    /// What may be sent behind the body. A section with nothing in it is an error to some servers.
+    fn take_trailers(&mut self) -> Option<HeaderMap> {
+        let mut trailers = self.body.take_trailers()?;
+        self.trailer_fields.as_ref()?.clean_request_trailers(&mut trailers);
+        (!trailers.is_empty()).then_some(trailers)
     }
 
     /// Whether the server would take more than the client has sent.
@@ -220,13 +231,19 @@ impl HttpBody for RequestBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        let Some(slot) = &self.slot else { return Poll::Ready(None) };
+        let RequestBody { slot: Some(slot), upload, .. } = self.get_mut() else {
+            return Poll::Ready(None);
+        };
+        upload.note_asked();
         let mut slot = slot.borrow_mut();
         if slot.aborted {
             // hyper takes the code of the reset from it.
             return Poll::Ready(Some(Err(h2::Reason::CANCEL.into())));
         }
         if let Some(frame) = slot.frame.take() {
+            if frame.is_data() {
+                upload.note_taken();
+            }
             return Poll::Ready(Some(Ok(frame)));
         }
         if slot.ended {

@@ -20,6 +20,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::http2_body::RequestBody;
+use super::http2_stream::Http2Stream;
+use super::http2_uploads::Uploads;
 use super::record::ConnectionRecord;
 use crate::http2::LocalExecutor;
 use crate::stream::{Stream, write_through_stream};
@@ -41,6 +43,9 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(5);
 /// How often a server may send something for a stream that is forgotten. h2 never forgives any of it, so
 /// its own 1024 would end a connection of many cancelled calls with all that are under way.
 const STRAY_FRAMES: usize = 100_000;
+/// How many more requests may be given up than are answered. Each resets its stream, and servers that
+/// guard against floods of these end the connection after some hundred, with all that is under way.
+const MAX_GIVEN_UP: u32 = 64;
 /// What waits to be sent of one request.
 const SEND_BUFFER: usize = 64 * 1024;
 /// The largest head of a response, as over HTTP/1.1.
@@ -63,7 +68,12 @@ pub(super) struct Http2Connection {
     driver: Rc<RefCell<Option<Driver>>>,
     state: Rc<ConnectionState>,
     record: Box<ConnectionRecord>,
+    /// It was made for one request, and no other is sent on it.
+    pub(super) is_exclusive: bool,
     streams: Cell<usize>,
+    /// Requests that were given up, less those that were answered since.
+    given_up: Cell<u32>,
+    pub(super) uploads: Rc<Uploads>,
     idle_since: Cell<Instant>,
     /// Requests that wait for a stream at this server.
     freed: Rc<Notify>,
@@ -135,8 +145,18 @@ impl Http2Connection {
         let driver = Rc::new(RefCell::new(Some(driver)));
         tokio::task::spawn_local(drive(driver.clone(), state.clone()));
         let (streams, idle_since) = (Cell::new(0), Cell::new(Instant::now()));
-        let connection =
-            Http2Connection { sender, driver, state, record, streams, idle_since, freed };
+        let connection = Http2Connection {
+            sender,
+            driver,
+            state,
+            record,
+            is_exclusive: false,
+            streams,
+            given_up: Cell::new(0),
+            uploads: Rc::default(),
+            idle_since,
+            freed,
+        };
         poll_fn(|cx| connection.poll_settings(cx)).await?;
         Ok(connection)
     }
@@ -189,7 +209,40 @@ impl Http2Connection {
     /// Takes room for one request until what this returns is dropped.
     pub(super) fn open_stream(self: &Rc<Self>) -> Http2Stream {
         self.streams.set(self.streams.get() + 1);
-        Http2Stream { connection: self.clone() }
+        Http2Stream::new(self.clone())
+    }
+
+    pub(super) fn close_stream(&self) {
+        self.streams.set(self.streams.get() - 1);
+        if self.is_idle() {
+            self.idle_since.set(Instant::now());
+            self.uploads.clear();
+        }
+        self.freed.notify_one();
+    }
+
+    pub(super) fn send(&self, request: Request<RequestBody>) -> SentRequest {
+        Box::pin(self.sender.clone().try_send_request(request))
+    }
+
+    /// Whether anything was received within that time.
+    pub(super) fn has_read_within(&self, time: Duration) -> bool {
+        self.state.last_read.get().is_some_and(|last| last.elapsed() < time)
+    }
+
+    /// A request was given up before the head of its response came.
+    pub(super) fn note_given_up(&self) {
+        self.given_up.set(self.given_up.get().saturating_add(1));
+    }
+
+    /// The head of a response has come. It makes up for a request that was given up before.
+    pub(super) fn note_answered(&self) {
+        self.given_up.set(self.given_up.get().saturating_sub(1));
+    }
+
+    /// Whether the server may soon take it for the connection of an attacker.
+    pub(super) fn is_worn(&self) -> bool {
+        self.given_up.get() >= MAX_GIVEN_UP
     }
 }
 
@@ -209,44 +262,6 @@ async fn drive(driver: Rc<RefCell<Option<Driver>>>, state: Rc<ConnectionState>) 
     state.retire();
     let ended = driver.take();
     drop(ended);
-}
-
-/// Room for one request on a connection.
-#[derive(Debug)]
-#[must_use = "dropping it gives the room back"]
-pub(crate) struct Http2Stream {
-    connection: Rc<Http2Connection>,
-}
-
-impl Http2Stream {
-    pub(super) fn send(&self, request: Request<RequestBody>) -> SentRequest {
-        Box::pin(self.connection.sender.clone().try_send_request(request))
-    }
-
-    /// The server has refused to go on with this connection.
-    pub(super) fn retire_connection(&self) {
-        self.connection.retire();
-    }
-
-    /// No response has come in time. If nothing else has come lately either, the connection is likely
-    /// dead, and others need not find out in the same way.
-    pub(super) fn note_timeout(&self, timeout: Duration) {
-        let is_recent = |last: Instant| last.elapsed() < timeout / 2;
-        if !self.connection.state.last_read.get().is_some_and(is_recent) {
-            self.connection.retire();
-        }
-    }
-}
-
-impl Drop for Http2Stream {
-    fn drop(&mut self) {
-        let connection = &self.connection;
-        connection.streams.set(connection.streams.get() - 1);
-        if connection.is_idle() {
-            connection.idle_since.set(Instant::now());
-        }
-        connection.freed.notify_one();
-    }
 }
 
 /// The stream under a connection, which counts what comes.

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use super::ExchangeError;
 use super::http2_body::{BodyFeeder, RequestBody, request_body};
-use super::http2_connection::{Http2Stream, SentRequest};
+use super::http2_connection::SentRequest;
+use super::http2_stream::Http2Stream;
 use super::pool::ActiveRequest;
 use crate::body::Body;
 use crate::deadline::Deadline;
@@ -52,7 +53,10 @@ impl Http2Exchange {
         body: Body,
         fields: Rc<RouteFields>,
     ) -> Self {
-        let (body, feeder) = request_body(body, &fields);
+        // Servers may end the connection over trailers of a request, and need not be sent any: RFC 9110
+        // section 6.5.1.
+        let trailer_fields = stream.is_exclusive().then(|| fields.clone());
+        let (body, feeder) = request_body(body, trailer_fields, stream.uploads());
         let response = stream.send(head.map(|()| body));
         Http2Exchange {
             response,
@@ -85,13 +89,17 @@ impl Http2Exchange {
         self.feed(cx)?;
         let response = match self.response.as_mut().poll(cx) {
             Poll::Ready(Ok(response)) => response,
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(self.classify(error))),
+            Poll::Ready(Err(error)) => {
+                self.stream.note_ended();
+                return Poll::Ready(Err(self.classify(error)));
+            }
             Poll::Pending => {
                 let _: io::Result<()> = ready!(self.deadline.poll(cx));
                 self.stream.note_timeout(self.response_timeout);
                 return Poll::Ready(Err(ExchangeError::TimedOut));
             }
         };
+        self.stream.note_answered();
         if let Some(feeder) = &mut self.feeder {
             feeder.forget_sent();
         }
@@ -264,6 +272,6 @@ impl Http2Body {
     pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
         let mut trailers = self.incoming.take_trailers()?;
         self.fields.clean_response_trailers(&mut trailers);
-        Some(trailers)
+        (!trailers.is_empty()).then_some(trailers)
     }
 }

@@ -11,7 +11,8 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use super::http2_connection::{Http2Connection, Http2Stream};
+use super::http2_connection::Http2Connection;
+use super::http2_stream::Http2Stream;
 use super::record::ConnectionRecord;
 
 /// Connections at a time. With more requests than these have streams, some wait.
@@ -51,11 +52,25 @@ impl Http2Pool {
         self.declined.get()
     }
 
-    pub(super) fn open_stream(&self) -> Option<Http2Stream> {
+    /// A stream for a request with or without a body. `may_connect`: another connection may be made.
+    pub(super) fn open_stream(&self, has_body: bool, may_connect: bool) -> Option<Http2Stream> {
         let mut connections = self.connections.borrow_mut();
-        connections.retain(|connection| !connection.is_retired());
-        let connection = connections.iter().find(|connection| connection.has_room());
-        connection.map(Http2Connection::open_stream)
+        connections.retain(|connection| {
+            // Without another, requests would have to wait for all that is under way on this one.
+            if connection.is_worn() && (may_connect || connection.is_idle()) {
+                connection.retire();
+            }
+            !connection.is_retired()
+        });
+        let mut with_room = connections.iter().filter(|connection| connection.has_room());
+        if !has_body {
+            return with_room.next().map(Http2Connection::open_stream);
+        }
+        let now = Instant::now();
+        let moving = with_room.clone().find(|connection| !connection.uploads.are_stalled(now));
+        let is_last_resort = !may_connect || connections.len() >= MAX_CONNECTIONS;
+        let any = || if is_last_resort { with_room.next() } else { None };
+        moving.or_else(any).map(Http2Connection::open_stream)
     }
 
     /// Resolves when a stream may be free, or a connection may be made. Requests are woken in the
@@ -125,8 +140,9 @@ impl Connecting<'_> {
     }
 
     /// The server speaks HTTP/2 on this connection. The first stream is the caller's.
-    pub(super) fn connected(self, connection: Http2Connection) -> Http2Stream {
+    pub(super) fn connected(self, mut connection: Http2Connection) -> Http2Stream {
         self.pool.declined.set(false);
+        connection.is_exclusive = !self.is_kept;
         let connection = Rc::new(connection);
         let stream = connection.open_stream();
         if self.is_kept {

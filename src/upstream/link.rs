@@ -3,8 +3,9 @@
 use http::Method;
 use tokio::time::{Instant, timeout_at};
 
-use super::http2_connection::{Http2Connection, Http2Stream};
+use super::http2_connection::Http2Connection;
 use super::http2_pool::Connecting;
+use super::http2_stream::Http2Stream;
 use super::pending::{Acquired, PendingRequest, Waiting, acquire};
 use super::slots::{ConnectionSlot, FreeSlot};
 use super::{ActiveRequest, ConnectError, PooledConnection, Server, Upstream};
@@ -40,6 +41,14 @@ pub(crate) enum ConnectionSharing {
     Tunnel,
 }
 
+/// What a request asks of the connection that it goes over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LinkRequest<'a> {
+    pub method: &'a Method,
+    pub has_body: bool,
+    pub sharing: ConnectionSharing,
+}
+
 impl Upstream {
     /// A connection for a request that found none idle: a new one, tried at each of the server's
     /// addresses in turn, or, where the server has as many as it may, the first that falls idle. Over
@@ -51,9 +60,9 @@ impl Upstream {
     pub(crate) async fn open(
         &self,
         active: &mut ActiveRequest,
-        method: &Method,
-        sharing: ConnectionSharing,
+        request: LinkRequest<'_>,
     ) -> Result<Link, ConnectError> {
+        let sharing = request.sharing;
         let server = active.server().clone();
         if server.protocol.http2 && sharing != ConnectionSharing::Tunnel {
             // Where no further connection may be made it shares one after all, and need not wait.
@@ -69,14 +78,14 @@ impl Upstream {
             }
             // FIFO: a stream that is free belongs to the requests that wait, if there are any.
             if server.waiting.is_empty()
-                && let Some(stream) = server.http2.open_stream()
+                && let Some(stream) = server.open_stream(request.has_body)
             {
                 return Ok(Link::Http2(stream));
             }
             // Requests over HTTP/1.1 need not carry the state of this one.
-            return Box::pin(self.open_http2(active, &server, method)).await;
+            return Box::pin(self.open_http2(active, &server, request)).await;
         }
-        let waiting = self.waiting(method, false);
+        let waiting = self.waiting(request, false);
         let slot = match acquire(active, &server, None, waiting).await? {
             Acquired::Slot(slot) => slot,
             Acquired::Idle(connection) => return Ok(Link::Http1(connection)),
@@ -87,25 +96,25 @@ impl Upstream {
         Ok(new_connection(active, stream?, slot))
     }
 
-    fn waiting<'a>(&self, method: &'a Method, takes_streams: bool) -> Waiting<'a> {
+    fn waiting<'a>(&self, link: LinkRequest<'a>, takes_streams: bool) -> Waiting<'a> {
         let deadline = Instant::now() + self.connect_timeout;
-        Waiting { method, max_pending: self.max_pending, deadline, takes_streams }
+        Waiting { link, max_pending: self.max_pending, deadline, takes_streams }
     }
 
     async fn open_http2(
         &self,
         active: &mut ActiveRequest,
         server: &Server,
-        method: &Method,
+        request: LinkRequest<'_>,
     ) -> Result<Link, ConnectError> {
-        let waiting = self.waiting(method, true);
+        let waiting = self.waiting(request, true);
         let deadline = waiting.deadline;
         // Where connections are limited a request that waits for whatever it may be counts as pending,
         // and does so once.
         let mut pending = None;
         let connecting = loop {
             if (pending.is_some() || server.waiting.is_empty())
-                && let Some(stream) = server.http2.open_stream()
+                && let Some(stream) = server.open_stream(request.has_body)
             {
                 return Ok(Link::Http2(stream));
             }
@@ -144,6 +153,13 @@ impl Upstream {
             OpenedConnection::Http2(stream) => Link::Http2(stream),
             OpenedConnection::Http1(stream, slot) => new_connection(active, stream, slot),
         })
+    }
+}
+
+impl Server {
+    /// A stream of an HTTP/2 connection that requests share, if one is free.
+    pub(super) fn open_stream(&self, has_body: bool) -> Option<Http2Stream> {
+        self.http2.open_stream(has_body, !self.shared.slots.is_full())
     }
 }
 

@@ -11,12 +11,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ConnectError;
-use super::http2_connection::Http2Stream;
+use super::http2_stream::Http2Stream;
+use super::link::LinkRequest;
 use super::pool::{ActiveRequest, PooledConnection, Server};
 use super::slots::{ConnectionSlot, ConnectionSlots, PendingPlace};
 
@@ -163,7 +163,7 @@ pub(super) async fn acquire<'a>(
             tokio::select! {
                 biased;
                 () = &mut stream_freed, if request.takes_streams => {
-                    if let Some(stream) = server.http2.open_stream() {
+                    if let Some(stream) = server.open_stream(request.link.has_body) {
                         return Some(Acquired::Stream(stream));
                     }
                     stream_freed.set(server.http2.freed());
@@ -172,7 +172,7 @@ pub(super) async fn acquire<'a>(
                 // What was in use when others were first asked may be idle now.
                 () = sleep(REQUEST_INTERVAL) => slots.request_idle(true),
                 () = &mut returned => {
-                    let idle = active.reuse_waited(Instant::now(), request.method);
+                    let idle = active.reuse_waited(Instant::now(), request.link.method);
                     if let Some(connection) = idle {
                         return Some(Acquired::Idle(connection));
                     }
@@ -190,7 +190,7 @@ pub(super) async fn acquire<'a>(
 /// What a request waits with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting<'a> {
-    pub(super) method: &'a Method,
+    pub(super) link: LinkRequest<'a>,
     pub(super) max_pending: usize,
     pub(super) deadline: Instant,
     /// It can be sent over HTTP/2.

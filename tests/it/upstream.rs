@@ -13,6 +13,8 @@ mod health;
 mod http2;
 mod http2_failures;
 mod http2_late_data;
+mod http2_resets;
+mod http2_send_window;
 mod moving_names;
 mod response_timeout;
 mod tls;

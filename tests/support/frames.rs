@@ -72,12 +72,7 @@ impl FrameClient {
             reads: true,
             acknowledges: true,
         };
-        let mut payload = Vec::new();
-        for (name, value) in settings {
-            payload.extend_from_slice(&name.to_be_bytes());
-            payload.extend_from_slice(&value.to_be_bytes());
-        }
-        let hello = [PREFACE, &frame(SETTINGS, 0, 0, &payload)].concat();
+        let hello = [PREFACE, &frame(SETTINGS, 0, 0, &settings_payload(settings))].concat();
         client.wire.write(&hello);
         client
     }
@@ -197,6 +192,16 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame.extend_from_slice(&stream.to_be_bytes());
     frame.extend_from_slice(payload);
     frame
+}
+
+/// What a SETTINGS frame says.
+pub(crate) fn settings_payload(settings: &[(u16, u32)]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (name, value) in settings {
+        payload.extend_from_slice(&name.to_be_bytes());
+        payload.extend_from_slice(&value.to_be_bytes());
+    }
+    payload
 }
 
 /// The fields of a request to a host that means nothing.

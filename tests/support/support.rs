@@ -11,6 +11,7 @@ pub(crate) mod config;
 pub(crate) mod crowd;
 pub(crate) mod fault_proxy;
 pub(crate) mod fields;
+pub(crate) mod frame_server;
 pub(crate) mod frames;
 pub(crate) mod gateway;
 pub(crate) mod held_upstream;

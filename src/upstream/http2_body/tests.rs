@@ -27,7 +27,7 @@ async fn read(mut body: RequestBody, feeder: &mut BodyFeeder) -> Vec<u8> {
 
 #[tokio::test]
 async fn nothing_is_read_from_the_client_before_it_is_asked_for() {
-    let (mut to_hyper, feeder) = request_body(body("hello"), &Rc::default());
+    let (mut to_hyper, feeder) = request_body(body("hello"), None, &Rc::default());
     let mut feeder = feeder.expect("there is a body");
     assert_eq!(to_hyper.size_hint().exact(), Some(5));
     poll_fn(|cx| {
@@ -42,18 +42,18 @@ async fn nothing_is_read_from_the_client_before_it_is_asked_for() {
 
 #[tokio::test]
 async fn what_was_sent_can_be_taken_back_until_the_response_begins() {
-    let (to_hyper, feeder) = request_body(body("hello"), &Rc::default());
+    let (to_hyper, feeder) = request_body(body("hello"), None, &Rc::default());
     let mut feeder = feeder.expect("there is a body");
     assert_eq!(read(to_hyper, &mut feeder).await, b"hello");
     let again = feeder.take_back().expect("it is short");
     assert_eq!(again.framing(), Framing::Length(5));
-    let (to_hyper, feeder) = request_body(again, &Rc::default());
+    let (to_hyper, feeder) = request_body(again, None, &Rc::default());
     let mut feeder = feeder.expect("there is a body");
     assert_eq!(read(to_hyper, &mut feeder).await, b"hello");
     feeder.forget_sent();
     assert!(feeder.take_back().is_none());
     let long = Body::full(vec![b'x'; MAX_KEPT + 1].into());
-    let (to_hyper, feeder) = request_body(long, &Rc::default());
+    let (to_hyper, feeder) = request_body(long, None, &Rc::default());
     let mut feeder = feeder.expect("there is a body");
     assert_eq!(read(to_hyper, &mut feeder).await.len(), MAX_KEPT + 1);
     assert!(feeder.take_back().is_none(), "too long to be kept");
@@ -80,7 +80,7 @@ fn what_was_sent_is_kept_without_a_copy_and_in_its_order() {
 
 #[tokio::test]
 async fn a_request_that_ends_early_cancels_its_stream() {
-    let (mut to_hyper, feeder) = request_body(body("hello"), &Rc::default());
+    let (mut to_hyper, feeder) = request_body(body("hello"), None, &Rc::default());
     drop(feeder);
     assert!(!to_hyper.is_end_stream());
     let error = to_hyper.frame().await.expect("no end").expect_err("an error");
@@ -89,7 +89,7 @@ async fn a_request_that_ends_early_cancels_its_stream() {
 
 #[tokio::test]
 async fn a_stream_that_has_ended_asks_for_nothing() {
-    let (mut to_hyper, feeder) = request_body(body("hello"), &Rc::default());
+    let (mut to_hyper, feeder) = request_body(body("hello"), None, &Rc::default());
     let mut feeder = feeder.expect("there is a body");
     poll_fn(|cx| {
         assert!(Pin::new(&mut to_hyper).poll_frame(cx).is_pending());
@@ -98,6 +98,6 @@ async fn a_stream_that_has_ended_asks_for_nothing() {
     .await;
     drop(to_hyper);
     assert!(!poll_fn(|cx| Poll::Ready(feeder.poll(cx).unwrap())).await);
-    let (empty, feeder) = request_body(Body::empty(), &Rc::default());
+    let (empty, feeder) = request_body(Body::empty(), None, &Rc::default());
     assert!(empty.is_end_stream() && feeder.is_none());
 }

@@ -2,59 +2,14 @@
 
 use std::net::TcpListener;
 
-use crate::support::frames::{
-    ACK, CANCEL, DATA, END_HEADERS, END_STREAM, Frame, FrameClient, HEADERS, PING, PREFACE,
-    RST_STREAM, SETTINGS, frame, read_frame,
-};
-use crate::support::wire::Wire;
+use crate::support::frame_server::FrameServer;
+use crate::support::frames::{CANCEL, DATA, END_STREAM, FrameClient, PING, RST_STREAM, frame};
 use crate::support::{Client, Config, Weir, get};
 
 /// How many streams that it has reset the codec remembers for a second, if it is not told otherwise.
 const REMEMBERED_RESETS: usize = 50;
 /// How often it takes what comes for a forgotten one, in the life of a connection, if not told otherwise.
 const FORGIVEN_FRAMES: usize = 1024;
-
-/// The one connection of a server that sends exactly the frames it is told to.
-struct FrameServer {
-    wire: Wire,
-}
-
-impl FrameServer {
-    /// Waits for a gateway to connect, and says what it allows.
-    fn accept(listener: &TcpListener) -> FrameServer {
-        let (stream, _) = listener.accept().unwrap();
-        let mut server = FrameServer { wire: Wire::new(stream) };
-        assert_eq!(server.wire.take(PREFACE.len()).unwrap(), PREFACE);
-        server.send(SETTINGS, 0, 0, &[]);
-        server
-    }
-
-    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        assert!(self.wire.write(&frame(kind, flags, stream, payload)), "the gateway is gone");
-    }
-
-    /// The next frame of that kind.
-    fn next(&mut self, kind: u8) -> Frame {
-        loop {
-            let next = read_frame(&mut self.wire).expect("the gateway says nothing more");
-            if next.kind == SETTINGS && next.flags & ACK == 0 {
-                self.send(SETTINGS, ACK, 0, &[]);
-            }
-            if next.kind == kind {
-                return next;
-            }
-        }
-    }
-
-    /// Answers the next request with a head and the beginning of a body.
-    fn begin_answer(&mut self) -> u32 {
-        let stream = self.next(HEADERS).stream;
-        // 0x88 is `:status: 200`: RFC 7541, appendix A.
-        self.send(HEADERS, END_HEADERS, stream, &[0x88]);
-        self.send(DATA, 0, stream, b"x");
-        stream
-    }
-}
 
 /// A gateway, a client whose request is under way, and the server's side of its connection.
 fn with_one_under_way() -> (Weir, Client, FrameServer, u32) {

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use super::http2;
 use crate::support::http2_upstream::{Http2Options, Http2Upstream};
-use crate::support::{Config, Upstream, Weir};
+use crate::support::{Config, Upstream, Weir, get, wait_until};
 
 /// Trailers that say nothing that anybody acts on.
 const HARMLESS: [&str; 4] = ["content-digest", "grpc-status", "server-timing", "x-note"];
@@ -18,15 +18,29 @@ const IDENTITY: &str = "[identity]\nuser = \"header:x-api-key\"\n\
     trusted_proxies = [\"127.0.0.0/8\"]\naddress_header = \"x-edge-ip\"\n\
     forward = { user = \"x-user-id\", plan = \"x_plan\" }\n";
 
-/// Sends a request with trailers of these names over HTTP/2. The names of the trailers that come back.
+/// Sends a request with trailers of these names over HTTP/2, and announces them. The names of the
+/// trailers that come back.
 fn ask(weir: &Weir, path: &str, trailers: &[&str]) -> BTreeSet<String> {
+    ask_announcing(weir, path, trailers, Some(&trailers.join(", ")))
+}
+
+/// The same with this `Trailer` field, or none.
+fn ask_announcing(
+    weir: &Weir,
+    path: &str,
+    trailers: &[&str],
+    announced: Option<&str>,
+) -> BTreeSet<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let stream = TcpStream::connect(weir.address()).await.unwrap();
         let (client, connection) = h2::client::handshake(stream).await.unwrap();
         tokio::spawn(connection);
         let mut client = client.ready().await.unwrap();
-        let head = Request::post(format!("http://weir.test{path}")).header("x-api-key", "ann");
+        let mut head = Request::post(format!("http://weir.test{path}")).header("x-api-key", "ann");
+        if let Some(announced) = announced.filter(|it| !it.is_empty()) {
+            head = head.header("trailer", announced);
+        }
         let (response, mut body) = client.send_request(head.body(()).unwrap(), false).unwrap();
         body.send_data(Bytes::from_static(b"hello"), false).unwrap();
         body.send_trailers(fields(trailers)).unwrap();
@@ -93,6 +107,48 @@ fn clients_say_nothing_in_trailers_that_they_may_not_say_in_the_head() {
         assert_eq!(names(received.trailers), harmless(), "{name}");
         assert_eq!(received.headers["x-user-id"], "ann");
     }
+}
+
+/// nginx ends a connection over any trailer of a request, and others over a section with nothing in it.
+#[test]
+fn trailers_of_a_request_are_sent_on_no_connection_that_others_share() {
+    let upstream = Http2Upstream::start();
+    let weir = Weir::start(&http2::config(&upstream));
+    let mut held = weir.connect();
+    held.send(get("/held"));
+    wait_until("it is there", || upstream.open() == 1);
+    let last = |upstream: &Http2Upstream| upstream.requests().pop().unwrap();
+    // Announced: alone, with what the next hop may be told of them.
+    ask(&weir, "/", &["x-note", "x-forwarded-for"]);
+    let received = last(&upstream);
+    assert_eq!((received.connection, received.body), (1, 5));
+    assert_eq!(received.headers["trailer"], "x-note, x-forwarded-for");
+    assert_eq!(names(received.trailers), BTreeSet::from(["x-note".to_owned()]));
+    // Nothing is left of them.
+    ask(&weir, "/", &["x-forwarded-for"]);
+    let received = last(&upstream);
+    assert_eq!((received.connection, received.body, received.trailers), (2, 5, None));
+    // Not announced: with the others, and without trailers. gRPC asks for those of the response only.
+    ask_announcing(&weir, "/", &["x-note"], None);
+    let received = last(&upstream);
+    assert_eq!((received.connection, received.body, received.trailers), (0, 5, None));
+    upstream.release();
+    assert_eq!(held.response().status, 200);
+}
+
+#[test]
+fn announced_trailers_are_dropped_where_no_other_connection_may_be_made() {
+    let upstream = Http2Upstream::start();
+    let weir = Weir::start(&http2::config(&upstream).upstream("max_connections = 1"));
+    let mut held = weir.connect();
+    held.send(get("/held"));
+    wait_until("it is there", || upstream.open() == 1);
+    ask(&weir, "/", &["x-note"]);
+    let received = upstream.requests().pop().unwrap();
+    assert_eq!((received.connection, received.body, received.trailers), (0, 5, None));
+    assert!(!received.headers.contains_key("trailer"), "none come");
+    upstream.release();
+    assert_eq!(held.response().status, 200);
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! Room for one request on an HTTP/2 connection, and what the connection is told of how it went.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::Request;
+
+use super::http2_body::RequestBody;
+use super::http2_connection::{Http2Connection, SentRequest};
+use super::http2_uploads::Uploads;
+
+#[derive(Debug)]
+#[must_use = "dropping it gives the room back"]
+pub(crate) struct Http2Stream {
+    connection: Rc<Http2Connection>,
+    /// The request was sent and nothing came of it yet, so that giving it up resets the stream.
+    is_unanswered: Cell<bool>,
+}
+
+impl Http2Stream {
+    /// For a connection that has counted it.
+    pub(super) fn new(connection: Rc<Http2Connection>) -> Self {
+        Http2Stream { connection, is_unanswered: Cell::new(false) }
+    }
+
+    pub(super) fn send(&self, request: Request<RequestBody>) -> SentRequest {
+        self.is_unanswered.set(true);
+        self.connection.send(request)
+    }
+
+    /// Whether no other request is sent on its connection.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.connection.is_exclusive
+    }
+
+    /// Where the body of its request tells whether it gets on.
+    pub(super) fn uploads(&self) -> &Rc<Uploads> {
+        &self.connection.uploads
+    }
+
+    /// The head of the response is there.
+    pub(super) fn note_answered(&self) {
+        self.is_unanswered.set(false);
+        self.connection.note_answered();
+    }
+
+    /// The server has ended the stream, or the connection has ended.
+    pub(super) fn note_ended(&self) {
+        self.is_unanswered.set(false);
+    }
+
+    /// The server has refused to go on with this connection.
+    pub(super) fn retire_connection(&self) {
+        self.connection.retire();
+    }
+
+    /// No response has come in time. If nothing else has come lately either, the connection is likely
+    /// dead, and others need not find out in the same way.
+    pub(super) fn note_timeout(&self, timeout: Duration) {
+        if !self.connection.has_read_within(timeout / 2) {
+            self.connection.retire();
+        }
+    }
+}
+
+impl Drop for Http2Stream {
+    fn drop(&mut self) {
+        if self.is_unanswered.get() {
+            self.connection.note_given_up();
+        }
+        self.connection.close_stream();
+    }
+}
