@@ -1,6 +1,7 @@
 //! The body of a message that came over HTTP/2, and the trailers behind it.
 
 use std::cell::Cell;
+use std::error::Error as _;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -106,12 +107,12 @@ impl IncomingBody {
                 // A peer that resets its stream has not sent a whole message, whatever reason it
                 // gives: hyper takes one of them for the end of the body.
                 None if !incoming.is_end_stream() => {
-                    let cut_off = io::Error::from(io::ErrorKind::UnexpectedEof);
-                    return Poll::Ready(Some(Err(BodyError::Io(cut_off))));
+                    let ended = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    return Poll::Ready(Some(Err(BodyError::Io(ended))));
                 }
                 None => return Poll::Ready(None),
                 Some(Err(error)) => {
-                    return Poll::Ready(Some(Err(BodyError::Io(io::Error::other(error)))));
+                    return Poll::Ready(Some(Err(BodyError::Io(cut_off(error)))));
                 }
                 Some(Ok(frame)) => frame.into_data(),
             };
@@ -152,6 +153,16 @@ impl IncomingBody {
             Some(max) if self.received > max => Err(BodyError::TooLarge),
             _ => Ok(data),
         }
+    }
+}
+
+/// What a body failed by. hyper resets the other side's stream with the code that it finds in there: the
+/// code of the peer's own reset is passed on, what the codec holds against the peer is not.
+fn cut_off(error: hyper::Error) -> io::Error {
+    let codec = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    match codec.is_some_and(|codec| codec.is_remote() && codec.is_reset()) {
+        true => io::Error::other(error),
+        false => io::Error::other(error.to_string()),
     }
 }
 

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -17,12 +17,12 @@ use super::ExchangeError;
 use super::http2_uploads::{Upload, Uploads};
 use crate::body::Body;
 use crate::forward::field_rules::RouteFields;
-use crate::http1::Framing;
+use crate::http1::{BodyError, Framing, PollData};
 
 /// How much of a body is kept until the response begins, so that a request that no server has
 /// looked at can be sent again.
 const MAX_KEPT: usize = 64 * 1024;
-/// Pieces below this are copied together, so that a body in tiny ones does not hold a buffer for each.
+/// Pieces below this are copied together, so that a body in tiny ones has no frame and no buffer for each.
 const MIN_PIECE: usize = 1024;
 
 /// What is between the two tasks.
@@ -74,6 +74,8 @@ pub(super) struct BodyFeeder {
     framing: Framing,
     /// Says what may stand behind it. `None`: nothing may.
     trailer_fields: Option<Rc<RouteFields>>,
+    /// What follows the pieces that were gathered last.
+    next: Option<Option<Result<Bytes, BodyError>>>,
     /// What was sent of it, while it can still be taken back.
     kept: Option<SentPieces>,
     waits_for_client: bool,
@@ -97,7 +99,8 @@ pub(super) fn request_body(
     let slot = Rc::<RefCell<Slot>>::default();
     let kept = Some(SentPieces::default());
     let to_hyper = RequestBody { slot: Some(slot.clone()), length, upload };
-    let feeder = BodyFeeder { body, slot, framing, trailer_fields, kept, waits_for_client: false };
+    let (next, waits_for_client) = (None, false);
+    let feeder = BodyFeeder { body, slot, framing, trailer_fields, next, kept, waits_for_client };
     (to_hyper, Some(feeder))
 }
 
@@ -115,7 +118,7 @@ impl BodyFeeder {
                 return Ok(false);
             }
         }
-        let next = match self.body.poll_data(cx) {
+        let next = match self.poll_piece(cx) {
             Poll::Ready(next) => next,
             Poll::Pending => {
                 self.waits_for_client = true;
@@ -153,6 +156,37 @@ impl BodyFeeder {
         Ok(true)
     }
 
+    /// The next piece of the body. Small ones that have come already go together: as frames of their own
+    /// they would look like a flood to some servers.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> PollData {
+        let first = match self.next.take() {
+            Some(next) => next,
+            None => ready!(self.body.poll_data(cx)),
+        };
+        let mut piece = match first {
+            Some(Ok(data)) if data.len() < MIN_PIECE => data,
+            other => return Poll::Ready(other),
+        };
+        let mut gathered = BytesMut::new();
+        while piece.len() + gathered.len() < MIN_PIECE {
+            match self.body.poll_data(cx) {
+                Poll::Ready(Some(Ok(more))) => {
+                    gathered.extend_from_slice(&std::mem::replace(&mut piece, more));
+                }
+                Poll::Ready(other) => {
+                    self.next = Some(other);
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        if !gathered.is_empty() {
+            gathered.extend_from_slice(&piece);
+            piece = gathered.freeze();
+        }
+        Poll::Ready(Some(Ok(piece)))
+    }
+
     /// What may be sent behind the body. A section with nothing in it is an error to some servers.
     fn take_trailers(&mut self) -> Option<HeaderMap> {
         let mut trailers = self.body.take_trailers()?;
@@ -172,7 +206,13 @@ impl BodyFeeder {
 
     /// The whole body again, if no more than a little of it was sent.
     pub(super) fn take_back(&mut self) -> Option<Body> {
-        let sent = self.kept.take()?.into_bytes();
+        let mut kept = self.kept.take()?;
+        match self.next.take() {
+            None | Some(None) => {}
+            Some(Some(Ok(data))) => kept.keep(&data).then_some(())?,
+            Some(Some(Err(_))) => return None,
+        }
+        let sent = kept.into_bytes();
         let rest = std::mem::replace(&mut self.body, Body::empty());
         Some(if sent.is_empty() { rest } else { Body::resumed(sent, self.framing, rest) })
     }

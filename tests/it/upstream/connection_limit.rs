@@ -127,7 +127,9 @@ fn requests_of_a_worker_wait_in_the_order_in_which_they_came() {
         }
         for (number, client) in clients.iter_mut().enumerate() {
             let target = format!("/held/{number}");
-            wait_until("it is its turn", || server.targets().last() == Some(&target));
+            wait_until("it is its turn", || {
+                server.targets().last() == Some(&target) && server.held_count() == 1
+            });
             server.release(&target);
             assert_eq!(client.response().status, 200);
         }

@@ -1,4 +1,5 @@
-//! HTTP/2 upstreams that go on sending: after a reset, or to clients that do not read.
+//! What the frames of one stream do to the others of its connection to an upstream: late ones, small
+//! ones, wrong ones.
 
 use std::net::TcpListener;
 
@@ -48,6 +49,43 @@ fn data_that_comes_after_a_reset_ends_no_other_stream() {
         server.next(PING);
     }
     assert_answered(client, server, kept);
+}
+
+#[test]
+fn crumbs_of_an_upload_are_passed_on_together() {
+    const CRUMBS: usize = 3_000;
+    let (weir, _client, mut server, _) = with_one_under_way();
+    let mut client = weir.connect();
+    let crumbs = "1\r\nx\r\n".repeat(CRUMBS);
+    client.send(format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{crumbs}0\r\n\r\n"
+    ));
+    let (mut received, mut frames) = (0, 0);
+    loop {
+        let data = server.next(DATA);
+        (received, frames) = (received + data.payload.len(), frames + 1);
+        if data.flags & END_STREAM != 0 {
+            break;
+        }
+    }
+    assert_eq!(received, CRUMBS);
+    assert!(frames <= CRUMBS / 10, "{frames} frames");
+}
+
+/// DATA on no stream is an error of the connection, for which all its streams end.
+#[test]
+fn what_a_server_did_wrong_is_not_told_to_the_client_as_its_own_fault() {
+    const INTERNAL_ERROR: u32 = 2;
+    let (weir, _client, mut server, _) = with_one_under_way();
+    let mut other = FrameClient::connect(weir.address());
+    let request = other.get("/");
+    server.begin_answer();
+    while other.known(request).body.is_empty() {
+        other.next().unwrap();
+    }
+    server.send(DATA, 0, 0, b"on no stream");
+    assert_eq!(other.outcome(request).reset, Some(INTERNAL_ERROR));
+    assert!(other.farewells.is_empty(), "its connection goes on");
 }
 
 #[test]
