@@ -99,6 +99,7 @@ impl FieldRules {
                     sender.listed.iter().any(|it| it.eq_ignore_ascii_case(text.as_bytes()));
                 (is_listed && !self.key_headers.contains(name))
                     || self.key_header_aliases.iter().any(|alias| alias == text)
+                    || is_alias_of_edited(text, edits)
             }
         }
     }
@@ -115,8 +116,7 @@ impl FieldRules {
                 // Unless it is the very name that is counted.
                 let counted = || self.key_headers.iter().map(HeaderName::as_str);
                 let is_counted = counted().any(|it| is_look_alike(text, it));
-                edits.names().any(|it| is_look_alike(text, it.as_str()) && text != it.as_str())
-                    || (is_counted && !counted().any(|it| it == text))
+                is_alias_of_edited(text, edits) || (is_counted && !counted().any(|it| it == text))
             }
         }
     }
@@ -144,6 +144,12 @@ impl FieldRules {
             trailers.remove(name);
         }
     }
+}
+
+/// Whether an upstream may take a field for one that the route sets or removes.
+#[inline]
+fn is_alias_of_edited(text: &str, edits: &HeaderEdits) -> bool {
+    edits.names().any(|it| is_look_alike(text, it.as_str()) && text != it.as_str())
 }
 
 /// Whether a field that passes in a head means something there that it cannot mean later, or is one

@@ -112,6 +112,20 @@ fn passes_behind_body(route: &RouteFields, name: &HeaderName) -> [bool; 2] {
 }
 
 #[test]
+fn what_a_route_edits_is_withheld_in_its_other_spellings() {
+    let sender = HeadSender { is_trusted: true, listed: &[] };
+    let route =
+        RouteFields { request_edits: edits("x_source", "x-secret-key"), ..RouteFields::default() };
+    for alias in ["x-source", "x_secret-key", "x_secret_key", "x-secret_key"] {
+        assert!(route.is_withheld(&name(alias), sender), "{alias}");
+    }
+    // The edit itself replaces these.
+    for own in ["x_source", "x-secret-key", "x-other"] {
+        assert!(!route.is_withheld(&name(own), sender), "{own}");
+    }
+}
+
+#[test]
 fn what_is_withheld_in_the_head_is_withheld_behind_the_body() {
     for route in routes() {
         let (mut withheld, mut passed) = (0, 0);
