@@ -68,10 +68,13 @@ fn tls(client: &TlsClient) -> Vec<String> {
 }
 
 fn ejection(ejection: &Ejection) -> String {
-    let Ejection { failures, time, max_time, max_percent } = *ejection;
-    if failures == 0 {
+    if !ejection.is_on() {
         return "no ejection".to_owned();
     }
+    let Ejection { failures, time, max_time, max_percent } = *ejection;
     let [time, max_time] = [time, max_time].map(show_duration);
-    format!("ejection after {failures} failures, for {time} to {max_time}, up to {max_percent} %")
+    format!(
+        "ejection after {failures} failures, for {time} to {max_time}, of up to {max_percent} % of the \
+         servers and one at least"
+    )
 }

@@ -56,7 +56,8 @@ fn upstreams_show_how_their_servers_are_spoken_to_and_when_they_are_left_out() {
         rows(&text, "upstreams"),
         ["u least_requests https://a:1 (weight 3) HTTP/2; verified by its own authorities; named \
           api.internal; with a client certificate; health /healthz every 5s; breaker after 20 \
-          failures in 10s, open for 5s; ejection after 3 failures, for 1s to 30s, up to 50 %; at \
+          failures in 10s, open for 5s; ejection after 3 failures, for 1s to 30s, of up to \
+          50 % of the servers and one at least; at \
           most 10 connections to a server, 1024 pending"]
     );
 }
