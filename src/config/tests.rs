@@ -28,6 +28,7 @@ mod trust;
 mod upstream_tls;
 mod upstreams;
 mod variables;
+mod without_effect;
 
 use super::{LoadedConfig, parse};
 

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::request_source::KnownIdentities;
 use crate::config::diagnostic::Diagnostic;
@@ -22,12 +23,12 @@ use section::{KeyPlaces, WrittenTenant, tenant};
 /// For so many unknown parents it is looked which one was meant: each takes a look at all names.
 const MOST_SUGGESTIONS: usize = 20;
 
-/// The tree, the files that some of it is from, and how routes refer to it.
+/// The files that some of the tree is from, and how routes refer to it.
 pub(super) fn tenants(
     root: &mut Section<'_>,
     folder: &Path,
     whole: bool,
-) -> (TenantTree, Vec<PathBuf>, TenantNames) {
+) -> (Vec<PathBuf>, TenantNames) {
     let reporter = root.reporter();
     let mut collected = CollectedTenants { whole, ..CollectedTenants::default() };
     let entries = root.named_sections(TENANTS);
@@ -59,7 +60,7 @@ pub(super) fn tenants(
     let span = span.or_else(|| named.as_ref().map(Value::key));
     files.iter().for_each(TenantFile::report_all);
     let paths = files.iter().map(|file| file.path().to_owned()).collect();
-    (tree, paths, TenantNames { span, used: Cell::new(false) })
+    (paths, TenantNames { tree: Arc::new(tree), span, used: Cell::new(false) })
 }
 
 /// What all sources say, the configuration first, then file by file.
@@ -164,12 +165,17 @@ fn help<'n>(
 
 /// How routes refer to the tree: by the limit named `tenants`.
 pub(super) struct TenantNames {
+    tree: Arc<TenantTree>,
     /// Where they are written, if they are.
     span: Option<Range<usize>>,
     used: Cell<bool>,
 }
 
 impl TenantNames {
+    pub(super) fn tree(&self) -> &Arc<TenantTree> {
+        &self.tree
+    }
+
     pub(super) fn are_defined(&self) -> bool {
         self.span.is_some()
     }
