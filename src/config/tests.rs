@@ -13,6 +13,7 @@ mod limits;
 mod listeners;
 mod plans;
 mod reference;
+mod remedies;
 mod rendering;
 mod robustness;
 mod route_keys;

@@ -67,8 +67,9 @@ pub(super) fn listeners<'a>(
     folder: &Path,
 ) -> Listeners<'a> {
     let mut addresses = address::ListenAddresses::default();
-    let admin_listen =
-        admin.get("listen").map(|value| addresses.claim(&value).unwrap_or(DEFAULT_ADMIN_LISTEN));
+    let admin_listen = admin
+        .get("listen")
+        .map(|value| addresses.claim_admin(&value).unwrap_or(DEFAULT_ADMIN_LISTEN));
     let http2 = http2::http2(&mut server);
     let written = WrittenListeners::of(&mut server, &mut addresses, folder, http2.is_some());
     let redirect_https = listen::redirect_https(&mut server, &written);

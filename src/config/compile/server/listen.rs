@@ -196,6 +196,13 @@ fn listen_address(
     if let Some(fault) = output_file::missing_folder(&path) {
         value.warning(&fault, "create the folder first, or name a socket in one that is there");
     }
+    if path.is_dir() {
+        let (folder, inside) = (path.to_string_lossy(), path.join("weir.sock"));
+        let help =
+            format!("write a path in it, such as `\"{}{}\"`", address::UNIX, inside.display());
+        value.error(&format!("is a folder: {}", quote(&folder)), help);
+        return None;
+    }
     let path = addresses.claim_path(path, value)?;
     Some(ListenAddress::Unix { path, mode: mode? })
 }
@@ -221,10 +228,12 @@ pub(super) fn redirect_https(
     if value.is_integer() {
         return value.integer(1..=65_535).map(|port| HttpsPort::Port(port as u16));
     }
-    if !value.boolean()? {
+    if value.as_str().is_some() {
+        let help = "write a port without quotes, such as `443`";
+        value.error("must be true, false or a port, not a string", help);
         return None;
     }
-    if written.faulty_tls {
+    if !value.boolean()? || written.faulty_tls {
         return None;
     }
     let listeners = &written.listeners;

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::compile::certificate_dates::{warn_of_authorities, warn_of_dates};
+use crate::config::compile::certificate_dates::{version_1, warn_of_authorities, warn_of_dates};
 use crate::config::compile::pem_file;
 use crate::config::file::{Section, Value};
 use crate::config::settings::{ClientAuth, ServerCertificate, ServerTls, TlsVersion};
@@ -147,6 +147,10 @@ impl<'a> TlsTable<'a> {
         match ServerCertificate::new(name, chain, key) {
             Ok(certificate) => return Some(certificate),
             Err(KeyPairError::Certificate) => cert.error(&damaged, "make it anew"),
+            Err(KeyPairError::Version1) => {
+                let (message, help) = version_1(&quote(cert.as_str().unwrap_or_default()));
+                cert.error(&message, help);
+            }
             Err(error) => {
                 let help = match error {
                     KeyPairError::Mismatch => {
