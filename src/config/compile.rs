@@ -69,6 +69,7 @@ pub(super) use limits::is_always_present;
 use routes::Definitions;
 pub use server::DEFAULT_ADMIN_LISTEN;
 pub(super) use server::admin_listen;
+pub(super) use upstreams::{USUAL_MAX_AGE, USUAL_RETRIES};
 
 /// `folder` is where the file is.
 pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) -> Settings {

@@ -1,6 +1,7 @@
 //! Who answers requests: a row for each upstream.
 
 use super::table;
+use crate::config::compile::{USUAL_MAX_AGE, USUAL_RETRIES};
 use crate::config::settings::{Balance, Ejection, Settings, Upstream, UpstreamServer};
 use crate::config::units::show_duration;
 use crate::tls::TlsClient;
@@ -34,6 +35,16 @@ fn remarks(upstream: &Upstream) -> Vec<String> {
         remarks.push("HTTP/2".to_owned());
     }
     remarks.extend(upstream.tls.iter().flat_map(tls));
+    match upstream.retries {
+        USUAL_RETRIES => {}
+        0 => remarks.push("no retries".to_owned()),
+        many => remarks.push(format!("up to {many} retries")),
+    }
+    match upstream.max_age {
+        Some(USUAL_MAX_AGE) => {}
+        Some(age) => remarks.push(format!("connections up to {} old", show_duration(age))),
+        None => remarks.push("connections of any age".to_owned()),
+    }
     if let Some(health) = &upstream.health {
         remarks.push(format!("health {} every {}", health.path, show_duration(health.interval)));
     }
