@@ -23,7 +23,7 @@ mod watched_files;
 use std::io;
 
 use crate::config::settings::ListenAddress;
-use crate::config::{ConfigSource, LoadedConfig};
+use crate::config::{ConfigSource, LoadedConfig, regular_file};
 use crate::shutdown::Signals;
 use external::ExternalError;
 use inherited::{InheritedError, InheritedSockets};
@@ -117,6 +117,7 @@ fn ask_predecessor(
 ) -> Result<Option<Predecessor>, AppError> {
     let path = loaded.settings.server.takeover.as_deref().ok_or(TakeoverError::NoPath)?;
     let Some((predecessor, sockets)) = Predecessor::ask(path)? else {
+        let path = regular_file::looked_up(path);
         tracing::warn!("nobody to take over from at {}: starting as usual", path.display());
         return Ok(None);
     };

@@ -37,6 +37,8 @@ pub enum KeyPairError {
     Key,
     #[error("the certificate is damaged")]
     Certificate,
+    #[error("the certificate is of X.509 version 1")]
+    Version1,
 }
 
 /// Why what a file has now cannot take the place of what it had.
@@ -60,7 +62,9 @@ pub(crate) fn certified_key(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<CertifiedKey, KeyPairError> {
+    let is_version_1 = chain.first().is_some_and(certificate_use::is_version_1);
     CertifiedKey::from_der(chain, key, &PROVIDER).map_err(|error| match error {
+        Error::InvalidCertificate(_) if is_version_1 => KeyPairError::Version1,
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => KeyPairError::Mismatch,
         Error::InvalidCertificate(_) | Error::NoCertificatesPresented => KeyPairError::Certificate,
         _ => KeyPairError::Key,

@@ -156,8 +156,7 @@ impl Upstream {
     pub(crate) fn note_failed(&self, server: &Server) {
         let others_remain = || {
             let out = self.servers.iter().filter(|it| it.shared.ejection.is_out()).count();
-            let most = self.servers.len() * self.ejection.max_percent as usize / 100;
-            out < most.max(1) && out + 1 < self.servers.len()
+            out < self.ejection.most_of(self.servers.len()) && out + 1 < self.servers.len()
         };
         server.shared.note_failed(&self.ejection, others_remain);
     }

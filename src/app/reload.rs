@@ -1,6 +1,7 @@
 //! A changed configuration: checked whole, then served from the next request on.
 
 mod named_files;
+mod start_settings;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::logs::Logs;
 use super::recent::RecentlyServed;
 use super::service_manager;
 use crate::admin::AdminApi;
-use crate::config::settings::{ListenAddress, Settings, StoreKind};
+use crate::config::settings::Settings;
 use crate::config::{ConfigSource, LoadedConfig};
 use crate::gateway::{Compiled, ExternalSnapshot, ServedConfig};
 use crate::guards::GuardTable;
@@ -22,6 +23,7 @@ use crate::listen::worker::Worker;
 use crate::store::{BucketHasher, StoreControl};
 use crate::telemetry::{AuditEvent, Metrics};
 use crate::upstream::{HealthChecks, SharedUpstreams};
+use start_settings::StartSettings;
 
 #[derive(Debug)]
 pub(crate) struct Reloader {
@@ -29,7 +31,8 @@ pub(crate) struct Reloader {
     current: LoadedConfig,
     /// The store that was opened at the start: buckets are named as it wants them.
     store: Arc<dyn StoreControl>,
-    store_kind: StoreKind,
+    /// What was read at the start and runs until the end.
+    started_with: StartSettings,
     /// The text of the last failure, so that it is logged once.
     last_failure: Option<String>,
     workers: Arc<Vec<Worker>>,
@@ -82,7 +85,7 @@ const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Reloader {
     pub(crate) fn new(parts: ReloaderParts) -> Self {
-        let store_kind = parts.current.settings.store.kind.clone();
+        let started_with = StartSettings::of(&parts.current.settings);
         let served = parts.compiled.settings.clone();
         let mut external_state = parts.external_state;
         let external = external_state.snapshot(&served);
@@ -91,7 +94,7 @@ impl Reloader {
             source: parts.source,
             current: parts.current,
             store: parts.store,
-            store_kind,
+            started_with,
             last_failure: None,
             workers: parts.workers,
             hasher: parts.hasher,
@@ -197,10 +200,10 @@ impl Reloader {
             return false;
         }
         self.external_state.replace_with(next, &settings);
-        for key in restart_only_changes(&self.current.settings, &settings) {
+        for key in self.started_with.changed_in(&settings) {
             tracing::warn!("{key} has changed; that takes a restart");
         }
-        settings.store.kind = self.store_kind.clone();
+        settings.store.kind = self.started_with.store_kind().clone();
         self.store.configure(&settings.store);
         self.listeners.configure(&mut settings.server);
         self.serve(settings);
@@ -334,24 +337,4 @@ impl Reloader {
         self.count_failure();
         tracing::error!("configuration not reloaded: {why}; the one before serves on");
     }
-}
-
-/// What is listened on.
-fn addresses(settings: &Settings) -> Vec<&ListenAddress> {
-    settings.server.listen.iter().map(|it| &it.address).collect()
-}
-
-/// The keys that are read only at the start.
-fn restart_only_changes(old: &Settings, new: &Settings) -> Vec<&'static str> {
-    let changes = [
-        ("server.listen", addresses(old) != addresses(new)),
-        ("server.takeover", old.server.takeover != new.server.takeover),
-        ("server.workers", old.server.workers != new.server.workers),
-        ("server.max_connections", old.server.max_connections != new.server.max_connections),
-        ("admin", old.admin != new.admin),
-        // `on_error` has become part of the limits.
-        ("store", old.store.kind != new.store.kind || old.store.max_keys != new.store.max_keys),
-        ("store.snapshot", old.store.snapshot != new.store.snapshot),
-    ];
-    changes.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
 }

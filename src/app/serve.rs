@@ -228,8 +228,13 @@ fn connection_limit(configured: usize) -> usize {
         let left = files - RESERVED_FILES.min(files / 4);
         usize::try_from(left / 2).unwrap_or(usize::MAX).max(1)
     });
-    let wanted = if configured == 0 { FEW_CONNECTIONS } else { configured };
-    if room < wanted {
+    if configured > room {
+        let files = 2 * configured as u64 + RESERVED_FILES;
+        tracing::warn!(
+            "the limit on open files is too low for {configured} connections (server.max_connections), \
+             which need two each; raise it to {files} with ulimit -n"
+        );
+    } else if configured == 0 && room < FEW_CONNECTIONS {
         tracing::warn!(
             "the limit on open files leaves room for {room} connections; raise it with ulimit -n"
         );

@@ -29,24 +29,36 @@ impl RunCommand {
                 return BAD_CONFIGURATION;
             }
         };
+        // What people read block by block, machines read line by line.
+        let machine = log.is_json();
+        log.start();
         let styled = std::io::stderr().is_terminal();
         let source = config::locate(self.config);
         let loaded = match source.load() {
             Ok(loaded) => loaded,
             Err(error) => {
-                report(error.render(styled).trim_end());
+                if machine {
+                    error.lines().iter().for_each(|line| tracing::error!("{line}"));
+                } else {
+                    report(error.render(styled).trim_end());
+                }
                 return BAD_CONFIGURATION;
             }
         };
-        if !loaded.warnings.is_empty() {
+        if machine {
+            loaded.warnings.lines().iter().for_each(|line| tracing::warn!("{line}"));
+        } else if !loaded.warnings.is_empty() {
             report(loaded.warnings.render(styled).trim_end());
         }
-        log.start();
         let mode = if self.takeover { StartMode::Takeover } else { StartMode::Fresh };
         match app::run(&source, loaded, mode) {
             Ok(()) => 0,
             Err(error) => {
-                report(format_args!("weir: {error}"));
+                if machine {
+                    tracing::error!("{error}");
+                } else {
+                    report(format_args!("weir: {error}"));
+                }
                 FAILED
             }
         }

@@ -10,6 +10,7 @@ mod breaker;
 mod burst;
 mod calendar;
 pub(crate) mod certificate_dates;
+mod claimed_names;
 mod clients;
 mod cost;
 mod debt;
@@ -68,13 +69,14 @@ pub(super) use limits::is_always_present;
 use routes::Definitions;
 pub use server::DEFAULT_ADMIN_LISTEN;
 pub(super) use server::admin_listen;
+pub(super) use upstreams::{USUAL_MAX_AGE, USUAL_RETRIES};
 
 /// `folder` is where the file is.
 pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) -> Settings {
     let mut root = file.root(reporter);
     let clients = clients(&mut root);
     let listeners = server::listeners(root.section("server"), root.section("admin"), folder);
-    let certificates = listeners.ask_for_certificates();
+    let certificates = listeners.client_certificates();
     let (identity, known) = identity::identity(root.section("identity"), clients, certificates);
     listeners.check_proxies(&identity);
     let access = access::access(root.section("access"), known);
@@ -85,7 +87,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) 
         telemetry::telemetry(root.section("telemetry"), home.in_memory.is_none(), has_proxies);
     let (upstreams, upstream_names) = upstreams::upstreams(&mut root, known, folder);
     let context = LimitContext { store: home, identities: known };
-    let (tree, files, tenant_names) = tenants::tenants(&mut root, folder, file.is_whole());
+    let (files, tenant_names) = tenants::tenants(&mut root, folder, file.is_whole());
     let (mut limits, limit_names, mut tenant_limit, mut asked) =
         limits::limits(&mut root, context, &tenant_names);
     let (guards, guard_names) = guards::guards(&mut root, context, &limit_names, &mut asked);
@@ -103,7 +105,8 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) 
     when::check_routes(&asked, &routes, all);
     debt::reserve_debts(&mut limits, &routes);
     tenant_limit.costs_after = debt::tenant_costs_after(&tenant_limit, &routes);
-    let tenants = Arc::new(Tenants { tree: Arc::new(tree), files, limit: tenant_limit });
+    let tenants =
+        Arc::new(Tenants { tree: tenant_names.tree().clone(), files, limit: tenant_limit });
     let server::Listeners { server, admin, .. } = listeners;
     Settings {
         server,

@@ -208,7 +208,7 @@ impl<'a> LineIndex<'a> {
     }
 
     /// Line and column as people count them: from one, in characters.
-    fn position(&self, at: usize) -> (usize, usize) {
+    pub(super) fn position(&self, at: usize) -> (usize, usize) {
         let at = self.boundary(at);
         let line = self.line(at);
         (line + 1, self.text[self.starts[line]..at].chars().count() + 1)

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::string::FromUtf8Error;
 
 use super::diagnostic::Diagnostics;
+use super::regular_file;
 
 /// One clear line, or every fault of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("cannot read the configuration file `{}`: {source}", path.display())]
+    #[error("cannot read the configuration file `{}`: {source}", regular_file::looked_up(path).display())]
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{name}:{line}: the configuration is not valid UTF-8; save the file as UTF-8")]
     NotUtf8 { name: String, line: usize },

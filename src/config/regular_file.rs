@@ -6,11 +6,16 @@
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
 use super::units::show_size;
+
+/// The whole path that is looked up for one, so that a message shows where nothing was found.
+pub(crate) fn looked_up(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
 
 /// What is in a file of at most so many bytes.
 ///

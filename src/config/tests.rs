@@ -13,6 +13,7 @@ mod limits;
 mod listeners;
 mod plans;
 mod reference;
+mod remedies;
 mod rendering;
 mod robustness;
 mod route_keys;
@@ -28,6 +29,7 @@ mod trust;
 mod upstream_tls;
 mod upstreams;
 mod variables;
+mod without_effect;
 
 use super::{LoadedConfig, parse};
 

@@ -56,6 +56,11 @@ impl LogSettings {
         Ok(LogSettings { filter, json })
     }
 
+    /// Whether every line is to be an object.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// Starts logging.
     pub fn start(self) {
         let log = tracing_subscriber::fmt()

@@ -1,7 +1,13 @@
 //! What a certificate may be used for, and when: what the other side looks at before its names.
 
 use rustls::pki_types::CertificateDer;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::prelude::{FromDer as _, X509Certificate, X509Version};
+
+/// Whether it is of X.509 version 1, which has no room for the names that clients look at.
+pub(super) fn is_version_1(certificate: &CertificateDer<'_>) -> bool {
+    let parsed = X509Certificate::from_der(certificate);
+    parsed.is_ok_and(|(_, it)| it.version() == X509Version::V1)
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CertificateUse {

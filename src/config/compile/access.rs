@@ -8,6 +8,7 @@ use super::clients::name;
 use super::request_source::KnownIdentities;
 use crate::caller::access::{AccessEntry, ListFileError, list_file};
 use crate::config::file::{Section, Value, unique_values};
+use crate::config::regular_file;
 use crate::config::settings::{Access, AccessEntries};
 use crate::config::suggest::quote;
 
@@ -60,7 +61,10 @@ fn entry_file(value: &Value<'_>, known: KnownIdentities) -> Option<PathBuf> {
         Ok(entries) => entries,
         Err(ListFileError::Unreadable { source, .. }) => {
             value.error(
-                &format!("names a file that cannot be read: {}: {source}", quote(text)),
+                &format!(
+                    "names a file that cannot be read: {}: {source}",
+                    quote(&regular_file::looked_up(&path).to_string_lossy())
+                ),
                 "see that it is there and may be read",
             );
             return None;

@@ -26,7 +26,23 @@ pub(super) struct ListenAddresses {
 impl ListenAddresses {
     /// The address to listen on, unless another listener has it.
     pub(super) fn claim(&mut self, value: &Value<'_>) -> Option<SocketAddr> {
-        let address = listen(value)?;
+        let help = "write an IP address and a port, such as `\"0.0.0.0:8080\"` or `\"[::]:8080\"`, or \
+                    the path of a socket as `\"unix:/run/weir.sock\"`";
+        self.claim_parsed(listen(value, help)?, value)
+    }
+
+    /// The same for the admin listener, which is never a Unix socket.
+    pub(super) fn claim_admin(&mut self, value: &Value<'_>) -> Option<SocketAddr> {
+        let help =
+            "write an IP address and a port, such as `\"127.0.0.1:9090\"` or `\"[::1]:9090\"`";
+        if let Some(text) = value.as_str().filter(|it| it.starts_with(UNIX)) {
+            value.error(&format!("cannot be a Unix socket: {}", quote(text)), help);
+            return None;
+        }
+        self.claim_parsed(listen(value, help)?, value)
+    }
+
+    fn claim_parsed(&mut self, address: SocketAddr, value: &Value<'_>) -> Option<SocketAddr> {
         if let Some((_, first)) = self.tcp.iter().find(|(it, _)| collide(*it, address)) {
             let message = format!("`{address}` is listened on already");
             value.report(
@@ -80,7 +96,8 @@ fn collide(one: SocketAddr, other: SocketAddr) -> bool {
         && (all || one.ip() == other.ip())
 }
 
-fn listen(value: &Value<'_>) -> Option<SocketAddr> {
+/// `form` is what to write, where nothing better is known.
+fn listen(value: &Value<'_>, form: &str) -> Option<SocketAddr> {
     let text = value.text("0.0.0.0:8080")?;
     if let Ok(address) = text.parse() {
         return Some(address);
@@ -95,9 +112,7 @@ fn listen(value: &Value<'_>) -> Option<SocketAddr> {
         (_, Some(port)) if text.starts_with(['*', ':']) || !text.contains(':') => {
             format!("write `\"0.0.0.0:{port}\"` to listen on every address")
         }
-        _ => "write an IP address and a port, such as `\"0.0.0.0:8080\"` or `\"[::]:8080\"`, or \
-              the path of a socket as `\"unix:/run/weir.sock\"`"
-            .to_owned(),
+        _ => form.to_owned(),
     };
     value.error(&format!("is not an address to listen on: {}", quote(text)), help);
     None

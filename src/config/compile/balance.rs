@@ -4,6 +4,7 @@ use super::request_source::{self, KnownIdentities, SourceUse};
 use super::value_error::ValueError;
 use crate::config::file::Value;
 use crate::config::settings::Balance;
+use crate::config::suggest::shown;
 use crate::limit::Source;
 
 /// The last stands for all that begin so.
@@ -50,13 +51,19 @@ pub(super) fn balance(value: &Value<'_>, known: KnownIdentities) -> Option<Balan
 }
 
 fn hashed_by(text: &str, known: KnownIdentities) -> Result<Source, ValueError> {
-    let source = request_source::parse(text, SourceUse::Key)?;
-    known.check(&source)?;
-    match source {
-        Source::Global => Err(ValueError::new(
+    if text == "global" {
+        return Err(ValueError::new(
             "cannot be `hash:global`: all requests would go to one server",
             "write one such as `\"hash:ip\"`, or `\"least_requests\"`",
-        )),
-        source => Ok(source),
+        ));
     }
+    let parse = |text: &str| request_source::parse(text.trim(), SourceUse::Hash);
+    if let Some(first) = text.split_once(',').and_then(|(first, _)| parse(first).ok()) {
+        return Err(ValueError::new(
+            "names more than one source",
+            format!("write one of them only, such as `\"hash:{}\"`", shown(&first.to_string())),
+        ));
+    }
+    let source = request_source::parse(text, SourceUse::Hash)?;
+    known.check(&source).map(|()| source)
 }

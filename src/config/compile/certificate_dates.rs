@@ -51,6 +51,15 @@ pub(super) fn warn_of_authorities(value: &Value<'_>, authorities: &[CertificateD
     }
 }
 
+/// What to say of one that is too old a kind to be shown to anybody, and what to do.
+pub(super) fn version_1(name: &str) -> (String, &'static str) {
+    (
+        format!("names a certificate of X.509 version 1: {name}"),
+        "make one of version 3 with subject alternative names, such as by `openssl x509 -req -extfile \
+         san.cnf …`, where `san.cnf` has a line such as `subjectAltName = DNS:api.example.com`",
+    )
+}
+
 /// A day, as people write it.
 pub(crate) fn date(unix: i64) -> String {
     let day = DateTime::from_timestamp(unix, 0);

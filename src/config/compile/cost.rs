@@ -4,6 +4,7 @@ use super::request_source::{self, is_connection_header};
 use crate::config::file::{Section, Value, unique_values};
 use crate::config::suggest::{nearest, one_of, quote, shown};
 use crate::limit::rate::MAX_COUNT;
+use crate::limit::tenants::TenantTree;
 use crate::limit::{Cost, CostSource, Outcomes, Policy, Source};
 
 const SOURCES: [&str; 3] = ["header:NAME", "query:NAME", "response:NAME"];
@@ -59,19 +60,55 @@ impl CostSpec<'_> {
         if !self.goes_with(policy, whose) || counts || self.cost.is_of_response() {
             return;
         }
-        let (value, cost, so) = match &self.cost {
-            Cost::Fixed(cost) => (&self.value, *cost, ": every request is refused"),
-            Cost::Dynamic { default, .. } => {
-                (self.default.as_ref().unwrap_or(&self.value), *default, "")
-            }
-        };
-        // A cost that does not fit never passes, which is a way to close a route, too.
         let quota = policy.quota();
-        if cost > quota {
-            value.warning(
-                &format!("is {cost}, and {whose} never holds more than {quota}{so}"),
-                format!("write at most {quota}, or let the limit hold more"),
-            );
+        if self.usual() > quota {
+            self.warn_above(quota, &format!("{whose} never holds more than {quota}"), "the limit");
+        }
+    }
+
+    /// The same for the buckets of tenants.
+    pub(super) fn check_tenants(&self, tree: &TenantTree) {
+        if self.cost.is_of_response() {
+            return;
+        }
+        let cost = self.usual();
+        let mut short = tree.tenants().iter().filter(|it| it.effective.quota() < cost);
+        let Some(first) = short.next() else { return };
+        let (name, quota) = (&first.spec.name, first.effective.quota());
+        let others = match short.count() {
+            0 => String::new(),
+            1 => ", nor 1 other holds enough".to_owned(),
+            many => format!(", nor {many} others hold enough"),
+        };
+        let what = format!("tenant `{name}` never holds more than {quota}{others}");
+        self.warn_above(quota, &what, "the tenant");
+    }
+
+    /// What a request costs that tells nothing.
+    fn usual(&self) -> u64 {
+        match &self.cost {
+            Cost::Fixed(cost) => *cost,
+            Cost::Dynamic { default, .. } => *default,
+        }
+    }
+
+    /// A cost that does not fit never passes, which is a way to close a route, too.
+    fn warn_above(&self, quota: u64, what: &str, holder: &str) {
+        let (value, so) = match &self.cost {
+            Cost::Fixed(_) => (&self.value, ": every request is refused"),
+            Cost::Dynamic { .. } => (self.default.as_ref().unwrap_or(&self.value), ""),
+        };
+        value.warning(
+            &format!("is {}, and {what}{so}", self.usual()),
+            format!("write at most {quota}, or let {holder} hold more"),
+        );
+    }
+
+    /// Notes that it never comes, where nobody is asked who would tell it.
+    pub(super) fn warn_without_upstream(&self) {
+        if self.cost.is_of_response() {
+            let help = "write a number, or tell it by a `header:` or `query:`";
+            self.value.warning("is always its `default`: the route has no upstream", help);
         }
     }
 

@@ -3,8 +3,9 @@
 use http::{HeaderName, header};
 use ipnet::IpNet;
 
+use super::claimed_names::{self, AlwaysVerified};
 use super::request_source::{self, KnownIdentities, SourceUse, is_connection_header};
-use super::server::read;
+use super::server::{ClientCertificates, read};
 use super::{address, clients, forwarded_identity, jwt};
 use crate::config::file::{Section, Value, unique_values};
 use crate::config::settings::{Client, Identity};
@@ -14,11 +15,11 @@ use crate::limit::Source;
 /// Headers that mean something else to every server.
 const UNFIT: [&str; 4] = ["authorization", "cookie", "host", "via"];
 
-/// `certificates`: whether some listener asks clients for theirs.
+/// `certificates`: how listeners ask clients for theirs.
 pub(super) fn identity(
     mut section: Section<'_>,
     written: Option<Vec<Client>>,
-    certificates: bool,
+    certificates: ClientCertificates,
 ) -> (Identity, KnownIdentities) {
     let trusted_proxies = trusted_proxies(&mut section);
     let header = section.get("address_header");
@@ -28,8 +29,16 @@ pub(super) fn identity(
     let ipv6_prefix = read(&mut section, "ipv6_prefix", 64, |it| it.integer(1..=128)) as u8;
     let verified = section.section("jwt");
     let jwt_there = section.has("jwt");
-    let mut known = KnownIdentities { jwt: jwt_there, certificates, ..KnownIdentities::default() };
+    let mut known = KnownIdentities {
+        jwt: jwt_there,
+        certificates: certificates != ClientCertificates::Unasked,
+        ..KnownIdentities::default()
+    };
     let jwt = jwt::jwt(verified);
+    let always = AlwaysVerified {
+        certificates: certificates == ClientCertificates::Required,
+        tokens: jwt.as_ref().is_some_and(|it| it.required),
+    };
     let mut found = |key, there: &mut bool| {
         let value = section.get(key);
         *there = value.is_some();
@@ -42,6 +51,12 @@ pub(super) fn identity(
     let plan = found("plan", &mut plan_there);
     let file = section.get("clients_file");
     let (clients, clients_files) = clients::with_files(file.as_ref(), written);
+    // The keys of clients are verified, too.
+    let keys_of =
+        [Some("user"), Some("client").filter(|_| clients.is_none()), Some("tenant"), Some("plan")];
+    for value in keys_of.into_iter().flatten().filter_map(|key| section.get(key)) {
+        claimed_names::warn_of_claims(&value, always);
+    }
     if clients.is_some() && !client_there {
         section.warning(
             "does not say where a `client` is found, so no client is known by its key",

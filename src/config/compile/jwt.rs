@@ -12,6 +12,7 @@ use super::{origin, secret};
 use crate::caller::jwt::{KeyError, Verifier};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::file::{Section, Value, unique_values};
+use crate::config::regular_file;
 use crate::config::settings::{JwksUrl, Jwt, JwtAlgorithm, JwtKeys, Origin};
 use crate::config::suggest::quote;
 
@@ -178,8 +179,11 @@ fn usable(jwt: &Jwt, value: &Value<'_>) -> bool {
     let Err(error) = Verifier::new(jwt) else { return true };
     let named = value.text("").map(quote).unwrap_or_default();
     let (message, help) = match error {
-        KeyError::Unreadable { source, .. } => (
-            format!("names a file that cannot be read: {named}: {source}"),
+        KeyError::Unreadable { path, source } => (
+            format!(
+                "names a file that cannot be read: {}: {source}",
+                quote(&regular_file::looked_up(&path).to_string_lossy())
+            ),
             "see that it is there and may be read",
         ),
         KeyError::NotPem => (

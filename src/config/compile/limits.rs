@@ -57,7 +57,7 @@ pub(super) fn limits<'a>(
                     "give the limit another name, or add a table `[tenants.NAME]`",
                 );
             }
-            of_tenants = tenant_limit(entry.section, context, &mut routes);
+            of_tenants = tenant_limit(entry.section, context, tenants.tree(), &mut routes);
             continue;
         }
         let good = names::check(entry.name, entry.span.clone(), root.reporter());

@@ -44,6 +44,21 @@ fn parse(text: &str) -> Result<ServerUrl, ValueError> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket(path);
     }
+    if let Some((url, after)) = text.split_once(char::is_whitespace)
+        && parse(url).is_ok()
+    {
+        let after = after.trim();
+        let weight = after.strip_prefix("weight=").filter(|it| it.parse::<u32>().is_ok());
+        return Err(ValueError::new(
+            format!("has something after the address: {}", quote(after)),
+            match weight {
+                Some(weight) => {
+                    format!("write `{{ url = \"{}\", weight = {weight} }}`", shown(url))
+                }
+                None => format!("write `\"{}\"` alone", shown(url)),
+            },
+        ));
+    }
     let lower = text.to_ascii_lowercase();
     let schemes = [("http://", Scheme::Http), ("https://", Scheme::Https)];
     let known = |(prefix, scheme)| lower.strip_prefix(prefix).map(|rest| (scheme, rest));

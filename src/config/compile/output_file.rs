@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::config::file::Value;
+use crate::config::regular_file;
 use crate::config::suggest::quote;
 
 /// The file is made if it is not there; its folder is not, since a misspelled one would be.
@@ -20,6 +21,7 @@ pub(super) fn output_path(path: &str, value: &Value<'_>) -> Option<PathBuf> {
 pub(super) fn missing_folder(file: &Path) -> Option<String> {
     let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
     let folder = folder.filter(|it| is_gone(it))?;
+    let folder = regular_file::looked_up(folder);
     Some(format!("is in a folder that does not exist: {}", quote(&folder.to_string_lossy())))
 }
 

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use crate::config::file::Value;
+use crate::config::regular_file;
 use crate::config::suggest::{quote, shown};
 use crate::tls::{CertificateFile, KeyFile, PemFileError};
 
@@ -47,18 +48,19 @@ pub(super) fn private_key(folder: &Path, value: &Value<'_>, example: &str) -> Op
 }
 
 fn report(value: &Value<'_>, path: &str, error: &PemFileError, example: &str) {
-    let path = quote(path);
+    let looked_up = |path: &Path| quote(&regular_file::looked_up(path).to_string_lossy());
+    let named = quote(path);
     match error {
-        PemFileError::Unreadable { source, .. } => value.error(
-            &format!("names a file that cannot be read: {path}: {source}"),
+        PemFileError::Unreadable { source, path } => value.error(
+            &format!("names a file that cannot be read: {}: {source}", looked_up(path)),
             format!("see that it is there and may be read, such as `\"{}\"`", shown(example)),
         ),
         PemFileError::NoCertificate { .. } => value.error(
-            &format!("names a file that is no PEM certificate: {path}"),
+            &format!("names a file that is no PEM certificate: {named}"),
             "name one that has `-----BEGIN CERTIFICATE-----` in it",
         ),
         PemFileError::NoKey { encrypted, .. } => value.error(
-            &format!("names a file that is no PEM private key: {path}"),
+            &format!("names a file that is no PEM private key: {named}"),
             match encrypted {
                 true => {
                     "keys with a passphrase are not read; write it without one, with `openssl pkey`"

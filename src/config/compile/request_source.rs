@@ -20,6 +20,8 @@ pub(super) enum SourceUse {
     Identity,
     /// A condition of a limit, which may also ask for the method.
     Condition,
+    /// What `balance` hashes requests by.
+    Hash,
 }
 
 impl SourceUse {
@@ -39,7 +41,13 @@ impl SourceUse {
                 ]
             }
             SourceUse::Condition => [&["method", "route"], NAMED].concat(),
+            SourceUse::Hash => [&["ip", "route"], NAMED].concat(),
         }
+    }
+
+    /// What stands before a source where it is written.
+    fn prefix(self) -> &'static str {
+        if self == SourceUse::Hash { "hash:" } else { "" }
     }
 }
 
@@ -127,12 +135,13 @@ pub(super) fn parse(text: &str, wanted: SourceUse) -> Result<Source, ValueError>
         None => (text, None),
     };
     // Its prefix has no colon before it.
-    if let Some(bits) = text.strip_prefix("ip/").filter(|_| wanted == SourceUse::Key) {
+    if let Some(bits) = text.strip_prefix("ip/").filter(|_| wanted.words().contains(&"ip")) {
         return prefix(bits);
     }
     if !wanted.words().iter().any(|word| word.split(':').next() == Some(kind)) {
         return Err(unknown(kind, text, wanted));
     }
+    let before = wanted.prefix();
     match (kind, name) {
         ("ip", None) => Ok(Source::Ip),
         ("route", None) => Ok(Source::Route),
@@ -153,14 +162,14 @@ pub(super) fn parse(text: &str, wanted: SourceUse) -> Result<Source, ValueError>
         )),
         ("header" | "query" | "cookie" | "jwt" | "form", None) => Err(ValueError::new(
             format!("does not say which {}", called(kind)),
-            format!("write `\"{}\"`, such as `\"{}\"`", form(kind), example(kind)),
+            format!("write `\"{before}{}\"`, such as `\"{before}{}\"`", form(kind), example(kind)),
         )),
         ("header" | "query" | "cookie" | "jwt" | "form", Some(name)) => match named(kind, name) {
             Some(Source::Header(name)) => caller_header(name, wanted),
             Some(source) => Ok(source),
             None => Err(ValueError::new(
                 format!("has no valid {} name: {}", called(kind), quote(name)),
-                format!("write one such as `\"{}\"`", example(kind)),
+                format!("write one such as `\"{before}{}\"`", example(kind)),
             )),
         },
         _ => Err(unknown(kind, text, wanted)),
@@ -201,23 +210,28 @@ pub(super) fn named(kind: &str, name: &str) -> Option<Source> {
 /// not, and forwarding headers are whatever a caller writes.
 fn caller_header(name: HeaderName, wanted: SourceUse) -> Result<Source, ValueError> {
     match (name.as_str(), wanted) {
-        (text @ ("forwarded" | "x-forwarded-for"), SourceUse::Key | SourceUse::Identity) => {
-            Err(ValueError::new(
-                format!("cannot be `header:{text}`: any caller may write it"),
-                match wanted {
-                    SourceUse::Key => {
-                        "write `\"ip\"`, and list the proxies in `identity.trusted_proxies`"
-                    }
-                    _ => "count by `\"ip\"` in a limit, and list the proxies in `trusted_proxies`",
-                },
-            ))
-        }
+        (
+            text @ ("forwarded" | "x-forwarded-for"),
+            SourceUse::Key | SourceUse::Identity | SourceUse::Hash,
+        ) => Err(ValueError::new(
+            format!("cannot be `header:{text}`: any caller may write it"),
+            match wanted {
+                SourceUse::Hash => {
+                    "write `\"hash:ip\"`, and list the proxies in `identity.trusted_proxies`"
+                }
+                SourceUse::Key => {
+                    "write `\"ip\"`, and list the proxies in `identity.trusted_proxies`"
+                }
+                _ => "count by `\"ip\"` in a limit, and list the proxies in `trusted_proxies`",
+            },
+        )),
         (text, _) if is_connection_header(text) => Err(ValueError::new(
             format!(
                 "cannot be `header:{}`: it belongs to a connection, not to a caller",
                 shown(text)
             ),
             match wanted {
+                SourceUse::Hash => "hash by one that tells callers apart",
                 SourceUse::Condition => {
                     "ask for a header that callers send, such as `header:x-beta`"
                 }
@@ -267,17 +281,20 @@ fn example(kind: &str) -> &'static str {
 }
 
 fn unknown(kind: &str, text: &str, wanted: SourceUse) -> ValueError {
-    let words = wanted.words();
+    let (words, before) = (wanted.words(), wanted.prefix());
     let kinds = words.iter().map(|it| it.split_once(':').map_or(*it, |(kind, _)| kind));
     let meant = nearest(kind, kinds)
         .and_then(|meant| words.iter().find(|source| source.split(':').next() == Some(meant)));
     // A header's name alone is the likeliest mistake of all.
     let help = match meant {
-        Some(meant) => format!("did you mean `{meant}`?"),
+        Some(meant) => format!("did you mean `{before}{meant}`?"),
         None if text.contains('-') && HeaderName::from_bytes(text.as_bytes()).is_ok() => {
-            format!("did you mean `header:{}`?", shown(&text.to_ascii_lowercase()))
+            format!("did you mean `{before}header:{}`?", shown(&text.to_ascii_lowercase()))
         }
-        None => format!("write {}", one_of(words.iter().copied())),
+        None => {
+            let words: Vec<String> = words.iter().map(|it| format!("{before}{it}")).collect();
+            format!("write {}", one_of(words.iter().map(String::as_str)))
+        }
     };
-    ValueError::new(format!("cannot be {}", quote(text)), help)
+    ValueError::new(format!("cannot be {}", quote(&format!("{before}{text}"))), help)
 }

@@ -2,13 +2,14 @@
 
 use http::Method;
 
+use super::cost::{self, CostSpec};
 use super::names::{self, NameTable};
 use super::request_source::KnownIdentities;
 use super::route_claims::{RouteClaims, RoutePattern};
 use super::route_target::{target, upstream_target};
 use super::server::{SOME_TIME, read};
 use super::tenants::TenantNames;
-use super::{cost, headers, host, path, redirect_loop, route_conditions, template};
+use super::{headers, host, path, redirect_loop, route_conditions, template};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::file::{Section, UniqueValues, Value, unique_values};
 use crate::config::settings::{EncodedSlash, ForwardPath, HostPattern, Route, Target};
@@ -117,6 +118,9 @@ fn route<'a>(
                 cost.goes_with(candidate, &format!("the candidate of limit `{}`", limit.name));
             }
         }
+        if tenants {
+            cost.check_tenants(defined.tenants.tree());
+        }
     }
     let answers_itself = target.as_ref().is_some_and(|it| !it.is_upstream());
     let degrade = degrade(&mut section, defined.upstreams, limit_indexes, answers_itself);
@@ -150,10 +154,12 @@ fn route<'a>(
     let response_headers = headers::edits(section.section("response_headers"));
     let patience = section.get("timeout");
     let timeout = patience.as_ref().and_then(|value| value.duration(SOME_TIME));
-    for value in [&stripped, &rewritten, &spelling, &patience].into_iter().flatten() {
-        if answers_itself {
+    if answers_itself {
+        let edits = section.get("request_headers").filter(|_| !request_headers.is_empty());
+        for value in [&stripped, &rewritten, &spelling, &patience, &edits].into_iter().flatten() {
             value.warning("has no effect: the route has no upstream", "leave it out");
         }
+        warn_of_limits_without_upstream(&mut section, defined, cost.as_ref());
     }
     let (host, path) = (host.unwrap_or(Some(HostPattern::Any))?, path?);
     let methods = methods.unwrap_or_default();
@@ -183,6 +189,35 @@ fn route<'a>(
         degrade,
     };
     Some((route, section.get("redirect")))
+}
+
+/// Notes which limits of a route that answers itself go by what an upstream would do.
+fn warn_of_limits_without_upstream(
+    section: &mut Section<'_>,
+    defined: Definitions<'_>,
+    own_cost: Option<&CostSpec<'_>>,
+) {
+    if let Some(cost) = own_cost {
+        cost.warn_without_upstream();
+    }
+    let listed = section.get("limits").and_then(|value| value.list("[\"per-ip\"]"));
+    for entry in listed.unwrap_or_default() {
+        let named = |it: &&Limit| entry.as_str() == Some(it.name.as_str());
+        let Some(limit) = defined.limits.iter().find(named) else { continue };
+        let name = quote(&limit.name);
+        if limit.strategy == Strategy::Degrade {
+            let message = format!(
+                "has no effect: limit {name} degrades requests, and the route has no upstream"
+            );
+            entry.warning(&message, "take it out, or use one that refuses");
+        }
+        if limit.cost.is_of_response() && own_cost.is_none() {
+            let message = format!(
+                "always costs its `default`: limit {name} costs what a response of an upstream tells"
+            );
+            entry.warning(&message, "write a `cost` for the route, or use another limit");
+        }
+    }
 }
 
 fn methods(value: &Value<'_>) -> Vec<Method> {

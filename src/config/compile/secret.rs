@@ -88,11 +88,16 @@ pub(super) fn contents_in<'a>(
     most: u64,
 ) -> Option<(&'a str, Vec<u8>)> {
     let path = value.text(example)?;
-    match regular_file::read(&folder.join(path), most) {
+    let file = folder.join(path);
+    match regular_file::read(&file, most) {
         Ok(bytes) => Some((path, bytes)),
         Err(error) => {
+            let looked_up = regular_file::looked_up(&file);
             value.error(
-                &format!("names a file that cannot be read: {}: {error}", quote(path)),
+                &format!(
+                    "names a file that cannot be read: {}: {error}",
+                    quote(&looked_up.to_string_lossy())
+                ),
                 format!("see that it is there and may be read, such as `\"{}\"`", shown(example)),
             );
             None

@@ -32,6 +32,16 @@ pub(super) const FIELDS: RangeInclusive<u64> = 10..=1000;
 /// How long a body may take before it matters how fast it comes.
 const BODY_GRACE: Duration = Duration::from_secs(20);
 
+/// Whether clients have certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClientCertificates {
+    Unasked,
+    /// Some may have one.
+    Some,
+    /// Nobody gets in without one.
+    Required,
+}
+
 /// `[server]` and `[admin]`, and what is checked once the callers are known.
 pub(super) struct Listeners<'a> {
     pub(super) server: Server,
@@ -40,9 +50,9 @@ pub(super) struct Listeners<'a> {
 }
 
 impl Listeners<'_> {
-    /// Whether some client may be known by its certificate.
-    pub(super) fn ask_for_certificates(&self) -> bool {
-        self.written.ask_for_certificates()
+    /// Whether clients may be known by their certificates.
+    pub(super) fn client_certificates(&self) -> ClientCertificates {
+        self.written.client_certificates()
     }
 
     pub(super) fn check_proxies(&self, identity: &Identity) {
@@ -57,11 +67,13 @@ pub(super) fn listeners<'a>(
     folder: &Path,
 ) -> Listeners<'a> {
     let mut addresses = address::ListenAddresses::default();
-    let admin_listen =
-        admin.get("listen").map(|value| addresses.claim(&value).unwrap_or(DEFAULT_ADMIN_LISTEN));
+    let admin_listen = admin
+        .get("listen")
+        .map(|value| addresses.claim_admin(&value).unwrap_or(DEFAULT_ADMIN_LISTEN));
     let http2 = http2::http2(&mut server);
     let written = WrittenListeners::of(&mut server, &mut addresses, folder, http2.is_some());
     let redirect_https = listen::redirect_https(&mut server, &written);
+    let max_connections = read(&mut server, "max_connections", 0, |it| it.integer(0..=10_000_000));
     let data = Server {
         listen: written.listeners.clone(),
         workers: read(&mut server, "workers", 0, |it| it.integer(0..=1024)) as usize,
@@ -85,11 +97,8 @@ pub(super) fn listeners<'a>(
             as usize,
         max_body: Some(read(&mut server, "max_body", 0, |it| it.size(0..=i64::MAX as u64)))
             .filter(|bytes| *bytes > 0),
-        max_connections: read(&mut server, "max_connections", 0, |it| it.integer(0..=10_000_000))
-            as usize,
-        max_connections_per_ip: read(&mut server, "max_connections_per_ip", 0, |it| {
-            it.integer(0..=10_000_000)
-        }) as usize,
+        max_connections: max_connections as usize,
+        max_connections_per_ip: max_connections_per_ip(&mut server, max_connections) as usize,
         redirect_https,
         max_requests: Some(read(&mut server, "max_requests", 0, |it| it.integer(0..=10_000_000)))
             .filter(|most| *most > 0)
@@ -106,6 +115,22 @@ pub(super) fn listeners<'a>(
         admin.get("hosts").map(|value| value.one_or_more().iter().filter_map(admin_host).collect());
     let admin = Admin { listen, token, hosts: hosts.unwrap_or_default() };
     Listeners { server: data, admin, written }
+}
+
+/// `of_all`: how many all addresses may have together; 0 for any number.
+fn max_connections_per_ip(server: &mut Section<'_>, of_all: u64) -> u64 {
+    read(server, "max_connections_per_ip", 0, |value| {
+        let most = value.integer(0..=10_000_000)?;
+        if of_all > 0 && most > of_all {
+            value.warning(
+                &format!(
+                    "has no effect: there are never more than the {of_all} of `max_connections`"
+                ),
+                "write less, or leave it out",
+            );
+        }
+        Some(most)
+    })
 }
 
 /// How fast bodies have to come, if that matters.

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::request_source::KnownIdentities;
 use crate::config::diagnostic::Diagnostic;
@@ -22,12 +23,12 @@ use section::{KeyPlaces, WrittenTenant, tenant};
 /// For so many unknown parents it is looked which one was meant: each takes a look at all names.
 const MOST_SUGGESTIONS: usize = 20;
 
-/// The tree, the files that some of it is from, and how routes refer to it.
+/// The files that some of the tree is from, and how routes refer to it.
 pub(super) fn tenants(
     root: &mut Section<'_>,
     folder: &Path,
     whole: bool,
-) -> (TenantTree, Vec<PathBuf>, TenantNames) {
+) -> (Vec<PathBuf>, TenantNames) {
     let reporter = root.reporter();
     let mut collected = CollectedTenants { whole, ..CollectedTenants::default() };
     let entries = root.named_sections(TENANTS);
@@ -42,15 +43,18 @@ pub(super) fn tenants(
         collected.whole &= file.is_whole();
     }
     collected.whole &= named.as_ref().is_none_or(|it| it.one_or_more().len() == files.len());
-    for (name, first, second) in std::mem::take(&mut collected.doubles) {
-        let place = |at: usize| match at.checked_sub(1) {
-            None => "the configuration",
-            Some(at) => files[at].name(),
+    for DoubleTenant { name, first, second } in std::mem::take(&mut collected.doubles) {
+        let (name, entry) = (quote(&name), files[second.source - 1].entry());
+        let again = files[second.source - 1].position(second.span.start);
+        let whose = format!("{} names a file whose tenant {name}, {again},", entry.subject());
+        let fault = |place: &str| {
+            let message = format!("{whose} is in {place} already");
+            Diagnostic::error(entry.span(), message).help("remove it in one of the two")
         };
-        files[second - 1].entry().error(
-            &format!("names a file whose tenant {} is in {} already", quote(&name), place(first)),
-            "remove it in one of the two",
-        );
+        reporter.report(match first.source.checked_sub(1) {
+            None => fault("the configuration").also(first.span, "it is here"),
+            Some(at) => fault(&files[at].position(first.span.start)),
+        });
     }
     let tree = collected.build(|source, fault| match source.checked_sub(1) {
         None => reporter.report(fault),
@@ -59,7 +63,7 @@ pub(super) fn tenants(
     let span = span.or_else(|| named.as_ref().map(Value::key));
     files.iter().for_each(TenantFile::report_all);
     let paths = files.iter().map(|file| file.path().to_owned()).collect();
-    (tree, paths, TenantNames { span, used: Cell::new(false) })
+    (paths, TenantNames { tree: Arc::new(tree), span, used: Cell::new(false) })
 }
 
 /// What all sources say, the configuration first, then file by file.
@@ -69,17 +73,33 @@ struct CollectedTenants {
     by_name: HashMap<String, usize>,
     /// Of which source each tenant is.
     sources: Vec<usize>,
-    /// Names with two sources.
-    doubles: Vec<(String, usize, usize)>,
+    doubles: Vec<DoubleTenant>,
     /// All sources could be read, so that what is not there was not written.
     whole: bool,
+}
+
+/// A name with two sources.
+struct DoubleTenant {
+    name: String,
+    first: TenantPlace,
+    second: TenantPlace,
+}
+
+struct TenantPlace {
+    source: usize,
+    span: Range<usize>,
 }
 
 impl CollectedTenants {
     fn add(&mut self, tenant: WrittenTenant, source: usize) {
         let name = &tenant.spec.name;
         if let Some(first) = self.by_name.get(name) {
-            self.doubles.push((name.clone(), self.sources[*first], source));
+            let span = self.tenants[*first].places.name.clone();
+            self.doubles.push(DoubleTenant {
+                name: name.clone(),
+                first: TenantPlace { source: self.sources[*first], span },
+                second: TenantPlace { source, span: tenant.places.name.clone() },
+            });
             return;
         }
         self.by_name.insert(name.clone(), self.tenants.len());
@@ -164,12 +184,17 @@ fn help<'n>(
 
 /// How routes refer to the tree: by the limit named `tenants`.
 pub(super) struct TenantNames {
+    tree: Arc<TenantTree>,
     /// Where they are written, if they are.
     span: Option<Range<usize>>,
     used: Cell<bool>,
 }
 
 impl TenantNames {
+    pub(super) fn tree(&self) -> &Arc<TenantTree> {
+        &self.tree
+    }
+
     pub(super) fn are_defined(&self) -> bool {
         self.span.is_some()
     }

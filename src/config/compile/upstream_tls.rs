@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustls::pki_types::ServerName;
 
-use super::certificate_dates::warn_of_dates;
+use super::certificate_dates::{version_1, warn_of_dates};
 use super::pem_file;
 use super::upstream_servers::Servers;
 use crate::config::file::{Section, Value};
@@ -120,6 +120,10 @@ fn check_hosts(section: &Section<'_>, servers: &Servers, named: bool) -> bool {
 /// What only shows when all of it is put together.
 fn report(error: &TlsClientError, files: [&Option<Value<'_>>; 3], section: &Section<'_>) {
     let [ca, cert, key] = files;
+    if let (TlsClientError::Identity(KeyPairError::Version1), Some(cert)) = (error, cert) {
+        let (message, help) = version_1(&quote(cert.as_str().unwrap_or_default()));
+        return cert.error(&message, help);
+    }
     let message = format!("cannot be used: {error}");
     let (value, help) = match error {
         TlsClientError::Identity(KeyPairError::Certificate) => {

@@ -1,6 +1,7 @@
 //! `[upstreams.NAME]`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::balance::balance;
 use super::breaker::breaker;
@@ -17,6 +18,10 @@ use crate::config::settings::{Balance, Upstream};
 
 /// The name of the built-in upstream.
 pub(super) const ECHO: &str = "echo";
+
+/// How often a request is sent again, and how old connections become, where a file says nothing.
+pub(in crate::config) const USUAL_RETRIES: u32 = 1;
+pub(in crate::config) const USUAL_MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// `folder` is where the file is.
 pub(super) fn upstreams(
@@ -74,12 +79,13 @@ fn upstream(
         response_timeout: read(&mut section, "response_timeout", secs(30), |it| {
             it.duration(SOME_TIME)
         }),
-        retries: read(&mut section, "retries", 1, |it| it.integer(0..=10)) as u32,
+        retries: read(&mut section, "retries", u64::from(USUAL_RETRIES), |it| it.integer(0..=10))
+            as u32,
         keepalive: read(&mut section, "keepalive", 64, |it| it.integer(0..=65_536)) as usize,
         keepalive_timeout: read(&mut section, "keepalive_timeout", secs(50), |it| {
             it.duration(SOME_TIME)
         }),
-        max_age: Some(read(&mut section, "max_age", secs(3600), |it| it.duration(ANY_TIME)))
+        max_age: Some(read(&mut section, "max_age", USUAL_MAX_AGE, |it| it.duration(ANY_TIME)))
             .filter(|age| !age.is_zero()),
         resolve_interval: read(&mut section, "resolve_interval", secs(10), |it| {
             it.duration(SOME_TIME)

@@ -41,7 +41,7 @@ impl<'a> Value<'a> {
         self.key.clone()
     }
 
-    pub(super) fn subject(&self) -> &str {
+    pub(in crate::config) fn subject(&self) -> &str {
         &self.subject
     }
 

@@ -109,8 +109,24 @@ pub struct Ejection {
     /// For how long at first; twice as long each time that a trial fails.
     pub time: Duration,
     pub max_time: Duration,
-    /// How many of an upstream's servers may be left out for requests that failed, in percent.
+    /// How many of an upstream's servers may be left out for requests that failed, in percent. Zero:
+    /// none; anything else: one at least.
     pub max_percent: u32,
+}
+
+impl Ejection {
+    /// Whether servers are ever left out for requests that failed.
+    pub fn is_on(&self) -> bool {
+        self.failures > 0 && self.max_percent > 0
+    }
+
+    /// How many of so many servers may be left out.
+    pub fn most_of(&self, servers: usize) -> usize {
+        match self.max_percent as usize {
+            0 => 0,
+            percent => (servers * percent / 100).max(1),
+        }
+    }
 }
 
 impl Default for Ejection {

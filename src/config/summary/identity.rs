@@ -16,6 +16,7 @@ use super::{count, table};
 pub(super) fn identity(settings: &Settings) -> String {
     let Identity {
         trusted_proxies,
+        address_header,
         user,
         client,
         tenant,
@@ -32,6 +33,8 @@ pub(super) fn identity(settings: &Settings) -> String {
     if !trusted_proxies.is_empty() {
         let networks: Vec<String> = trusted_proxies.iter().map(network).collect();
         rows.insert(0, ["proxies".to_owned(), networks.join(", ")]);
+        let header = address_header.iter().map(|it| ["address_header".to_owned(), it.to_string()]);
+        rows.splice(1..1, header);
     }
     if let Some(jwt) = jwt {
         rows.push(["tokens".to_owned(), tokens(jwt)]);

@@ -3,8 +3,11 @@
 use http::Method;
 
 use super::{limits, table};
-use crate::config::settings::{HostPattern, PathPattern, Route, Segment, Settings, Target};
+use crate::config::settings::{
+    EncodedSlash, ForwardPath, HostPattern, PathPattern, Route, Segment, Settings, Target,
+};
 use crate::config::suggest::shown;
+use crate::config::units::{show_duration, show_size};
 use crate::limit::Cost;
 use crate::limit::tenants::TENANTS;
 use crate::route::{Encoding, PathTemplate, TemplatePart, TemplatePiece};
@@ -56,6 +59,21 @@ fn remarks(route: &Route, settings: &Settings) -> Vec<String> {
         remarks.extend(route.strip_prefix.as_ref().map(|it| format!("without {it}")));
         let rewrite = route.rewrite.as_ref().map(|it| template(it, &route.path));
         remarks.extend(rewrite.map(|it| format!("as {it}")));
+    }
+    if route.encoded_slash == EncodedSlash::Keep {
+        remarks.push("with %2F".to_owned());
+    }
+    if route.target.is_upstream() && route.forward_path == ForwardPath::AsReceived {
+        remarks.push("path as received".to_owned());
+    }
+    if route.max_body != settings.server.max_body {
+        remarks.push(match route.max_body {
+            Some(bytes) => format!("bodies up to {}", show_size(bytes)),
+            None => "bodies of any size".to_owned(),
+        });
+    }
+    if let Some(timeout) = route.timeout.filter(|_| route.target.is_upstream()) {
+        remarks.push(format!("timeout {}", show_duration(timeout)));
     }
     remarks.extend(route.cost.as_ref().map(|cost| match cost {
         Cost::Fixed(cost) => format!("cost {cost}"),

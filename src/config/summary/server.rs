@@ -3,9 +3,10 @@
 use super::table;
 use crate::config::compile::certificate_dates::date;
 use crate::config::settings::{
-    HttpsPort, Listener, Server, ServerCertificate, ServerTls, TlsVersion,
+    HttpsPort, ListenAddress, Listener, MinBodyRate, Server, ServerCertificate, ServerTls,
+    TlsVersion,
 };
-use crate::config::units::show_duration;
+use crate::config::units::{show_duration, show_size};
 
 /// Certificates may be for many hosts.
 const HOSTS: usize = 4;
@@ -14,9 +15,35 @@ pub(super) fn server(server: &Server) -> String {
     let mut rows: Vec<Vec<String>> = server.listen.iter().filter_map(listener).collect();
     let mut add = |name: &str, what: String| rows.push(vec![name.to_owned(), what]);
     match server.redirect_https {
-        Some(HttpsPort::OfListener) => add("redirect_https", "to the listener with TLS".to_owned()),
+        Some(HttpsPort::OfListener) => {
+            let mut secure = server.listen.iter().filter(|it| it.tls.is_some());
+            let port = match secure.next().map(|it| &it.address) {
+                Some(ListenAddress::Tcp(address)) => address.port(),
+                _ => 443,
+            };
+            add("redirect_https", format!("to port {port} of the listener with TLS"));
+        }
         Some(HttpsPort::Port(port)) => add("redirect_https", format!("to port {port}")),
         None => {}
+    }
+    for (name, most) in [
+        ("max_connections", server.max_connections),
+        ("max_connections_per_ip", server.max_connections_per_ip),
+        ("max_requests", server.max_requests.unwrap_or(0)),
+    ] {
+        if most > 0 {
+            add(name, most.to_string());
+        }
+    }
+    if let Some(bytes) = server.max_body {
+        add("max_body", show_size(bytes));
+    }
+    if let Some(MinBodyRate { bytes_per_second, grace }) = server.min_body_rate {
+        let (bytes, grace) = (show_size(bytes_per_second), show_duration(grace));
+        add("min_body_rate", format!("{bytes} a second, after {grace}"));
+    }
+    if server.http2.is_none() {
+        add("http2", "off".to_owned());
     }
     if !server.drain_delay.is_zero() {
         let [delay, drain] = [server.drain_delay, server.drain].map(show_duration);

@@ -1,6 +1,7 @@
 //! Who answers requests: a row for each upstream.
 
 use super::table;
+use crate::config::compile::{USUAL_MAX_AGE, USUAL_RETRIES};
 use crate::config::settings::{Balance, Ejection, Settings, Upstream, UpstreamServer};
 use crate::config::units::show_duration;
 use crate::tls::TlsClient;
@@ -34,6 +35,16 @@ fn remarks(upstream: &Upstream) -> Vec<String> {
         remarks.push("HTTP/2".to_owned());
     }
     remarks.extend(upstream.tls.iter().flat_map(tls));
+    match upstream.retries {
+        USUAL_RETRIES => {}
+        0 => remarks.push("no retries".to_owned()),
+        many => remarks.push(format!("up to {many} retries")),
+    }
+    match upstream.max_age {
+        Some(USUAL_MAX_AGE) => {}
+        Some(age) => remarks.push(format!("connections up to {} old", show_duration(age))),
+        None => remarks.push("connections of any age".to_owned()),
+    }
     if let Some(health) = &upstream.health {
         remarks.push(format!("health {} every {}", health.path, show_duration(health.interval)));
     }
@@ -68,10 +79,13 @@ fn tls(client: &TlsClient) -> Vec<String> {
 }
 
 fn ejection(ejection: &Ejection) -> String {
-    let Ejection { failures, time, max_time, max_percent } = *ejection;
-    if failures == 0 {
+    if !ejection.is_on() {
         return "no ejection".to_owned();
     }
+    let Ejection { failures, time, max_time, max_percent } = *ejection;
     let [time, max_time] = [time, max_time].map(show_duration);
-    format!("ejection after {failures} failures, for {time} to {max_time}, up to {max_percent} %")
+    format!(
+        "ejection after {failures} failures, for {time} to {max_time}, of up to {max_percent} % of the \
+         servers and one at least"
+    )
 }

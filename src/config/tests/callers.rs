@@ -41,11 +41,12 @@ pub(super) fn by_user(keys: &str) -> String {
 fn identities_are_sources_or_several_in_order() {
     let header = Source::Header(HeaderName::from_static("x-api-key"));
     let settings = means(&identity(&format!(
-        "user = [\"jwt:sub\", \"cookie:sid\"]\ntenant = \"query:tenant\"\nplan = \"jwt:a.b\"\n\
+        "user = [\"header:x-user\", \"cookie:sid\"]\ntenant = \"query:tenant\"\nplan = \"jwt:a.b\"\n\
          client = [\"header:X-Api-Key\", \"basic:user\", \"form:client_id\"]\n{URL}"
     )));
     let found = settings.identity;
-    assert_eq!(found.user, [Source::Jwt("sub".into()), Source::Cookie("sid".into())]);
+    let user = Source::Header(HeaderName::from_static("x-user"));
+    assert_eq!(found.user, [user, Source::Cookie("sid".into())]);
     assert_eq!(found.client, [header, Source::BasicUser, Source::Form("client_id".into())]);
     assert_eq!(found.tenant, [Source::Query("tenant".into())]);
     assert_eq!(found.plan, [Source::Jwt("a.b".into())]);

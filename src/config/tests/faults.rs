@@ -87,11 +87,11 @@ fn faults_of_the_other_sections_say_what_to_write() {
         (with_route("[telemetry]\naccess_log = \"sdtout\""), "cannot be `sdtout`; write `off`"),
         (
             with_route("[telemetry]\naccess_log = \"no/such/folder/access.log\""),
-            "6:14: `access_log` is in a folder that does not exist: `no/such/folder`; create the",
+            "6:14: `access_log` is in a folder that does not exist: `/",
         ),
         (
             with_route("[store]\nsnapshot = \"no/such/folder/weir.snapshot\""),
-            "6:12: `snapshot` is in a folder that does not exist: `no/such/folder`; create the",
+            "6:12: `snapshot` is in a folder that does not exist: `/",
         ),
         (with_route("[store]\nsnapshot = \"\""), "is not the path of a file: ``; write one such"),
         (with_route("[store]\nsnapshot = \"/tmp/\""), "is not the path of a file: `/tmp/`"),
@@ -102,7 +102,7 @@ fn faults_of_the_other_sections_say_what_to_write() {
         ),
         (
             with_route("[telemetry]\naccess_log = \"Cargo.toml/access.log\""),
-            "is in a folder that does not exist: `Cargo.toml`",
+            "/Cargo.toml`; create the",
         ),
     ]);
 }

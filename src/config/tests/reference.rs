@@ -5,6 +5,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
+use super::listeners::make;
 use super::secrets::Files;
 use super::{good, refused};
 use crate::config::compile;
@@ -148,6 +149,11 @@ fn examples_within_the_reference_are_good() {
         let not_built: &[&str] = if cfg!(feature = "otlp") { &[] } else { &["export"] };
         let text = uncommented_but(&[left_out, not_built].concat())
             .replace("enabled = false", "enabled = true")
+            // One that goes by the `tls` of `[server]`.
+            .replace(
+                "[[server.listen]]",
+                "[[server.listen]]\naddress = \"[::1]:1\"\n[[server.listen]]",
+            )
             .replace("/etc/weir", files.folder())
             .replace("/run/weir", files.folder())
             .replace("trusted_proxies = []", "trusted_proxies = [\"10.0.0.0/8\"]")
@@ -217,8 +223,9 @@ fn shipped_files_are_good() {
 fn the_shipped_file_with_certificates_is_good() {
     let files = Files::new();
     for name in ["www", "api", "partners"] {
-        files.write(&format!("{name}.pem"), files.text("server.pem").as_bytes());
-        files.write(&format!("{name}.key"), files.text("server.key").as_bytes());
+        let host = format!("{name}.example");
+        let params = rcgen::CertificateParams::new([host]).unwrap();
+        make(&files, name, &params);
     }
     files.write("partners-ca.pem", files.text("clients-ca.pem").as_bytes());
     let text = include_str!("../../../config/examples/tls.toml");

@@ -33,7 +33,7 @@ fn listeners_show_their_certificates_and_what_they_ask_of_clients() {
         format!(
             "https://0.0.0.0:443 F/server.pem for localhost until {}; F/many.pem for b.example, \
              c.example, d.example, e.example and 1 more until {}; TLS 1.3 only; clients have \
-             certificates of F/clients-ca.pem\nredirect_https to the listener with TLS\n\
+             certificates of F/clients-ca.pem\nredirect_https to port 443 of the listener with TLS\n\
              drain after 5s, for up to 30s\ntakeover weir.sock",
             dates[0], dates[1]
         )
@@ -56,7 +56,8 @@ fn upstreams_show_how_their_servers_are_spoken_to_and_when_they_are_left_out() {
         rows(&text, "upstreams"),
         ["u least_requests https://a:1 (weight 3) HTTP/2; verified by its own authorities; named \
           api.internal; with a client certificate; health /healthz every 5s; breaker after 20 \
-          failures in 10s, open for 5s; ejection after 3 failures, for 1s to 30s, up to 50 %; at \
+          failures in 10s, open for 5s; ejection after 3 failures, for 1s to 30s, of up to \
+          50 % of the servers and one at least; at \
           most 10 connections to a server, 1024 pending"]
     );
 }
@@ -126,4 +127,51 @@ fn logs_and_traces_show_where_they_go() {
             "traces of nobody go on, 12.5 % of others sampled"
         ]
     );
+}
+
+#[test]
+fn whatever_bounds_requests_is_shown_where_it_is_not_as_usual() {
+    let lines = "[server]\nmax_connections = 1000\nmax_connections_per_ip = 20\nmax_requests = 500\n\
+        max_body = \"1MiB\"\nmin_body_rate = \"2KiB\"\nbody_grace = \"5s\"\nhttp2 = false\n\
+        [identity]\ntrusted_proxies = [\"10.0.0.0/8\"]\naddress_header = \"x-real-ip\"";
+    let text = with_route(lines).replacen(
+        "upstream = \"echo\"",
+        "upstream = \"echo\"\nencoded_slash = \"keep\"\nforward_path = \"as_received\"\n\
+         max_body = \"5MiB\"\ntimeout = \"90s\"",
+        1,
+    );
+    assert_eq!(
+        rows(&text, "server"),
+        [
+            "max_connections 1000",
+            "max_connections_per_ip 20",
+            "max_requests 500",
+            "max_body 1MiB",
+            "min_body_rate 2KiB a second, after 5s",
+            "http2 off"
+        ]
+    );
+    assert_eq!(rows(&text, "callers"), ["proxies 10.0.0.0/8", "address_header x-real-ip"]);
+    assert_eq!(
+        rows(&text, "routes"),
+        [
+            "r any host /* any method → echo no limits with %2F; path as received; bodies up to 5MiB; \
+          timeout 1m30s"
+        ]
+    );
+    let upstream = |keys: &str| {
+        let text = format!(
+            "[[routes]]\nname = \"r\"\npath = \"/*\"\nupstream = \"u\"\n[upstreams.u]\n\
+             servers = [\"http://a:1\"]\n{keys}"
+        );
+        rows(&text, "upstreams").concat()
+    };
+    assert_eq!(
+        upstream("retries = 0\nmax_age = \"10m\""),
+        "u least_requests http://a:1 no retries; connections up to 10m old"
+    );
+    let other = upstream("retries = 3\nmax_age = \"0s\"\nejection = { max_percent = 0 }");
+    let expected =
+        "u least_requests http://a:1 up to 3 retries; connections of any age; no ejection";
+    assert_eq!(other, expected);
 }

@@ -60,7 +60,7 @@ fn requests_may_be_hashed_by_what_limits_count_by() {
             "does not say what requests are hashed by; write one such as `\"hash:ip\"`",
         ),
         (balance("hash:"), "`balance` cannot be"),
-        (balance("hash:usr"), "did you mean `user`?"),
+        (balance("hash:usr"), "did you mean `hash:user`?"),
         (balance("hash:header"), "does not say which header"),
         (balance("hash:tenant"), "`[identity]` does not say where it is found"),
         (balance("hash:jwt:sub"), "nothing says which tokens to believe"),

@@ -1,6 +1,6 @@
 //! Reloads, file changes and overrides beside requests: neither requests nor health checks wait.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -260,6 +260,30 @@ fn unknown_log_level_or_format_is_an_error() {
         let err = String::from_utf8_lossy(&out.stderr);
         assert!(err.contains(&format!("{name} cannot be {value:?}")), "{err}");
     }
+}
+
+#[test]
+fn what_is_said_before_the_start_is_json_as_well_where_the_log_is() {
+    let run = |text: &str| {
+        let scratch = Scratch::new();
+        let file = scratch.file("weir.toml", text);
+        let mut command = program();
+        command.arg("run").arg("--config").arg(file).env("WEIR_LOG_FORMAT", "json");
+        command.stderr(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let first = lines.next().unwrap().unwrap();
+        let _ = child.kill();
+        let _ = child.wait();
+        serde_json::from_str::<serde_json::Value>(&first).expect(&first)
+    };
+    let unused = Config::echo().add_limit("unused", "key = \"ip\"\nrate = \"1/second\"").text();
+    let told = run(&unused);
+    assert_eq!(told["level"], "WARN");
+    assert!(told["message"].as_str().unwrap().contains("limit `unused` is used by no route"));
+    let told = run(&unused.replace("rate", "rat"));
+    assert_eq!(told["level"], "ERROR");
+    assert!(told["message"].as_str().unwrap().contains("unknown key `rat`"));
 }
 
 #[test]

@@ -369,3 +369,17 @@ fn invalid_included_file_is_a_failed_reload() {
     std::fs::write(&clients, "").unwrap();
     wait_until("all is well", || last_reload(&weir) == 1.0);
 }
+
+#[test]
+fn what_takes_a_restart_is_named_for_as_long_as_file_and_process_differ() {
+    let upstream = Upstream::ok();
+    let config = |keys: &str| Config::to(&upstream).server(keys);
+    let weir = Weir::start(&config("workers = 1"));
+    let warnings = || weir.output().matches("server.workers has changed; that takes").count();
+    weir.reload(&config("workers = 2"));
+    assert_eq!(warnings(), 1);
+    weir.reload(&config("workers = 2\ndrain = \"7s\""));
+    assert_eq!(warnings(), 2, "another key has changed, and one worker still runs");
+    weir.reload(&config("workers = 1\ndrain = \"7s\""));
+    assert_eq!(warnings(), 2, "the file says again what runs");
+}

@@ -101,3 +101,22 @@ fn a_server_that_is_restarted_is_back_with_the_next_connection() {
         weir.output().contains("can be reached again")
     });
 }
+
+#[test]
+fn none_of_the_servers_is_left_out_where_none_may_be_and_else_one_may() {
+    for (percent, left_out) in [(0, 0), (10, 1)] {
+        let servers = [moody(), moody()];
+        let addresses: Vec<_> = servers.iter().map(|(server, _)| server.address()).collect();
+        let lines = format!(
+            "balance = \"round_robin\"\nretries = 0\n\
+             ejection = {{ failures = 1, time = \"1h\", max_time = \"1h\", max_percent = {percent} }}"
+        );
+        let weir = Weir::start(&Config::to_servers(&addresses).open().upstream(&lines));
+        let mut client = weir.connect();
+        for _ in 0..20 {
+            assert_eq!(client.ask(post("/", "x")).status, 502);
+        }
+        let out = servers.iter().filter(|(server, _)| ejections(&weir, server) == 1.0).count();
+        assert_eq!(out, left_out, "{percent} %");
+    }
+}

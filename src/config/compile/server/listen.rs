@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use super::ClientCertificates;
 use super::tls::{self, WrittenTls};
 use crate::config::compile::address::{self, ListenAddresses};
 use crate::config::compile::output_file;
@@ -63,6 +64,16 @@ impl<'a> WrittenListeners<'a> {
             let default = addresses.claim_default("server.listen", DEFAULT, server.reporter());
             written[0].address = Some(ListenAddress::Tcp(default));
         }
+        if let (WrittenTls::Tls(_), Some(value)) = (&tls, server.get("tls")) {
+            let uses = |it: &ListenEntry<'_>| {
+                matches!(it.tls, WrittenTls::Absent | WrittenTls::Faulty)
+                    && !matches!(it.address, Some(ListenAddress::Unix { .. }))
+            };
+            if !written.iter().any(uses) {
+                let help = "remove it, or the `tls` of a listener that is to have it";
+                value.warning("has no effect: no listener goes by it", help);
+            }
+        }
         let is_faulty = |it: &WrittenTls| matches!(it, WrittenTls::Faulty);
         let faulty_tls = is_faulty(&tls) || written.iter().any(|it| is_faulty(&it.tls));
         let listener = |entry: ListenEntry<'_>| {
@@ -89,10 +100,19 @@ impl<'a> WrittenListeners<'a> {
         WrittenListeners { listeners, faulty_tls, proxy_protocol: proxied }
     }
 
-    /// Whether some client may be known by its certificate, as far as can be told.
-    pub(super) fn ask_for_certificates(&self) -> bool {
-        let mut all = self.listeners.iter().filter_map(|it| it.tls.as_ref());
-        self.faulty_tls || all.any(|tls| tls.client_auth.is_some())
+    /// Whether clients may be known by their certificates, as far as can be told.
+    pub(super) fn client_certificates(&self) -> ClientCertificates {
+        let auth = |it: &Listener| {
+            it.tls.as_ref().and_then(|tls| Some(tls.client_auth.as_ref()?.required))
+        };
+        let mut all = self.listeners.iter().map(auth);
+        if !self.faulty_tls && all.clone().all(|it| it == Some(true)) {
+            ClientCertificates::Required
+        } else if self.faulty_tls || all.any(|it| it.is_some()) {
+            ClientCertificates::Some
+        } else {
+            ClientCertificates::Unasked
+        }
     }
 
     /// Notes where PROXY headers are expected of nobody.
@@ -176,6 +196,13 @@ fn listen_address(
     if let Some(fault) = output_file::missing_folder(&path) {
         value.warning(&fault, "create the folder first, or name a socket in one that is there");
     }
+    if path.is_dir() {
+        let (folder, inside) = (path.to_string_lossy(), path.join("weir.sock"));
+        let help =
+            format!("write a path in it, such as `\"{}{}\"`", address::UNIX, inside.display());
+        value.error(&format!("is a folder: {}", quote(&folder)), help);
+        return None;
+    }
     let path = addresses.claim_path(path, value)?;
     Some(ListenAddress::Unix { path, mode: mode? })
 }
@@ -201,10 +228,12 @@ pub(super) fn redirect_https(
     if value.is_integer() {
         return value.integer(1..=65_535).map(|port| HttpsPort::Port(port as u16));
     }
-    if !value.boolean()? {
+    if value.as_str().is_some() {
+        let help = "write a port without quotes, such as `443`";
+        value.error("must be true, false or a port, not a string", help);
         return None;
     }
-    if written.faulty_tls {
+    if !value.boolean()? || written.faulty_tls {
         return None;
     }
     let listeners = &written.listeners;

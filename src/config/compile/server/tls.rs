@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::compile::certificate_dates::{warn_of_authorities, warn_of_dates};
+use crate::config::compile::certificate_dates::{version_1, warn_of_authorities, warn_of_dates};
 use crate::config::compile::pem_file;
 use crate::config::file::{Section, Value};
 use crate::config::settings::{ClientAuth, ServerCertificate, ServerTls, TlsVersion};
@@ -78,6 +78,9 @@ fn server_tls(mut tables: Vec<TlsTable<'_>>, folder: &Path) -> Option<ServerTls>
             );
         }
     }
+    if certificates.len() == count {
+        warn_of_shared_hosts(&certificates, &tables);
+    }
     let first = tables.first()?;
     let nameless = |it: &&ServerCertificate| it.hosts.is_empty() && it.ips.is_empty();
     if let (Some(cert), Some(_)) = (&first.cert, certificates.first().filter(nameless)) {
@@ -96,6 +99,24 @@ fn server_tls(mut tables: Vec<TlsTable<'_>>, folder: &Path) -> Option<ServerTls>
         min_version: min_version?,
         client_auth: client_auth?,
     })
+}
+
+/// Notes which certificates are for a host that one before them is for.
+fn warn_of_shared_hosts(certificates: &[ServerCertificate], tables: &[TlsTable<'_>]) {
+    for (at, (later, table)) in certificates.iter().zip(tables).enumerate() {
+        let shown = |host: &&String| certificates[..at].iter().find(|it| it.hosts.contains(host));
+        let shared = later.hosts.iter().find_map(|host| Some((host, shown(&host)?)));
+        if let (Some((host, first)), Some(cert)) = (shared, &table.cert) {
+            cert.warning(
+                &format!(
+                    "is never shown for {}: {} before it is for that host, too",
+                    quote(host),
+                    quote(&first.name)
+                ),
+                "remove one of the two, or put the one first that clients are to see",
+            );
+        }
+    }
 }
 
 impl<'a> TlsTable<'a> {
@@ -126,6 +147,10 @@ impl<'a> TlsTable<'a> {
         match ServerCertificate::new(name, chain, key) {
             Ok(certificate) => return Some(certificate),
             Err(KeyPairError::Certificate) => cert.error(&damaged, "make it anew"),
+            Err(KeyPairError::Version1) => {
+                let (message, help) = version_1(&quote(cert.as_str().unwrap_or_default()));
+                cert.error(&message, help);
+            }
             Err(error) => {
                 let help = match error {
                     KeyPairError::Mismatch => {

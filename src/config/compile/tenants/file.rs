@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::secret;
 use super::section::{WrittenTenant, tenant};
 use crate::config::ConfigError;
-use crate::config::diagnostic::{Diagnostic, Diagnostics, Severity};
+use crate::config::diagnostic::{Diagnostic, Diagnostics, LineIndex, Severity};
 use crate::config::file::{Reporter, TomlFile, UniqueValues, Value};
 use crate::config::suggest::shown;
 use crate::limit::tenants::TENANTS;
@@ -89,8 +89,10 @@ impl<'a> TenantFile<'a> {
         &self.entry
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
+    /// A place in it, as messages say it.
+    pub(super) fn position(&self, at: usize) -> String {
+        let (line, column) = LineIndex::of(&self.text).position(at);
+        format!("{}:{line}:{column}", self.name)
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -8,13 +8,14 @@ use super::super::server::read;
 use super::super::strategy::MODES;
 use super::super::when::{RouteName, when};
 use crate::config::file::{Section, Value};
-use crate::limit::tenants::TenantLimit;
+use crate::limit::tenants::{TenantLimit, TenantTree};
 use crate::limit::token_bucket::{MAX_BURST, TokenBucket};
 use crate::limit::{Cost, Missing, Mode, Policy};
 
 pub(in super::super) fn tenant_limit<'a>(
     mut section: Section<'a>,
     context: LimitContext,
+    tree: &TenantTree,
     routes: &mut Vec<RouteName<'a>>,
 ) -> TenantLimit {
     let LimitContext { store, identities } = context;
@@ -22,14 +23,21 @@ pub(in super::super) fn tenant_limit<'a>(
     let missing = missing(&mut section, unknown.as_ref());
     let refusal = refusal(&mut section);
     let on_error = section.get("on_error").and_then(|value| on_error(&value, store));
+    // Each bucket on the way up by what it holds itself.
+    let cost = cost(&mut section, |_| None);
+    if let Some(cost) = &cost {
+        cost.check_tenants(tree);
+        if let Some(unknown) = &unknown {
+            cost.check(unknown, false, "a tenant that is not in the tree");
+        }
+    }
     TenantLimit {
         description: section.get("description").and_then(|value| text(&value)),
         enabled: read(&mut section, "enabled", true, Value::boolean),
         missing,
         unknown: unknown.filter(|_| matches!(missing, Missing::Ip | Missing::Shared)),
         when: when(&mut section, identities, routes).unwrap_or_default(),
-        // Each bucket on the way up by what it holds itself.
-        cost: cost(&mut section, |_| None).map_or(Cost::Fixed(1), |it| it.cost),
+        cost: cost.map_or(Cost::Fixed(1), |it| it.cost),
         mode: read(&mut section, "mode", Mode::Enforce, |it| it.choice(&MODES)),
         refusal,
         response_headers: read(&mut section, "response_headers", true, Value::boolean),
