@@ -62,7 +62,8 @@ impl CostSpec<'_> {
         }
         let quota = policy.quota();
         if self.usual() > quota {
-            self.warn_above(quota, &format!("{whose} never holds more than {quota}"), "the limit");
+            let (what, so) = (format!("{whose} never holds more than {quota}"), "every request is");
+            self.warn_above(quota, &what, so, "the limit");
         }
     }
 
@@ -81,7 +82,8 @@ impl CostSpec<'_> {
             many => format!(", nor {many} others hold enough"),
         };
         let what = format!("tenant `{name}` never holds more than {quota}{others}");
-        self.warn_above(quota, &what, "the tenant");
+        let so = if others.is_empty() { "all its requests are" } else { "all their requests are" };
+        self.warn_above(quota, &what, so, "the tenant");
     }
 
     /// What a request costs that tells nothing.
@@ -93,10 +95,10 @@ impl CostSpec<'_> {
     }
 
     /// A cost that does not fit never passes, which is a way to close a route, too.
-    fn warn_above(&self, quota: u64, what: &str, holder: &str) {
+    fn warn_above(&self, quota: u64, what: &str, refused: &str, holder: &str) {
         let (value, so) = match &self.cost {
-            Cost::Fixed(_) => (&self.value, ": every request is refused"),
-            Cost::Dynamic { .. } => (self.default.as_ref().unwrap_or(&self.value), ""),
+            Cost::Fixed(_) => (&self.value, format!(": {refused} refused")),
+            Cost::Dynamic { .. } => (self.default.as_ref().unwrap_or(&self.value), String::new()),
         };
         value.warning(
             &format!("is {}, and {what}{so}", self.usual()),

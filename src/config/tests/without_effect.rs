@@ -20,7 +20,7 @@ fn a_cost_that_a_tenant_never_holds_is_warned_of() {
     each_warned(&[
         (
             limit("cost = 50"),
-            "`cost` is 50, and tenant `small` never holds more than 10: every request is refused",
+            "`cost` is 50, and tenant `small` never holds more than 10: all its requests are refused",
         ),
         (
             limit("cost = 500"),
