@@ -19,7 +19,9 @@ impl RunningGateway {
             Ending::Signal => {
                 // Before the listeners are closed: as long as anybody holds one of their sockets, the
                 // kernel takes connections for it that nobody accepts.
-                self.withdraw_takeover().await;
+                if let Some(offer) = self.takeover.take() {
+                    offer.withdraw().await;
+                }
                 let _ = self.stop_accepting.send(true);
                 while self.acceptors.join_next().await.is_some() {}
                 self.admin_server.share_port();
@@ -33,7 +35,9 @@ impl RunningGateway {
                 tracing::info!("taken over by process {}", successor.pid);
                 let held = self.store.held_slots();
                 successor.confirm(held.as_ref()).await;
-                self.withdraw_takeover().await;
+                if let Some(offer) = self.takeover.take() {
+                    offer.leave().await;
+                }
                 if let Some(held) = held {
                     tokio::spawn(report_slots(successor, self.store.clone(), held));
                 }
@@ -52,12 +56,6 @@ impl RunningGateway {
         self.store.leave().await;
         self.admin_server.stop().await;
         self.control.stop();
-    }
-
-    async fn withdraw_takeover(&mut self) {
-        if let Some(offer) = self.takeover.take() {
-            offer.withdraw().await;
-        }
     }
 }
 

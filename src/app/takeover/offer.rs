@@ -105,13 +105,20 @@ impl TakeoverOffer {
     }
 
     /// Nobody can take over any more, and no listening socket is held for it. The socket itself goes,
-    /// unless a successor has put its own there.
-    pub(in crate::app) async fn withdraw(mut self) {
+    /// unless somebody has put another there.
+    pub(in crate::app) async fn withdraw(self) {
+        let (path, inode) = (self.path.clone(), self.inode);
+        self.leave().await;
+        if path.symlink_metadata().is_ok_and(|it| it.ino() == inode) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+
+    /// The same for a successor that puts its own socket there at any moment: what is there is not
+    /// touched, since it may be the successor's by the time that it would be removed.
+    pub(in crate::app) async fn leave(mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;
-        if self.path.symlink_metadata().is_ok_and(|it| it.ino() == self.inode) {
-            let _ = std::fs::remove_file(&self.path);
-        }
     }
 }
 
