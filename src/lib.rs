@@ -41,6 +41,7 @@ mod admin;
 mod app;
 mod body;
 mod bounded_table;
+mod byte_set;
 pub mod caller;
 pub mod cli;
 pub mod clock;

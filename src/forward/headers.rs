@@ -8,6 +8,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use super::field_rules::{HeadSender, RouteFields};
+use crate::byte_set::letters_digits_and;
 use crate::caller::{Caller, Peer};
 use crate::config::settings::HeaderEdits;
 use crate::field_class::{X_WEIR_DEGRADED, X_WEIR_WARNING};
@@ -211,16 +212,7 @@ fn is_token(host: &[u8]) -> bool {
 }
 
 /// What most hosts are made of: every request that is forwarded has one.
-const UNQUOTED: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 128 {
-        let it = byte as u8;
-        table[byte] = it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.');
-        byte += 1;
-    }
-    table
-};
+const UNQUOTED: [bool; 256] = letters_digits_and(b"-.");
 
 /// The names that `Connection` lists, beyond its own options.
 fn listed(headers: &HeaderMap) -> SmallVec<[&[u8]; 4]> {

@@ -2,6 +2,7 @@
 
 use http::header::{self, HeaderMap, HeaderValue};
 
+use crate::byte_set::letters_digits_and;
 use crate::respond::Fault;
 
 /// What `Host` says, if it is there.
@@ -58,16 +59,7 @@ fn after_name(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// The bytes that names are made of.
-const IN_NAMES: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 128 {
-        let it = byte as u8;
-        table[byte] = it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.' | b'_' | b'~');
-        byte += 1;
-    }
-    table
-};
+const IN_NAMES: [bool; 256] = letters_digits_and(b"-._~");
 
 /// Digits, or nothing at all: RFC 3986 section 3.2.3.
 fn is_port(text: &[u8]) -> bool {
