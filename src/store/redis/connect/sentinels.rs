@@ -4,8 +4,9 @@
 //! which may go on to answer as one for many seconds, with no replica left to copy what it decides. So
 //! all of them are heard (by the [`watch`](super::sentinel_watch)), and the one with the highest
 //! epoch is believed: every failover raises it. While one of them is replacing the master, there
-//! is none, unless others tell of a higher epoch: then that failover is over, and the sentinel that
-//! led it has not come to say so. One that was held up does nothing for half a minute (`+tilt`).
+//! is none, unless others tell of a higher epoch, or of another master of the same epoch, which the
+//! sentinel that leads it has from the promotion on: then that failover is over, and the sentinel has
+//! not come to say so. One that was held up does nothing for half a minute (`+tilt`).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -202,9 +203,13 @@ impl SentinelReports {
                 _ => None,
             })
         };
-        let newest = reports().map(|(_, report, _)| report.epoch).max();
-        let under_way =
-            |report: &SentinelReport| report.is_replaced && Some(report.epoch) == newest;
+        let is_over = |it: &SentinelReport, other: &SentinelReport| {
+            other.epoch > it.epoch
+                || (other.epoch == it.epoch && other.master != it.master && !other.is_replaced)
+        };
+        let under_way = |report: &SentinelReport| {
+            report.is_replaced && !reports().any(|(_, other, _)| is_over(report, other))
+        };
         if let Some((sentinel, report, _)) = reports().find(|(_, report, _)| under_way(report)) {
             let detail = format!(
                 "master {} is being replaced, says sentinel {}",

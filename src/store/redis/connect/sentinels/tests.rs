@@ -84,6 +84,29 @@ fn a_failover_that_others_have_seen_end_is_over() {
     assert_eq!(port(reports.choose(now)), Err(Reason::ReadOnly));
 }
 
+/// The sentinel that leads it has the new epoch from the promotion on, and names the old master until
+/// all replicas have followed.
+#[test]
+fn a_failover_is_over_once_another_has_heard_of_the_promotion() {
+    let (mut reports, now) = three();
+    for sentinel in [1, 3] {
+        reports.record(&origin(sentinel), report(6379, 4, false), now);
+    }
+    reports.record(&origin(2), report(6379, 4, true), now);
+    assert_eq!(port(reports.choose(now)), Err(Reason::ReadOnly));
+    reports.record(&origin(2), report(6379, 5, true), now);
+    assert_eq!(port(reports.choose(now)), Err(Reason::ReadOnly), "nobody names another");
+    let later = now + Duration::from_millis(1);
+    reports.record(&origin(1), report(6380, 5, false), later);
+    assert_eq!(port(reports.choose(later)), Ok(6380));
+    assert_eq!(reports.give_up(later), None);
+    // The leader repeats itself, and the third has heard of nothing.
+    reports.record(&origin(2), report(6379, 5, true), later);
+    reports.record(&origin(3), report(6379, 4, false), later);
+    assert_eq!(port(reports.choose(later)), Ok(6380));
+    assert_eq!(reports.give_up(later), None);
+}
+
 #[test]
 fn a_word_that_is_not_heard_again_holds_for_a_while() {
     let (mut reports, now) = three();
