@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::support::fault_proxy::Loss;
 use crate::support::gateway::program;
 use crate::support::ports::free_port;
@@ -51,6 +53,23 @@ fn flood(weirs: &[&Weir], user: &str, each: usize) -> Vec<usize> {
         statuses.iter().filter(|it| **it == 200).count()
     });
     passed.collect()
+}
+
+/// A Redis that comes back without its data, or a new master, knows of no gateway at first.
+#[test]
+fn gateway_that_is_back_first_does_not_take_itself_for_the_only_one() {
+    let mut redis = Redis::start();
+    let limit = "key = \"header:x-user\"\nrate = \"1/hour\"\nburst = 10";
+    let [one, two] = [(); 2].map(|()| Weir::start(&config(&redis.store(), "local", limit)));
+    wait_until("they know each other", || one.nodes() == 2.0 && two.nodes() == 2.0);
+    // For longer than heartbeats count.
+    std::thread::sleep(Duration::from_secs(5));
+    kill(&mut redis, &[&one, &two]);
+    two.signal(Signal::STOP);
+    redis.restart();
+    wait_at_most(RECOVERY, "it is back", || !one.degraded());
+    assert_eq!(one.nodes(), 2.0, "the other has not had the time for a heartbeat");
+    two.signal(Signal::CONT);
 }
 
 #[test]

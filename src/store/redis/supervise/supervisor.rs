@@ -191,8 +191,11 @@ impl Supervisor {
         let name = self.shared.reserved_key("nodes");
         let beat = census::beat(&name, &self.shared.node, self.shared.clock.now());
         let count = within(session.count(&name, &beat)).await?;
-        // After a failure the other gateways get time for a heartbeat before they count as gone.
-        let gone = self.restored.elapsed() > census::LIFETIME;
+        // After a failure the other gateways get time for a heartbeat before they count as gone, and
+        // all of it from when Redis is in use again: until then this one keeps to its share, though it
+        // may be the first to find a new master.
+        let is_settled = !self.shared.breaker.is_open();
+        let gone = is_settled && self.restored.elapsed() > census::LIFETIME;
         self.shared.set_nodes(if gone { count } else { count.max(self.shared.nodes()) });
         Ok(())
     }
