@@ -22,9 +22,14 @@ pub fn now() -> Instant {
     now
 }
 
-/// When this thread last read the clock, which every request does when it comes, is decided and
-/// ends. Precise enough for what is measured in seconds, and for something that has just happened;
-/// reading the clock takes as long as deciding a limit.
+/// Renews what [`cached_now`] tells, after a wait.
+pub fn refresh() {
+    now();
+}
+
+/// When this thread last read the clock, which every request does when it comes, has waited, is
+/// decided and ends. Precise enough for what is measured in seconds, and for something that has just
+/// happened; reading the clock takes as long as deciding a limit.
 pub fn cached_now() -> Instant {
     CACHED.get().unwrap_or_else(now)
 }

@@ -11,6 +11,7 @@ mod http2_head;
 pub(crate) mod tunnel;
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ use tunnel::Tunnel;
 pub(crate) struct UpstreamRequest<'a> {
     pub upstream: &'a Upstream,
     pub method: &'a Method,
+    /// Who sent it, as limits count addresses: its failures may hold against nobody else.
+    pub client: IpAddr,
     /// What the request is hashed by, where the upstream's servers are chosen by that.
     pub affinity: Option<KeyDigest>,
     /// Path and query for the upstream.
@@ -68,7 +71,7 @@ impl UpstreamRequest<'_> {
         mut started: Instant,
     ) -> Result<ForwardedResponse, Fault> {
         let upgrade = self.outbound.upgrade;
-        self.upstream.admit(started).map_err(Fault::BreakerOpen)?;
+        self.upstream.admit(self.client, started).map_err(Fault::BreakerOpen)?;
         self.upstream.earn_retries();
         let bodiless = body.as_ref().is_none_or(Body::is_empty);
         let repeatable = bodiless && is_idempotent(self.method);
@@ -82,19 +85,16 @@ impl UpstreamRequest<'_> {
             if attempts > 0 {
                 started = Instant::now();
             }
-            let server = self.upstream.pick(self.affinity, failed.as_ref(), started);
+            let server = self.upstream.pick(self.affinity, failed.as_ref(), self.client, started);
             let mut active = server.begin_request(started);
             let no_idle = fresh || server.shares_connections(upgrade);
             let idle = if no_idle { None } else { active.reuse(started, self.method) };
-            // Who leaves while it waits for its turn makes room for another.
-            let waits = idle.is_none() && server.is_full();
-            let waiting = waits.then(|| self.signals.wait());
-            if sharing == ConnectionSharing::Shared
-                && server.shares_connections(upgrade)
-                && self.goes_alone(headers, bodiless)
-            {
-                sharing = ConnectionSharing::Alone;
+            if sharing == ConnectionSharing::Shared && server.shares_connections(upgrade) {
+                sharing = self.sharing(headers, bodiless);
             }
+            // Who leaves while it waits for its turn makes room for another.
+            let waits = idle.is_none() && server.is_full(sharing);
+            let waiting = waits.then(|| self.signals.wait());
             let wanted = LinkRequest { method: self.method, has_body: !bodiless, sharing };
             let link = match idle {
                 Some(idle) => Link::Http1(idle),
@@ -110,7 +110,7 @@ impl UpstreamRequest<'_> {
                         failed = Some(server);
                         continue;
                     }
-                    Err(error) => return Err(self.connect_failed(error)),
+                    Err(error) => return Err(self.connect_failed(error, wanted)),
                 },
             };
             drop(waiting);
@@ -157,14 +157,14 @@ impl UpstreamRequest<'_> {
                     if self.may_retry(&mut attempts, repeatable) =>
                 {
                     if !reused {
-                        self.upstream.note_failed(&server);
+                        self.upstream.note_failed(&server, self.client);
                     }
                     (failed, fresh) = (Some(server), true);
                     // If the connection has ended over this request, no further one with others on it
                     // is to do so.
                     let has_ended = matches!(error, ExchangeError::Closed(_));
                     if has_ended && sharing == ConnectionSharing::Shared {
-                        sharing = ConnectionSharing::Alone;
+                        sharing = ConnectionSharing::PreferablyAlone;
                     }
                 }
                 // It has had its time and has not begun to answer: another may.
@@ -173,7 +173,7 @@ impl UpstreamRequest<'_> {
                         && exchange.is_unanswered()
                         && self.may_retry(&mut attempts, repeatable) =>
                 {
-                    self.upstream.note_failed(&server);
+                    self.upstream.note_failed(&server, self.client);
                     failed = Some(server);
                 }
                 Err(error) => return Err(self.failed(&server, error)),
@@ -250,9 +250,10 @@ impl UpstreamRequest<'_> {
         }
     }
 
-    fn connect_failed(&self, error: ConnectError) -> Fault {
+    fn connect_failed(&self, error: ConnectError, wanted: LinkRequest<'_>) -> Fault {
         if let Some(failure) = error.failure() {
-            self.upstream.count_failed(failure);
+            let client = wanted.is_cause_of(&error).then_some(self.client);
+            self.upstream.count_failed(failure, client);
         }
         error.into()
     }
@@ -260,7 +261,7 @@ impl UpstreamRequest<'_> {
     /// Counts what was the server's failure.
     fn failed(&self, server: &Server, error: ExchangeError) -> Fault {
         if error.failure().is_some() {
-            self.upstream.note_failed(server);
+            self.upstream.note_failed(server, self.client);
         }
         self.counted(error)
     }
@@ -268,7 +269,7 @@ impl UpstreamRequest<'_> {
     /// Counts what was the upstream's failure.
     fn counted(&self, error: ExchangeError) -> Fault {
         if let Some(failure) = error.failure() {
-            self.upstream.count_failed(failure);
+            self.upstream.count_failed(failure, Some(self.client));
         }
         error.into()
     }

@@ -16,6 +16,7 @@ mod guarding;
 mod https_redirect;
 mod in_flight;
 mod inputs;
+mod lifecycle;
 mod max_forwards;
 mod outcomes;
 pub mod pacing;
@@ -38,8 +39,9 @@ use tokio::sync::Notify;
 pub use compiled::{Compiled, CompiledBucket, CompiledTenants, ExternalSnapshot, ServedConfig};
 pub use guard::RequestGuard;
 pub use in_flight::RequestsInFlight;
+pub use lifecycle::ProcessShared;
 pub use queues::WaitQueues;
-pub use request::{ClientRequest, RequestEnd};
+pub use request::{ClientExchange, ClientRequest, RequestEnd};
 pub use signals::RequestSignals;
 
 use crate::body::Body;
@@ -50,10 +52,10 @@ use crate::forward::ForwardedResponse;
 use crate::guards::GuardTable;
 use crate::protocol::Protocol;
 use crate::respond::{Answer, RateHeaders};
-use crate::store::{AnyStore, BucketHasher, Store, StoreControl};
-use crate::telemetry::{AuditLog, RequestMeter};
+use crate::store::{AnyStore, BucketHasher};
+use crate::telemetry::RequestMeter;
 use crate::trust::TrustTable;
-use crate::upstream::{Servers, SharedUpstreams};
+use crate::upstream::Servers;
 use crate::violations::RecentViolations;
 use admission::{Admission, AdmitError};
 use forwarding::Outgoing;
@@ -93,87 +95,7 @@ pub struct Gateway {
     wall: WallStep,
 }
 
-/// What all gateways of the process have in common.
-#[derive(Debug, Clone)]
-pub struct ProcessShared {
-    pub queues: Arc<WaitQueues>,
-    /// This process's name in `Via`.
-    pub via: Arc<str>,
-    /// The secret of the token caches.
-    pub token_secret: [u8; 16],
-    pub guards: Arc<GuardTable>,
-    pub trust: Arc<TrustTable>,
-    pub audit: AuditLog,
-    pub upstreams: Arc<SharedUpstreams>,
-    pub in_flight: Arc<RequestsInFlight>,
-}
-
 impl Gateway {
-    pub fn new(
-        store: Arc<dyn StoreControl>,
-        hasher: BucketHasher,
-        shared: ProcessShared,
-        served: ServedConfig,
-    ) -> Self {
-        let ServedConfig { compiled, tree } = served;
-        let ProcessShared { queues, via, token_secret, guards, trust, audit, upstreams, in_flight } =
-            shared;
-        let servers = Servers::new(upstreams);
-        let clock = store.clock();
-        Gateway {
-            store: Rc::new(store.worker_store()),
-            queues,
-            hasher,
-            via,
-            config: RefCell::new(Rc::new(WorkerConfig::new(compiled, &servers))),
-            tree: RefCell::new(Rc::new(WorkerTree(tree))),
-            servers,
-            tokens: TokenCache::new(&token_secret),
-            config_changed: Notify::new(),
-            guards,
-            violations: RecentViolations::new(audit),
-            trust,
-            in_flight,
-            wall: WallStep::new(clock.clone()),
-            clock,
-        }
-    }
-
-    /// Serves another configuration from the next request on, and to requests that wait for a limit.
-    pub fn configure(&self, served: ServedConfig) {
-        let ServedConfig { compiled, tree } = served;
-        self.tree.replace(Rc::new(WorkerTree(tree)));
-        let config = self.config.borrow().replaced_by(compiled, &self.servers);
-        let before = self.config.replace(Rc::new(config));
-        // Long answers may keep the old configuration alive; what it has counted is due now.
-        before.flush_meters();
-        // Servers that only it had are forgotten now, unless its requests still use them.
-        drop(before);
-        self.config_changed.notify_waiters();
-        self.servers.tidy();
-    }
-
-    /// No request waits for a limit any more: the process is about to end.
-    pub fn drain(&self) {
-        self.queues.drain();
-    }
-
-    /// Resolves when all detached work of ended requests is done.
-    pub async fn flush(&self) {
-        self.store.flush().await;
-    }
-
-    /// Closes upstream connections that have been idle for too long.
-    pub fn tidy(&self) {
-        self.servers.tidy();
-    }
-
-    /// Adds what this worker has counted to the shared metrics, and to the audit log.
-    pub fn flush_meters(&self) {
-        self.config.borrow().flush_meters();
-        self.violations.flush(clock::now());
-    }
-
     /// Answers a request, and measures it.
     ///
     /// # Errors
@@ -182,27 +104,28 @@ impl Gateway {
         self: &Rc<Self>,
         peer: &Peer,
         protocol: Protocol,
-        request: ClientRequest,
-    ) -> Result<Answer, Infallible> {
+        exchange: ClientExchange<'_>,
+    ) -> Result<(), Infallible> {
+        let ClientExchange { client: ClientRequest { parts, body }, signals, answer } = exchange;
         let started = clock::now();
         let mut config = self.config.borrow().clone();
-        let (mut parts, body) = request.request.into_parts();
         let record = config.compiled.recorder.as_ref().and_then(|recorder| {
             let from_trusted = config.compiled.addresses.is_trusted(peer.ip);
-            recorder.begin(&mut parts, || config.compiled.names.of(&peer.text), from_trusted)
+            recorder.begin(parts, || config.compiled.names.of(&peer.text), from_trusted)
         });
         let mut meter = RequestMeter::start(config.unrouted.clone(), started, record);
-        let mut guard = RequestGuard::new(request.signals);
+        let mut guard = RequestGuard::new(signals);
         if let Err(fault) =
             guard.enter(&self.in_flight, config.compiled.settings.server.max_requests)
         {
             meter.failed(fault.error());
-            let mut answer = Answer::from(fault);
-            finish(&mut answer, meter, guard);
-            return Ok(answer);
+            *answer = Answer::from(fault);
+            finish(answer, meter, guard);
+            return Ok(());
         }
         let headers = mem::take(&mut parts.headers);
         let mut content = RequestContent { headers, body, counted_by: CountedBy::default() };
+        let parts = &*parts;
 
         let own = max_forwards::answer(&parts.method, &parts.uri, &mut content.headers);
         let own = own.map(Ok).or_else(|| {
@@ -210,49 +133,44 @@ impl Gateway {
             let (server, headers) = (&settings.server, &content.headers);
             https_redirect::answer(server, addresses, peer, protocol.scheme, &parts.uri, headers)
         });
-        // Filled in where it lies, because it is large and a request should not pay for moving it.
-        let mut answer = Answer::default();
         match own {
             Some(own) => {
                 let own = own.unwrap_or_else(|fault| {
                     meter.failed(fault.error());
                     fault.into()
                 });
-                let context =
-                    RequestContext { config: &config, peer, parts: &parts, protocol, started };
+                let context = RequestContext { config: &config, peer, parts, protocol, started };
                 // No limit is asked, but whom nobody lets in gets no answer here either.
                 let access = self.planner(&config).address(peer, &content.headers).access;
                 let answered = context
                     .check_access(access)
                     .and_then(|()| self.guard_own_answer(&context, &mut content, &mut meter, own));
-                answer = answered.unwrap_or_else(|fault| {
+                *answer = answered.unwrap_or_else(|fault| {
                     meter.failed(fault.error());
                     Answer::of_fault(fault, protocol)
                 });
             }
             None => loop {
                 let planner = self.planner(&config);
-                let route = match planner.route(RequestHead::of(&parts, &content.headers)) {
+                let route = match planner.route(RequestHead::of(parts, &content.headers)) {
                     Ok(route) => route,
                     Err(fault) => {
                         meter.failed(fault.error());
-                        answer = Answer::of_fault(fault, protocol);
+                        *answer = Answer::of_fault(fault, protocol);
                         break;
                     }
                 };
                 meter.take_route(&config.routes[route.index].meter);
                 let address = planner.address(peer, &content.headers);
                 let mut plan = RequestPlan::begin(route, address);
-                let context =
-                    RequestContext { config: &config, peer, parts: &parts, protocol, started };
+                let context = RequestContext { config: &config, peer, parts, protocol, started };
                 let (guard, meter) = (&mut guard, &mut meter);
-                let served =
-                    self.serve(&context, &mut plan, &mut content, guard, meter, &mut answer);
+                let served = self.serve(&context, &mut plan, &mut content, guard, meter, answer);
                 match served.await {
                     Ok(()) => {}
                     Err(AdmitError::Fault(fault)) => {
                         meter.failed(fault.error());
-                        answer = Answer::of_fault(fault, protocol);
+                        *answer = Answer::of_fault(fault, protocol);
                     }
                     Err(AdmitError::Outdated) => {
                         drop(plan);
@@ -266,8 +184,8 @@ impl Gateway {
             },
         }
 
-        finish(&mut answer, meter, guard);
-        Ok(answer)
+        finish(answer, meter, guard);
+        Ok(())
     }
 
     /// From a plan that has route and address to the answer.
@@ -275,7 +193,7 @@ impl Gateway {
         self: &'a Rc<Self>,
         request: &RequestContext<'a>,
         plan: &mut RequestPlan<'a>,
-        content: &mut RequestContent,
+        content: &mut RequestContent<'_>,
         guard: &mut RequestGuard,
         meter: &mut RequestMeter,
         answer: &mut Answer,
@@ -377,7 +295,7 @@ impl Gateway {
             signals: guard.signals(),
             affinity: plan.affinity,
         };
-        let body = mem::replace(body, Body::empty());
+        let body = mem::replace(*body, Body::empty());
         let forwarded = outgoing.forward(destination, headers, body, admitted_at).await;
         if let Some(record) = meter.record() {
             let upstream = destination.name(request.config);

@@ -11,6 +11,7 @@ mod breaker;
 mod connect;
 mod ejection;
 mod exchange;
+mod failing_clients;
 mod hashing;
 mod health;
 mod http2_body;
@@ -20,6 +21,7 @@ mod http2_pool;
 mod http2_stream;
 mod http2_uploads;
 mod link;
+mod log_pace;
 mod pending;
 mod pool;
 mod record;
@@ -30,6 +32,7 @@ mod transport;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,10 +119,11 @@ impl Upstream {
         &self,
         key: Option<KeyDigest>,
         failed: Option<&Rc<Server>>,
+        client: IpAddr,
         now: Instant,
     ) -> Rc<Server> {
-        let server = self.balancer.pick(&self.servers, key, failed, now);
-        server.shared.ejection.note_attempt(now, &self.ejection);
+        let server = self.balancer.pick(&self.servers, key, failed, client, now);
+        server.shared.ejection.note_attempt(now, client, &self.ejection);
         server.clone()
     }
 
@@ -128,9 +132,9 @@ impl Upstream {
     /// # Errors
     /// If the breaker is open: with the time until another request may try.
     #[inline]
-    pub(crate) fn admit(&self, now: Instant) -> Result<(), Duration> {
+    pub(crate) fn admit(&self, client: IpAddr, now: Instant) -> Result<(), Duration> {
         let Some(breaker) = &self.breaker else { return Ok(()) };
-        breaker.state.admit(now, &breaker.settings).inspect_err(|_| {
+        breaker.state.admit(now, client, &breaker.settings).inspect_err(|_| {
             self.failures.count(Failure::BreakerOpen);
         })
     }
@@ -144,21 +148,22 @@ impl Upstream {
         }
     }
 
-    /// A request has failed for good.
-    pub(crate) fn count_failed(&self, failure: Failure) {
+    /// A request has failed for good. `client`: who sent it, unless it failed whatever was in it.
+    pub(crate) fn count_failed(&self, failure: Failure, client: Option<IpAddr>) {
         self.failures.count(failure);
         if let Some(breaker) = self.breaker.as_ref().filter(|_| failure != Failure::Saturated) {
-            breaker.state.note_failed(Instant::now(), &breaker.settings);
+            breaker.state.note_failed(Instant::now(), client, &breaker.settings);
         }
     }
 
     /// A request was sent, and there is no response to it.
-    pub(crate) fn note_failed(&self, server: &Server) {
+    pub(crate) fn note_failed(&self, server: &Server, client: IpAddr) {
         let others_remain = || {
-            let out = self.servers.iter().filter(|it| it.shared.ejection.is_out()).count();
+            let is_out = |it: &&Rc<Server>| it.shared.ejection.is_out_for(client);
+            let out = self.servers.iter().filter(is_out).count();
             out < self.ejection.most_of(self.servers.len()) && out + 1 < self.servers.len()
         };
-        server.shared.note_failed(&self.ejection, others_remain);
+        server.shared.note_failed(Instant::now(), client, &self.ejection, others_remain);
     }
 
     /// Whether a request that failed at one server can go to another.

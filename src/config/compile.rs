@@ -62,6 +62,7 @@ use std::sync::Arc;
 
 use super::file::{Reporter, TomlFile};
 use super::settings::{Settings, Tenants};
+use crate::limit::OnError;
 pub(super) use address::UNIX;
 pub(super) use clients::clients;
 use limits::LimitContext;
@@ -80,7 +81,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) 
     let (identity, known) = identity::identity(root.section("identity"), clients, certificates);
     listeners.check_proxies(&identity);
     let access = access::access(root.section("access"), known);
-    let (store, home) = store::store(root.section("store"));
+    let (mut store, home) = store::store(root.section("store"));
     let respond = server::respond(root.section("respond"));
     let has_proxies = !identity.trusted_proxies.is_empty();
     let telemetry =
@@ -105,6 +106,9 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) 
     when::check_routes(&asked, &routes, all);
     debt::reserve_debts(&mut limits, &routes);
     tenant_limit.costs_after = debt::tenant_costs_after(&tenant_limit, &routes);
+    let is_local = |on_error: OnError| on_error == OnError::Local;
+    store.has_local_limits = limits.iter().any(|limit| is_local(limit.on_error))
+        || (!tenant_names.tree().is_empty() && is_local(tenant_limit.on_error));
     let tenants =
         Arc::new(Tenants { tree: tenant_names.tree().clone(), files, limit: tenant_limit });
     let server::Listeners { server, admin, .. } = listeners;

@@ -129,6 +129,8 @@ pub struct Store {
     pub max_keys: usize,
     /// What holds for limits that say nothing themselves; each [`Limit`] carries what does.
     pub on_error: OnError,
+    /// Whether some limit enforces this gateway's share of it while the store fails.
+    pub has_local_limits: bool,
     /// Where the buckets in memory outlive the process.
     pub snapshot: Option<Snapshot>,
 }

@@ -127,6 +127,7 @@ impl Outgoing<'_> {
                 let upstream_request = UpstreamRequest {
                     upstream: &config.upstreams[index],
                     method: &parts.method,
+                    client: config.compiled.addresses.counted(self.caller.ip),
                     affinity,
                     target: self.route.target.as_bytes(),
                     outbound,

@@ -207,7 +207,7 @@ impl Gateway {
     pub(super) fn guard_own_answer(
         &self,
         request: &RequestContext<'_>,
-        content: &mut RequestContent,
+        content: &mut RequestContent<'_>,
         meter: &mut RequestMeter,
         mut answer: Answer,
     ) -> Result<Answer, Fault> {

@@ -34,11 +34,27 @@ impl RequestEnd {
     }
 }
 
-/// A client's request, and the signals that it shares with its connection.
+/// A client's request.
 #[derive(Debug)]
 pub struct ClientRequest {
-    pub request: Request<Body>,
+    pub parts: request::Parts,
+    pub body: Body,
+}
+
+impl From<Request<Body>> for ClientRequest {
+    fn from(request: Request<Body>) -> Self {
+        let (parts, body) = request.into_parts();
+        ClientRequest { parts, body }
+    }
+}
+
+/// A request and the answer to it, which has nothing in it yet. The request is used up and the answer
+/// filled in where they lie, because both are large and a request should not pay for moving them.
+#[derive(Debug)]
+pub struct ClientExchange<'a> {
+    pub client: &'a mut ClientRequest,
     pub signals: Rc<RequestSignals>,
+    pub answer: &'a mut Answer,
 }
 
 /// A request on its way, without what is used up along it.
@@ -53,9 +69,9 @@ pub(super) struct RequestContext<'a> {
 
 /// What is used up along the way of a request.
 #[derive(Debug)]
-pub(super) struct RequestContent {
+pub(super) struct RequestContent<'a> {
     pub headers: HeaderMap,
-    pub body: Body,
+    pub body: &'a mut Body,
     pub counted_by: CountedBy,
 }
 

@@ -142,6 +142,10 @@ impl IncomingBody {
         )
     }
 
+    pub(crate) fn trailers(&self) -> Option<&HeaderMap> {
+        self.trailers.as_ref()
+    }
+
     /// What stood behind the body, once it has ended.
     pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
         self.trailers.take()

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
+use std::mem;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -12,8 +13,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Request};
-use tower::Service;
+use http::{Request, Uri};
+use tower::Service as _;
 
 use super::control::ConnectionControl;
 use super::ending::ConnectionEnd;
@@ -25,7 +26,7 @@ use super::response::{self, AfterResponse, WriteError};
 use super::service::ConnectionService;
 use crate::body::Body;
 use crate::config::settings;
-use crate::gateway::{ClientRequest, RequestSignals};
+use crate::gateway::{ClientExchange, ClientRequest, RequestSignals};
 use crate::http1::{BodyLimits, BufferedStream, Decoder, Framing, HeadSearch, Inbound};
 use crate::respond::{Answer, Content, Fault};
 
@@ -77,8 +78,7 @@ async fn serve_http1(
     let ConnectionContext { settings, control } = context;
     let current = settings.borrow().clone();
     let mut connection = Connection { inbound, settings: current, control, signals: Rc::default() };
-    let on_unparsed = |fault: &Fault| service.note_unparsed(fault);
-    match connection.run(settings, &mut service.sequential(), on_unparsed).await {
+    match connection.run(settings, service).await {
         ConnectionEnd::Http2(preface) => connection.into_io(&preface),
         end => {
             connection.end(end).await;
@@ -105,65 +105,85 @@ pub(super) struct Connection<'a> {
     signals: Rc<RequestSignals>,
 }
 
+/// What came of a request.
+enum ExchangeOutcome {
+    Answered,
+    /// The client has left. There may be no answer, and nobody is there for one.
+    ClientLeft,
+    /// The gateway panicked while it served the request.
+    Panicked,
+}
+
 impl Connection<'_> {
-    async fn run<S>(
+    async fn run(
         &mut self,
         settings: &ServerSettings,
-        service: &mut S,
-        on_unparsed: impl Fn(&Fault),
-    ) -> ConnectionEnd
-    where
-        S: Service<ClientRequest, Response = Answer, Error = Infallible>,
-    {
+        service: &ConnectionService,
+    ) -> ConnectionEnd {
         let mut search = HeadSearch::default();
-        let mut headers = HeaderMap::with_capacity(16);
+        // Each request is filled in where the last one lay: it is large, and so is the map of its
+        // headers.
+        let mut client = ClientRequest::from(Request::new(Body::empty()));
+        client.parts.headers.reserve(16);
         let mut served = 0;
         loop {
             let head = match self.next_head(settings, &mut search, served == 0).await {
                 Ok(Some(head)) => head,
                 Ok(None) => return ConnectionEnd::Close,
                 Err(HeadReadError::Fault(fault)) => {
-                    on_unparsed(&fault);
+                    service.note_unparsed(&fault);
                     return self.reject(fault).await;
                 }
                 Err(HeadReadError::Disconnected) => return ConnectionEnd::Drop,
             };
             self.settings = settings.borrow().clone();
-            // Filled in where it lies: it is large.
-            let request = Request::new(Body::empty());
-            let mut client = ClientRequest { request, signals: self.next_signals() };
             let max_fields = self.settings.max_request_headers;
-            let meta = match request::parse(&head, headers, max_fields, &mut client.request) {
+            let meta = match request::parse(&head, max_fields, &mut client.parts) {
                 Ok(meta) => meta,
                 Err(_) if served == 0 && self.begins_http2(&head) => {
                     return ConnectionEnd::Http2(head);
                 }
                 Err(fault) => {
-                    on_unparsed(&fault);
+                    service.note_unparsed(&fault);
                     return self.reject(fault).await;
                 }
             };
             drop(head);
             if self.expect_body(&meta) {
-                *client.request.body_mut() = Body::client(self.inbound.clone());
+                client.body = Body::client(self.inbound.clone());
             }
+            let signals = self.next_signals();
             if !meta.http10 {
-                client.signals.hints.accept();
+                signals.hints.accept();
             }
-            // Pinned here and not moved again: with a request in it, it is large.
-            let answering = pin!(service.call(client));
-            let Some(mut answer) = self.drive(answering).await else { return ConnectionEnd::Drop };
-            if let Content::Tunnel(_) = answer.response.body() {
-                return self.tunnel(answer, &meta).await;
+            let written = {
+                let mut answer = Answer::default();
+                let exchange = ClientExchange { client: &mut client, signals, answer: &mut answer };
+                // Pinned as it is made, and not moved again: it is large.
+                let driven = self.drive(pin!(service.one_request().call(exchange))).await;
+                match driven {
+                    ExchangeOutcome::Answered => {}
+                    ExchangeOutcome::Panicked => answer = Fault::Internal.into(),
+                    ExchangeOutcome::ClientLeft => return ConnectionEnd::Drop,
+                }
+                if let Content::Tunnel(_) = answer.response.body() {
+                    return self.tunnel(answer, &meta).await;
+                }
+                let keep = meta.keep_alive && !self.control.draining.get() && self.can_go_on();
+                let timeout = self.stall_timeout();
+                let written =
+                    response::write(&self.inbound, &mut answer, &meta, keep, timeout).await;
+                mem::swap(&mut client.parts.headers, answer.response.headers_mut());
+                written
+                // The rest is dropped here: its meter is recorded now, and its buffers serve the
+                // next request.
+            };
+            // What is left of the request holds on to the buffer it was read into, and the client may
+            // stay idle. A refusal has no headers, and to clear an empty map is not free.
+            (client.parts.uri, client.body) = (Uri::default(), Body::empty());
+            if !client.parts.headers.is_empty() {
+                client.parts.headers.clear();
             }
-            let keep = meta.keep_alive && !self.control.draining.get() && self.can_go_on();
-            let timeout = self.stall_timeout();
-            let written = response::write(&self.inbound, &mut answer, &meta, keep, timeout).await;
-            // The rest is dropped here: its meter is recorded now, and its buffers serve the next
-            // request.
-            headers = answer.into_headers();
-            // Its values hold on to the buffer they were read into, and the client may stay idle.
-            headers.clear();
             if let Some(end) = self.end_after(written, &meta) {
                 return end;
             }
@@ -247,47 +267,40 @@ impl Connection<'_> {
         self.signals.clone()
     }
 
-    /// Polls the gateway until it answers. `None`: the client has left, and its request was dropped.
-    /// A request that is to be charged by its response is still driven until that is done.
-    async fn drive<F>(&self, mut answering: Pin<&mut F>) -> Option<Answer>
+    /// Polls the gateway until it has answered. A request that is to be charged by its response is
+    /// driven until that is done, though its client has left.
+    async fn drive<F>(&self, mut answering: Pin<&mut F>) -> ExchangeOutcome
     where
-        F: Future<Output = Result<Answer, Infallible>>,
+        F: Future<Output = Result<(), Infallible>>,
     {
         let mut presence = ClientPresence::default();
-        let mut answered = None;
         poll_fn(|cx| {
             // A panic costs the request that caused it, and nothing else.
-            let polled = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                answering.as_mut().poll(cx).map(|Ok(answer)| answered = Some(answer))
-            }));
+            let polled = std::panic::catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));
             for hints in self.signals.hints.take() {
                 response::write_hints(self.inbound.borrow_mut().io.write_buf(), &hints);
             }
             match polled {
-                Ok(Poll::Ready(())) => {
-                    if self.signals.client_has_left() {
-                        answered = None;
-                    }
-                    return Poll::Ready(());
+                Ok(Poll::Ready(Ok(()))) if self.signals.client_has_left() => {
+                    return Poll::Ready(ExchangeOutcome::ClientLeft);
                 }
+                Ok(Poll::Ready(Ok(()))) => return Poll::Ready(ExchangeOutcome::Answered),
                 Ok(Poll::Pending) => {}
                 Err(_) => {
                     self.inbound.borrow_mut().broken = true;
-                    answered = Some(Fault::Internal.into());
-                    return Poll::Ready(());
+                    return Poll::Ready(ExchangeOutcome::Panicked);
                 }
             }
             if self.signals.client_has_left() || !self.is_leaving(&mut presence, cx) {
                 return Poll::Pending;
             }
             if !self.signals.awaits_charge() {
-                return Poll::Ready(());
+                return Poll::Ready(ExchangeOutcome::ClientLeft);
             }
             self.signals.note_client_left();
             Poll::Pending
         })
-        .await;
-        answered
+        .await
     }
 
     /// Whether the client is seen to have left, while its answer is being made.

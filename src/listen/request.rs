@@ -2,10 +2,9 @@
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
-use http::{Method, Request, Uri, Version};
+use http::{Method, Uri, Version, request};
 
 use super::host::{self, is_host};
-use crate::body::Body;
 use crate::http1::{Framing, HeadError, head};
 use crate::respond::Fault;
 
@@ -20,24 +19,24 @@ pub(super) struct RequestMeta {
     pub framing: Framing,
 }
 
-/// Parses a head of up to `max_fields` fields into a new request. Its body is still to come;
-/// [`RequestMeta`] says how that is framed.
+/// Parses a head of up to `max_fields` fields into a request that has no fields yet. Its body is still
+/// to come; [`RequestMeta`] says how that is framed.
 ///
 /// # Errors
 /// If the request is malformed.
 pub(super) fn parse(
     head: &Bytes,
-    mut headers: HeaderMap,
     max_fields: usize,
-    request: &mut Request<Body>,
+    parts: &mut request::Parts,
 ) -> Result<RequestMeta, Fault> {
-    let line = head::parse_request(head, &mut headers, max_fields)?;
+    let headers = &mut parts.headers;
+    let line = head::parse_request(head, headers, max_fields)?;
     let framing = match line.flags.framing {
-        true => Framing::stated(&headers, line.http10)?.unwrap_or(Framing::Empty),
+        true => Framing::stated(headers, line.http10)?.unwrap_or(Framing::Empty),
         false => Framing::Empty,
     };
     let uri = parse_target(&line.method, line.target)?;
-    check_host(&mut headers, &uri, line.http10)?;
+    check_host(headers, &uri, line.http10)?;
     let meta = RequestMeta {
         wants_no_body: line.method == Method::HEAD,
         http10: line.http10,
@@ -45,13 +44,12 @@ pub(super) fn parse(
         awaits_continue: line.flags.expect
             && !line.http10
             && framing != Framing::Empty
-            && awaits_continue(&headers),
+            && awaits_continue(headers),
         framing,
     };
-    *request.method_mut() = line.method;
-    *request.uri_mut() = uri;
-    *request.version_mut() = if line.http10 { Version::HTTP_10 } else { Version::HTTP_11 };
-    *request.headers_mut() = headers;
+    parts.method = line.method;
+    parts.uri = uri;
+    parts.version = if line.http10 { Version::HTTP_10 } else { Version::HTTP_11 };
     Ok(meta)
 }
 
@@ -101,13 +99,15 @@ fn awaits_continue(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
+
     use super::*;
 
-    fn parsed(text: &str) -> Result<(Request<Body>, RequestMeta), Fault> {
-        let mut request = Request::new(Body::empty());
+    fn parsed(text: &str) -> Result<(request::Parts, RequestMeta), Fault> {
+        let (mut parts, ()) = Request::new(()).into_parts();
         let head = Bytes::from(format!("{text}\r\n\r\n"));
-        let meta = parse(&head, HeaderMap::new(), head::USUAL_FIELDS, &mut request)?;
-        Ok((request, meta))
+        let meta = parse(&head, head::USUAL_FIELDS, &mut parts)?;
+        Ok((parts, meta))
     }
 
     #[test]
@@ -129,9 +129,9 @@ mod tests {
 
     #[test]
     fn an_absolute_target_wins_over_the_host() {
-        let (request, _) = parsed("GET http://b:81/x?y HTTP/1.1\r\nHost: a").unwrap();
-        assert_eq!(request.headers()[header::HOST], "b:81");
-        assert_eq!(request.uri().path(), "/x");
+        let (parts, _) = parsed("GET http://b:81/x?y HTTP/1.1\r\nHost: a").unwrap();
+        assert_eq!(parts.headers[header::HOST], "b:81");
+        assert_eq!(parts.uri.path(), "/x");
         for bad in ["ftp://b/", "b/c", "http://u@b/", "http:///x", "?x"] {
             assert!(parsed(&format!("GET {bad} HTTP/1.1\r\nHost: a")).is_err(), "{bad}");
         }

@@ -1,4 +1,5 @@
-//! The seam between listeners and the gateway: from request to [`Answer`].
+//! The seam between listeners and the gateway, a `tower` service that fills in the
+//! [`Answer`] to a request.
 //!
 //! There is one for each connection, since all requests of a connection share its peer and its scheme.
 //! It knows no codec: an HTTP/1.1 connection calls it for one request after the other, an HTTP/2
@@ -11,7 +12,7 @@ use http::Version;
 use tower::Service;
 
 use crate::caller::Peer;
-use crate::gateway::{ClientRequest, Gateway};
+use crate::gateway::{ClientExchange, ClientRequest, Gateway, RequestSignals};
 use crate::protocol::{Protocol, Scheme};
 use crate::respond::{Answer, Fault, grpc};
 
@@ -27,24 +28,27 @@ impl ConnectionService {
         ConnectionService { gateway, peer: Rc::new(peer), scheme }
     }
 
-    /// For requests that come one after the other.
-    pub(super) fn sequential(
-        &self,
-    ) -> impl Service<ClientRequest, Response = Answer, Error = Infallible> {
-        tower::service_fn(move |client: ClientRequest| {
-            self.gateway.handle(&self.peer, self.protocol_of(&client), client)
+    /// The service for one request.
+    pub(super) fn one_request<'a>(
+        &'a self,
+    ) -> impl Service<ClientExchange<'a>, Response = (), Error = Infallible> {
+        tower::service_fn(move |exchange: ClientExchange<'a>| {
+            self.gateway.handle(&self.peer, self.protocol_of(exchange.client), exchange)
         })
     }
 
-    /// For requests that go on side by side, each in a task of its own.
-    pub(super) fn answer(
+    /// Answers a request that the future owns, beside others of the connection.
+    pub(super) fn answer_owned(
         &self,
-        client: ClientRequest,
-    ) -> impl Future<Output = Result<Answer, Infallible>> + 'static {
+        mut client: ClientRequest,
+        signals: Rc<RequestSignals>,
+    ) -> impl Future<Output = Answer> + 'static {
         let service = self.clone();
         async move {
-            let protocol = service.protocol_of(&client);
-            service.gateway.handle(&service.peer, protocol, client).await
+            let mut answer = Answer::default();
+            let exchange = ClientExchange { client: &mut client, signals, answer: &mut answer };
+            let Ok(()) = service.one_request().call(exchange).await;
+            answer
         }
     }
 
@@ -59,8 +63,8 @@ impl ConnectionService {
     }
 
     fn protocol_of(&self, client: &ClientRequest) -> Protocol {
-        let version = client.request.version();
-        let is_grpc = version == Version::HTTP_2 && grpc::is_grpc(client.request.headers());
+        let version = client.parts.version;
+        let is_grpc = version == Version::HTTP_2 && grpc::is_grpc(&client.parts.headers);
         Protocol { version, scheme: self.scheme, is_grpc }
     }
 }

@@ -1,7 +1,7 @@
 //! What the gateway answers, in the form of no protocol: the codec of the client's connection frames
 //! and writes it.
 
-use http::{HeaderMap, Response};
+use http::Response;
 
 use super::{Fault, Fields, grpc};
 use crate::body::Body;
@@ -49,12 +49,6 @@ impl Answer {
             headers.insert(name.clone(), value.clone());
             self.fields.remove(name);
         }
-    }
-
-    /// The map of its headers, to be used again.
-    #[inline]
-    pub fn into_headers(self) -> HeaderMap {
-        self.response.into_parts().0.headers
     }
 }
 

@@ -60,8 +60,7 @@ impl PolicyText {
 
     /// The name of what these numbers are of.
     pub fn name(&self) -> &str {
-        let quoted = self.quoted_name();
-        &quoted[1..quoted.len() - 1]
+        &self.policy[1..self.name_length as usize - 1]
     }
 
     /// Whether answers may name it.
@@ -69,13 +68,18 @@ impl PolicyText {
         self.visible
     }
 
-    fn quoted_name(&self) -> &str {
-        &self.policy[..self.name_length as usize]
+    /// The name, unless answers must not say it.
+    pub(super) fn visible_name(&self) -> Option<&str> {
+        self.visible.then(|| self.name())
     }
 
-    fn quota_text(&self) -> &str {
+    fn quoted_name(&self) -> &[u8] {
+        &self.policy.as_bytes()[..self.name_length as usize]
+    }
+
+    fn quota_text(&self) -> &[u8] {
         let start = self.name_length as usize + QUOTA.len();
-        &self.policy[start..start + usize::from(self.quota_digits)]
+        &self.policy.as_bytes()[start..start + usize::from(self.quota_digits)]
     }
 }
 
@@ -160,8 +164,7 @@ impl RateHeaders {
                 list.keep_upstream(upstream.as_deref_mut(), FieldName::RateLimit);
                 for applied in visible.clone() {
                     let report = applied.report(self.now);
-                    let value =
-                        list.next().text(applied.text.quoted_name().as_bytes()).text(b";r=");
+                    let value = list.next().text(applied.text.quoted_name()).text(b";r=");
                     value.number(report.remaining).text(b";t=");
                     value.number(seconds_until(report.grows_at, self.now));
                     TightestLimit::consider(&mut tightest, &applied, report);
@@ -188,13 +191,13 @@ impl RateHeaders {
         let reset = self.retry_at.unwrap_or(tightest.report.full_at);
         if self.forms.x {
             remove(upstream.as_deref_mut(), &X);
-            fields.add(FieldName::XRateLimitLimit, tightest.text.quota_text().as_bytes());
+            fields.add(FieldName::XRateLimitLimit, tightest.text.quota_text());
             fields.add_number(FieldName::XRateLimitRemaining, tightest.report.remaining);
             fields.add_number(FieldName::XRateLimitReset, self.unix_second(reset));
         }
         if self.forms.legacy {
             remove(upstream, &LEGACY);
-            fields.add(FieldName::RateLimitLimit, tightest.text.quota_text().as_bytes());
+            fields.add(FieldName::RateLimitLimit, tightest.text.quota_text());
             fields.add_number(FieldName::RateLimitRemaining, tightest.report.remaining);
             fields.add_number(FieldName::RateLimitReset, seconds_until(reset, self.now));
         }

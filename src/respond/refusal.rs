@@ -6,16 +6,16 @@ use super::rate_headers::{PolicyText, seconds_until};
 use super::{Answer, FieldName, Fields, Scratch, grpc, retry_after};
 use crate::body::Body;
 use crate::clock::Micros;
-use crate::limit;
+use crate::limit::Limit;
 
-/// The texts of one limit's refusals, made when the configuration is compiled. What it is called is
-/// with its numbers: a limit may have other names for other callers.
+/// The texts of one limit's refusals, made when the configuration is compiled.
 #[derive(Debug, Clone)]
 pub struct RefusalText {
     /// The fields that are always the same.
     fields: Fields,
     /// `Proxy-Status` up to its details.
     proxy_status: String,
+    named: NamedText,
     status: StatusCode,
     /// The body of a request that may be retried, up to its delay, or past its description if that
     /// is the limit's own.
@@ -26,8 +26,19 @@ pub struct RefusalText {
     message: Option<String>,
 }
 
+/// What is said of a limit under its own name. Buckets of tenants have names of their own.
+#[derive(Debug, Clone)]
+struct NamedText {
+    name: String,
+    /// All fields that do not depend on when the request would pass.
+    fields: Fields,
+    /// The members of the body that name it, up to where other names may follow.
+    members: Vec<u8>,
+}
+
 impl RefusalText {
-    pub fn new(refusal: &limit::Refusal) -> Self {
+    pub fn new(limit: &Limit) -> Self {
+        let refusal = &limit.refusal;
         let status = refusal.status;
         let proxy_status =
             format!("weir; error=http_request_error; status-code={}; details=\"", status.as_u16());
@@ -46,12 +57,20 @@ impl RefusalText {
             let description = message.as_deref().unwrap_or(description);
             format!("{opening}\"error\":\"{error}\",\"error_description\":{description}")
         };
+        let policy_text = PolicyText::new(limit);
+        let visible_name = policy_text.visible_name();
+        let mut named =
+            NamedText { name: limit.name.clone(), fields: fields.clone(), members: Vec::new() };
+        let algorithm = limit.policy.algorithm();
+        write_proxy_status(&proxy_status, visible_name, algorithm, &mut named.fields);
+        write_name(visible_name.unwrap_or_default(), &mut named.members);
         RefusalText {
             retryable: body(RETRYABLE, &format!("\"{RETRYABLE_TEXT}")),
             too_costly: body(TOO_COSTLY, &format!("\"{TOO_COSTLY_TEXT}\"")),
             message: refusal.message.clone(),
             fields,
             proxy_status,
+            named,
             status,
         }
     }
@@ -79,24 +98,49 @@ pub(crate) struct RefusingLimit<'a> {
 }
 
 impl<'a> RefusingLimit<'a> {
-    /// `None` if clients must not see it.
-    fn name(&self) -> Option<&'a str> {
-        self.policy_text.is_visible().then(|| self.policy_text.name())
+    /// Its text with its own name, if it is called by that. All numbers of one name have one algorithm.
+    fn named_text(&self) -> Option<&'a NamedText> {
+        Some(&self.text.named).filter(|named| named.name == self.policy_text.name())
     }
 
-    /// A name has no character that would need escaping.
-    fn write_proxy_status(&self, fields: &mut Fields) {
-        fields.add_with(FieldName::ProxyStatus, |value| {
-            value.text(self.text.proxy_status.as_bytes());
-            match self.name() {
-                Some(name) => {
-                    value.text(name.as_bytes()).text(b" ").text(self.algorithm.as_bytes())
-                }
-                None => value.text(b"rate limit"),
-            };
-            value.text(b" exceeded\"");
-        });
+    /// Writes the fields that do not depend on when the request would pass.
+    fn write_fields(&self, fields: &mut Fields) {
+        match self.named_text() {
+            Some(named) => fields.append(&named.fields),
+            None => {
+                fields.append(&self.text.fields);
+                let name = self.policy_text.visible_name();
+                write_proxy_status(&self.text.proxy_status, name, self.algorithm, fields);
+            }
+        }
     }
+
+    /// Writes the members that name it, up to where other names may follow.
+    fn write_members(&self, out: &mut Vec<u8>) {
+        match self.named_text() {
+            Some(named) => out.extend_from_slice(&named.members),
+            None => write_name(self.policy_text.name(), out),
+        }
+    }
+}
+
+/// A name has no character that would need escaping. Without one, clients must not see it.
+fn write_proxy_status(start: &str, name: Option<&str>, algorithm: &str, fields: &mut Fields) {
+    fields.add_with(FieldName::ProxyStatus, |value| {
+        value.text(start.as_bytes());
+        match name {
+            Some(name) => value.text(name.as_bytes()).text(b" ").text(algorithm.as_bytes()),
+            None => value.text(b"rate limit"),
+        };
+        value.text(b" exceeded\"");
+    });
+}
+
+fn write_name(name: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"limit\":\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\",\"violated-policies\":[\"");
+    out.extend_from_slice(name.as_bytes());
 }
 
 const RETRYABLE: &str = "rate_limit_exceeded";
@@ -144,8 +188,7 @@ impl<'a, I: Iterator<Item = RefusingLimit<'a>> + Clone> Refusal<I> {
         let mut text = Scratch::new();
         let mut status = StatusCode::TOO_MANY_REQUESTS;
         if let Some(first) = self.limits.clone().next() {
-            fields.append(&first.text.fields);
-            first.write_proxy_status(fields);
+            first.write_fields(fields);
             status = first.text.status;
             self.write_body(first.text, seconds, &mut text);
             if self.is_grpc {
@@ -169,15 +212,12 @@ impl<'a, I: Iterator<Item = RefusingLimit<'a>> + Clone> Refusal<I> {
                 retry_after::write_members(seconds, at, self.now, out);
             }
         }
-        let mut names = self.limits.clone().filter_map(|limit| limit.name());
-        if let Some(first) = names.next() {
-            out.extend_from_slice(b",\"limit\":\"");
-            out.extend_from_slice(first.as_bytes());
-            out.extend_from_slice(b"\",\"violated-policies\":[\"");
-            out.extend_from_slice(first.as_bytes());
-            for name in names {
+        let mut visible = self.limits.clone().filter(|limit| limit.policy_text.is_visible());
+        if let Some(first) = visible.next() {
+            first.write_members(out);
+            for limit in visible {
                 out.extend_from_slice(b"\",\"");
-                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(limit.policy_text.name().as_bytes());
             }
             out.extend_from_slice(b"\"]");
         }

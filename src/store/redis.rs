@@ -145,24 +145,6 @@ impl RedisStore {
         self.refuse(asked.checks, outcomes).map(Ok)
     }
 
-    async fn decide_there(
-        &self,
-        asked: CheckSet<'_>,
-        outcomes: &mut [CheckOutcome],
-        abandoned: impl FnOnce(bool) + 'static,
-    ) -> Decided {
-        let (ticket, abandoned) = (Some(self.link.queue.join(asked)), Some(abandoned));
-        let mut pending = PendingDecision { link: &self.link, ticket, asked, abandoned };
-        let times = match &pending.ticket {
-            Some(ticket) => ticket.wait().await,
-            None => return Err(StoreError::Unavailable),
-        };
-        let Some(ticket) = pending.ticket.take() else { return Err(StoreError::Unavailable) };
-        let decided = self.link.conclude(&ticket, times, asked, outcomes);
-        self.link.queue.recycle(ticket);
-        decided
-    }
-
     /// Decides all checks. If the caller is gone before that, `abandoned` hears whether Redis has
     /// admitted them.
     pub(super) async fn decide_or_tell(
@@ -172,12 +154,26 @@ impl RedisStore {
         abandoned: impl FnOnce(bool) + 'static,
     ) -> Decided {
         let mut decided = self.decide_here(asked, outcomes);
-        if decided.is_none() {
-            decided = self.decide_unpaid(asked, outcomes).await;
+        if decided.is_none() && self.may_owe(asked) {
+            // Boxed, since it is rare, and what every request waits with would be larger by it.
+            decided = Box::pin(self.decide_unpaid(asked, outcomes)).await;
         }
         let decided = match decided {
             Some(decided) => decided,
-            None => self.decide_there(asked, outcomes, abandoned).await,
+            None => {
+                let (ticket, abandoned) = (Some(self.link.queue.join(asked)), Some(abandoned));
+                let mut pending = PendingDecision { link: &self.link, ticket, asked, abandoned };
+                let times = match &pending.ticket {
+                    Some(ticket) => ticket.wait().await,
+                    None => return Err(StoreError::Unavailable),
+                };
+                let Some(ticket) = pending.ticket.take() else {
+                    return Err(StoreError::Unavailable);
+                };
+                let decided = self.link.conclude(&ticket, times, asked, outcomes);
+                self.link.queue.recycle(ticket);
+                decided
+            }
         };
         self.hold(asked, outcomes, &decided);
         decided
@@ -307,8 +303,12 @@ impl Store for RedisStore {
         Some(decided)
     }
 
-    async fn decide(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome]) -> Decided {
-        self.decide_or_tell(asked, outcomes, |_| ()).await
+    fn decide(
+        &self,
+        asked: CheckSet<'_>,
+        outcomes: &mut [CheckOutcome],
+    ) -> impl Future<Output = Decided> {
+        self.decide_or_tell(asked, outcomes, |_| ())
     }
 
     /// Each cost is charged at most once: if it cannot be known whether Redis has done so, it is

@@ -180,8 +180,8 @@ impl Metrics {
             ),
             upstream_breaker_open: families.gauges(
                 "weir_upstream_breaker_open",
-                "1 while requests to an upstream are answered with 503 because those before them \
-                 failed.",
+                "1 while requests to an upstream, be it of some clients only, are answered with 503 \
+                 because those before them failed.",
                 &["upstream"],
             ),
             upstream_pending: families.gauges(

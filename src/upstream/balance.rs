@@ -1,11 +1,13 @@
 //! Which of several servers takes the next request.
 
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use tokio::time::Instant;
 
 use super::hashing::{self, KeyDigest, ServerSeed};
+use super::link::ConnectionSharing;
 use super::pool::Server;
 use crate::config::settings::{Balance, UpstreamServer};
 
@@ -59,6 +61,7 @@ impl Balancer {
         servers: &'a [Rc<Server>],
         key: Option<KeyDigest>,
         failed: Option<&Rc<Server>>,
+        client: IpAddr,
         now: Instant,
     ) -> &'a Rc<Server> {
         if let [only] = servers {
@@ -67,8 +70,8 @@ impl Balancer {
         let fitness = |server: &Rc<Server>| match failed {
             Some(failed) if Rc::ptr_eq(server, failed) => Fitness::Failed,
             _ if !server.shared.is_healthy() => Fitness::Unhealthy,
-            _ if server.shared.ejection.is_ejected(now) => Fitness::Ejected,
-            _ if server.is_full() => Fitness::Full,
+            _ if server.shared.ejection.is_ejected(now, client) => Fitness::Ejected,
+            _ if server.is_full(ConnectionSharing::Shared) => Fitness::Full,
             _ => Fitness::Good,
         };
         let start = self.next_turn();

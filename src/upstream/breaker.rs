@@ -2,14 +2,18 @@
 //! requests are answered at once, until a trial succeeds.
 //!
 //! It spares clients the wait for an upstream that is down, and the upstream what it cannot serve
-//! anyway. All workers share it.
+//! anyway. All workers share it. While the failures are those of a few clients, it is open for these
+//! only: see [`FailingClients`].
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus::IntGauge;
 use tokio::time::Instant;
 
+use super::failing_clients::FailingClients;
+use super::log_pace::LogPace;
 use crate::clock::millis;
 use crate::config::settings::Breaker;
 
@@ -20,12 +24,18 @@ pub(super) struct BreakerState {
     /// Requests that failed in a row. Not zero while it is open, so that a response reads this and
     /// nothing else while none fails.
     failures: AtomicU32,
+    /// Whose they were.
+    clients: FailingClients,
     /// When the first of them did.
     first: AtomicU64,
     /// When the next trial is due; zero if it is closed. Read before each request.
     trial_at: AtomicU64,
     on_trial: AtomicBool,
     gauge: IntGauge,
+    /// Requests of others may close it as soon as those of one client have opened it.
+    log_pace: LogPace,
+    /// The log says that it is open.
+    is_logged: AtomicBool,
 }
 
 impl BreakerState {
@@ -33,19 +43,28 @@ impl BreakerState {
         BreakerState {
             upstream: upstream.to_owned(),
             failures: AtomicU32::new(0),
+            clients: FailingClients::default(),
             first: AtomicU64::new(0),
             trial_at: AtomicU64::new(0),
             on_trial: AtomicBool::new(false),
             gauge,
+            log_pace: LogPace::default(),
+            is_logged: AtomicBool::new(false),
         }
     }
 
     /// # Errors
-    /// If it is open: with the time until the next trial.
+    /// If it is open for that client: with the time until the next trial.
     #[inline]
-    pub(super) fn admit(&self, now: Instant, settings: &Breaker) -> Result<(), Duration> {
+    pub(super) fn admit(
+        &self,
+        now: Instant,
+        client: IpAddr,
+        settings: &Breaker,
+    ) -> Result<(), Duration> {
         match self.trial_at.load(Ordering::Relaxed) {
             0 => Ok(()),
+            _ if !self.clients.include(client) => Ok(()),
             due => self.admit_trial(millis(now), due, settings),
         }
     }
@@ -75,23 +94,30 @@ impl BreakerState {
 
     fn close(&self) {
         self.failures.store(0, Ordering::Relaxed);
+        self.clients.clear();
         self.on_trial.store(false, Ordering::Relaxed);
         if self.trial_at.swap(0, Ordering::Relaxed) != 0 {
             self.gauge.set(0);
-            tracing::info!(
-                "the breaker of upstream `{}` is closed: it answers again",
-                self.upstream
-            );
+            if self.is_logged.swap(false, Ordering::Relaxed) {
+                tracing::info!(
+                    "the breaker of upstream `{}` is closed: it answers again",
+                    self.upstream
+                );
+            }
         }
     }
 
-    /// A request has failed, after all retries.
-    pub(super) fn note_failed(&self, now: Instant, settings: &Breaker) {
-        let now = millis(now);
+    /// A request has failed, after all retries. `client`: who sent it, unless it failed whatever was in
+    /// it.
+    pub(super) fn note_failed(&self, instant: Instant, client: Option<IpAddr>, settings: &Breaker) {
+        let now = millis(instant);
         if self.trial_at.load(Ordering::Relaxed) != 0 {
-            // Requests that were under way when it opened say nothing new.
+            self.note_client(client);
+            // Requests that were under way when it opened say nothing new. That of a client for which it is
+            // not open ends the trial as well: it is as good a proof.
             if self.on_trial.swap(false, Ordering::Relaxed) {
                 self.trial_at.store(now + span(settings.open), Ordering::Relaxed);
+                self.log_open(instant, settings);
             }
             return;
         }
@@ -101,7 +127,9 @@ impl BreakerState {
         if is_first {
             self.first.store(now, Ordering::Relaxed);
             self.failures.store(0, Ordering::Relaxed);
+            self.clients.clear();
         }
+        self.note_client(client);
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let next = now + span(settings.open);
         let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -109,18 +137,40 @@ impl BreakerState {
             && self.trial_at.compare_exchange(0, next, set, get).is_ok()
         {
             self.gauge.set(1);
-            tracing::warn!(
-                "the breaker of upstream `{}` is open: {failures} requests in a row have failed",
-                self.upstream
-            );
+            self.log_open(instant, settings);
+        }
+    }
+
+    /// Asked when it opens, and again with each trial that fails: one that opens too soon after the
+    /// last time may stay open for long.
+    fn log_open(&self, now: Instant, settings: &Breaker) {
+        if self.is_logged.load(Ordering::Relaxed) || !self.log_pace.is_due(now, span(settings.open))
+        {
+            return;
+        }
+        self.is_logged.store(true, Ordering::Relaxed);
+        tracing::warn!(
+            "the breaker of upstream `{}` is open: {} requests in a row have failed",
+            self.upstream,
+            self.failures.load(Ordering::Relaxed)
+        );
+    }
+
+    fn note_client(&self, client: Option<IpAddr>) {
+        match client {
+            Some(client) => self.clients.note(client),
+            None => self.clients.note_everybody(),
         }
     }
 
     /// Forgets everything: there is no breaker any more.
     pub(super) fn reset(&self) {
         self.failures.store(0, Ordering::Relaxed);
+        self.clients.clear();
         self.trial_at.store(0, Ordering::Relaxed);
+        self.on_trial.store(false, Ordering::Relaxed);
         self.gauge.set(0);
+        self.is_logged.store(false, Ordering::Relaxed);
     }
 }
 
@@ -130,10 +180,15 @@ fn span(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     const SETTINGS: Breaker =
         Breaker { failures: 3, window: Duration::from_secs(10), open: Duration::from_secs(2) };
+
+    const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
     struct Test(BreakerState, Instant);
 
@@ -148,11 +203,16 @@ mod tests {
         }
 
         fn fails(&self, times: usize, millis: u64) {
-            (0..times).for_each(|_| self.0.note_failed(self.at(millis), &SETTINGS));
+            let fail = || self.0.note_failed(self.at(millis), Some(CLIENT), &SETTINGS);
+            (0..times).for_each(|_| fail());
         }
 
         fn wait(&self, millis: u64) -> Option<u64> {
-            let admitted = self.0.admit(self.at(millis), &SETTINGS);
+            self.wait_of(CLIENT, millis)
+        }
+
+        fn wait_of(&self, client: IpAddr, millis: u64) -> Option<u64> {
+            let admitted = self.0.admit(self.at(millis), client, &SETTINGS);
             admitted.err().map(|wait| u64::try_from(wait.as_millis()).unwrap())
         }
     }
@@ -189,5 +249,50 @@ mod tests {
         assert_eq!(test.wait(4500), None, "the next trial");
         test.0.note_answered();
         assert_eq!((test.wait(4500), test.0.gauge.get()), (None, 0));
+    }
+
+    #[test]
+    fn it_is_open_for_those_whose_requests_have_failed_until_they_are_several() {
+        let test = Test::new();
+        test.fails(3, 0);
+        assert!(test.wait(0).is_some());
+        assert_eq!(test.wait_of(OTHER, 0), None);
+        test.0.note_failed(test.at(0), Some(OTHER), &SETTINGS);
+        assert!(test.wait_of(OTHER, 0).is_some(), "its own has failed as well");
+        let third = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 3));
+        assert_eq!(test.wait_of(third, 0), None);
+        test.0.note_failed(test.at(0), None, &SETTINGS);
+        assert!(test.wait_of(third, 0).is_some(), "no request could have been sent");
+        test.0.note_answered();
+        test.fails(3, 0);
+        assert_eq!(test.wait_of(OTHER, 0), None, "it has begun anew");
+    }
+
+    #[test]
+    fn one_that_opens_again_soon_is_logged_when_a_trial_has_failed() {
+        let test = Test::new();
+        let is_logged = || test.0.is_logged.load(Ordering::Relaxed);
+        test.fails(3, 0);
+        assert!(is_logged());
+        test.0.note_answered();
+        test.fails(3, 100);
+        assert!(test.0.is_open() && !is_logged(), "too soon");
+        assert_eq!(test.wait(2100), None, "the trial");
+        test.fails(1, 2200);
+        assert!(is_logged());
+        test.0.note_answered();
+        assert!(!is_logged());
+    }
+
+    #[test]
+    fn nothing_is_left_of_one_that_is_reset() {
+        let test = Test::new();
+        test.fails(3, 0);
+        assert_eq!(test.wait(2000), None, "the trial");
+        test.0.reset();
+        assert!(!test.0.is_open() && !test.0.is_logged.load(Ordering::Relaxed));
+        test.fails(3, 3000);
+        test.fails(1, 3500);
+        assert_eq!(test.wait(4000), Some(1000), "the last of them was no trial");
     }
 }

@@ -3,12 +3,15 @@
 //! All workers share what is known of a server: one of them finds out, and one request is the trial.
 //! A server that cannot be connected to is left out at once, since nothing is lost by asking another.
 //! One that is connected to and fails is left out after several failures in a row, and only while
-//! most of the upstream's servers are left to take its share.
+//! most of the upstream's servers are left to take its share. While the failures are those of a few
+//! clients, it is left out for these only: see [`FailingClients`].
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
+use super::failing_clients::FailingClients;
 use crate::clock::millis;
 use crate::config::settings::Ejection;
 
@@ -18,6 +21,8 @@ pub(super) struct EjectionState {
     /// Failures since the last response. Not zero while it is ejected, so that a response to a server
     /// that is well reads this and nothing else.
     failures: AtomicU32,
+    /// Whose they were.
+    clients: FailingClients,
     /// Until when it is left out, or was last; zero if it never was.
     until: AtomicU64,
     /// Whether it is left out: until then, and from then on but for one trial at a time.
@@ -36,26 +41,33 @@ pub(super) enum Verdict {
     Kept,
     /// Left out for so many milliseconds.
     Ejected(u64),
-    /// It was left out already, and its trial has failed.
+    /// It was left out already, and this was not its trial.
     StillEjected,
+    /// Its trial has failed, so that it is left out for so many milliseconds more.
+    EjectedAgain(u64),
 }
 
 impl EjectionState {
     /// Whether others are to be asked in its place. Once its time is over this is false, for the
     /// request that is to be its trial.
-    pub(super) fn is_ejected(&self, now: Instant) -> bool {
-        self.ejected.load(Ordering::Relaxed) && millis(now) < self.until.load(Ordering::Relaxed)
+    pub(super) fn is_ejected(&self, now: Instant, client: IpAddr) -> bool {
+        self.is_out_for(client) && millis(now) < self.until.load(Ordering::Relaxed)
     }
 
-    /// Whether it is left out, trials aside.
+    /// Whether it is left out for anybody, trials aside.
     pub(super) fn is_out(&self) -> bool {
         self.ejected.load(Ordering::Relaxed)
     }
 
+    /// The same for one client.
+    pub(super) fn is_out_for(&self, client: IpAddr) -> bool {
+        self.is_out() && self.clients.include(client)
+    }
+
     /// A request goes there. If that is the trial of a server that was left out, others go on
     /// avoiding it until it is known how that has ended, or for as long as it was left out last.
-    pub(super) fn note_attempt(&self, now: Instant, settings: &Ejection) {
-        if !self.ejected.load(Ordering::Relaxed) {
+    pub(super) fn note_attempt(&self, now: Instant, client: IpAddr, settings: &Ejection) {
+        if !self.is_out_for(client) {
             return;
         }
         let now = millis(now);
@@ -94,6 +106,7 @@ impl EjectionState {
     ) -> Verdict {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.unreachable.store(true, Ordering::Relaxed);
+        self.clients.note_everybody();
         if has_others { self.eject(now, settings) } else { Verdict::Kept }
     }
 
@@ -102,13 +115,18 @@ impl EjectionState {
     pub(super) fn note_failed(
         &self,
         now: Instant,
+        client: IpAddr,
         settings: &Ejection,
         may_eject: impl FnOnce() -> bool,
     ) -> Verdict {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        let is_out = self.ejected.load(Ordering::Relaxed);
         let too_many = settings.failures > 0 && failures >= settings.failures;
-        if is_out || (too_many && may_eject()) { self.eject(now, settings) } else { Verdict::Kept }
+        let ejects = self.is_out_for(client) || (too_many && may_eject());
+        // It is left out for all whose requests have failed by then, and for others as theirs do.
+        if ejects || !self.is_out() {
+            self.clients.note(client);
+        }
+        if ejects { self.eject(now, settings) } else { Verdict::Kept }
     }
 
     fn eject(&self, now: Instant, settings: &Ejection) -> Verdict {
@@ -125,11 +143,12 @@ impl EjectionState {
         let times = self.times.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let time = duration(settings, times);
         self.until.store(now + time, Ordering::Relaxed);
-        if was_out { Verdict::StillEjected } else { Verdict::Ejected(time) }
+        if was_out { Verdict::EjectedAgain(time) } else { Verdict::Ejected(time) }
     }
 
     fn readmit(&self) -> bool {
         self.failures.store(0, Ordering::Relaxed);
+        self.clients.clear();
         self.unreachable.store(false, Ordering::Relaxed);
         self.on_trial.store(false, Ordering::Relaxed);
         self.ejected.swap(false, Ordering::Relaxed)
@@ -144,9 +163,13 @@ fn duration(settings: &Ejection, times: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::time::Duration;
 
     use super::*;
+
+    const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
     fn settings() -> Ejection {
         let (time, max_time) = (Duration::from_secs(1), Duration::from_secs(4));
@@ -160,15 +183,15 @@ mod tests {
     #[test]
     fn failures_in_a_row_eject_and_a_response_between_them_does_not() {
         let (state, start) = (EjectionState::default(), Instant::now());
-        let fail = || state.note_failed(start, &settings(), || true);
+        let fail = || state.note_failed(start, CLIENT, &settings(), || true);
         assert_eq!([fail(), fail()], [Verdict::Kept, Verdict::Kept]);
         assert!(!state.note_answered(), "it was not out");
         assert_eq!(
             [fail(), fail(), fail()],
             [Verdict::Kept, Verdict::Kept, Verdict::Ejected(1000)]
         );
-        assert!(state.is_ejected(after(start, 900)));
-        assert!(!state.is_ejected(after(start, 1000)), "its trial is due");
+        assert!(state.is_ejected(after(start, 900), CLIENT));
+        assert!(!state.is_ejected(after(start, 1000), CLIENT), "its trial is due");
     }
 
     #[test]
@@ -176,9 +199,9 @@ mod tests {
         let (state, start) = (EjectionState::default(), Instant::now());
         assert_eq!(state.note_unreachable(start, &settings(), true), Verdict::Ejected(1000));
         assert!(state.note_connected());
-        assert!(!state.is_ejected(start) && !state.is_out());
+        assert!(!state.is_ejected(start, CLIENT) && !state.is_out());
         for _ in 0..3 {
-            state.note_failed(start, &settings(), || true);
+            state.note_failed(start, CLIENT, &settings(), || true);
         }
         assert!(state.is_out());
         assert!(!state.note_connected(), "a server that accepts and does not answer is not back");
@@ -191,11 +214,11 @@ mod tests {
         let mut at = 0;
         state.note_unreachable(start, &settings(), true);
         for time in [1000, 2000, 4000, 4000] {
-            assert!(state.is_ejected(after(start, at + time - 1)), "{time}");
+            assert!(state.is_ejected(after(start, at + time - 1), CLIENT), "{time}");
             at += time;
-            assert!(!state.is_ejected(after(start, at)), "{time}");
-            state.note_attempt(after(start, at), &settings());
-            assert!(state.is_ejected(after(start, at)), "others avoid it during the trial");
+            assert!(!state.is_ejected(after(start, at), CLIENT), "{time}");
+            state.note_attempt(after(start, at), CLIENT, &settings());
+            assert!(state.is_ejected(after(start, at), CLIENT), "others avoid it during the trial");
             state.note_unreachable(after(start, at), &settings(), true);
         }
     }
@@ -204,17 +227,38 @@ mod tests {
     fn requests_that_were_under_way_do_not_prolong_it() {
         let (state, start) = (EjectionState::default(), Instant::now());
         for _ in 0..20 {
-            state.note_failed(start, &settings(), || true);
+            state.note_failed(start, CLIENT, &settings(), || true);
         }
-        assert!(!state.is_ejected(after(start, 1000)));
+        assert!(!state.is_ejected(after(start, 1000), CLIENT));
+        let fail = |at| state.note_failed(after(start, at), CLIENT, &settings(), || true);
+        assert_eq!(fail(1000), Verdict::StillEjected);
+        state.note_attempt(after(start, 1000), CLIENT, &settings());
+        assert_eq!(fail(1100), Verdict::EjectedAgain(2000));
     }
 
     #[test]
     fn a_server_that_must_stay_stays() {
         let (state, start) = (EjectionState::default(), Instant::now());
         for _ in 0..20 {
-            assert_eq!(state.note_failed(start, &settings(), || false), Verdict::Kept);
+            assert_eq!(state.note_failed(start, CLIENT, &settings(), || false), Verdict::Kept);
         }
-        assert!(!state.is_ejected(start));
+        assert!(!state.is_ejected(start, CLIENT));
+    }
+
+    #[test]
+    fn it_is_left_out_for_those_whose_requests_have_failed_until_they_are_several() {
+        let (state, start) = (EjectionState::default(), Instant::now());
+        let fail = |client| state.note_failed(start, client, &settings(), || true);
+        let failed: Vec<_> = (0..3).map(|_| fail(CLIENT)).collect();
+        assert_eq!(failed, [Verdict::Kept, Verdict::Kept, Verdict::Ejected(1000)]);
+        assert!(state.is_ejected(start, CLIENT) && !state.is_ejected(start, OTHER));
+        let must_stay = state.note_failed(start, OTHER, &settings(), || false);
+        assert!(must_stay == Verdict::Kept && !state.is_out_for(OTHER));
+        for last in 2..=4 {
+            assert!(!state.is_out_for(OTHER), "{last}");
+            fail(IpAddr::V4(Ipv4Addr::new(198, 51, 100, last)));
+        }
+        assert!(state.is_ejected(start, OTHER));
+        assert!(state.note_answered() && !state.is_out_for(CLIENT));
     }
 }

@@ -21,8 +21,8 @@ use crate::http1::{
 };
 use crate::telemetry::{Failure, FailureMeter};
 
-/// The largest head of a response.
-const MAX_HEAD: usize = 64 * 1024;
+/// The largest head of a response; over HTTP/2 also the largest trailers.
+pub(super) const MAX_HEAD: usize = 64 * 1024;
 /// Interim responses before the real one.
 const MAX_INTERIM: usize = 16;
 

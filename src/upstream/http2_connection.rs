@@ -48,8 +48,9 @@ const STRAY_FRAMES: usize = 100_000;
 const MAX_GIVEN_UP: u32 = 64;
 /// What waits to be sent of one request.
 const SEND_BUFFER: usize = 64 * 1024;
-/// The largest head of a response, as over HTTP/1.1.
-const MAX_HEADER_LIST: u32 = 64 * 1024;
+/// The largest head that the codec takes. It ends the whole connection over one that is four times as
+/// large, or comes in a quarter more frames than this takes; so this is far more than a response may have.
+const MAX_HEADER_LIST: u32 = 1024 * 1024;
 /// How long a connection with open streams may be silent before it is asked for a sign of life. gRPC
 /// servers end connections that ask more often than every five minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(305);

@@ -17,6 +17,7 @@ use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
 use super::ExchangeError;
+use super::exchange::MAX_HEAD;
 use super::http2_body::{BodyFeeder, RequestBody, request_body};
 use super::http2_connection::SentRequest;
 use super::http2_stream::Http2Stream;
@@ -110,6 +111,9 @@ impl Http2Exchange {
         if head.headers.len() > self.max_fields {
             return Poll::Ready(Err(HeadError::TooManyFields.into()));
         }
+        if list_size(&head.headers) > MAX_HEAD {
+            return Poll::Ready(Err(HeadError::TooLarge.into()));
+        }
         *headers = head.headers;
         self.incoming = Some(incoming);
         // Those of one connection are malformed here, and have been refused with it: RFC 9113
@@ -199,6 +203,12 @@ impl std::fmt::Debug for Http2Exchange {
     }
 }
 
+/// The size of a head as RFC 9113 section 6.5.2 counts it: with what a field takes to keep, since this
+/// bounds memory here.
+fn list_size(fields: &HeaderMap) -> usize {
+    fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
+}
+
 /// h2's own error behind hyper's.
 fn find_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a h2::Error> {
     let mut next = Some(error);
@@ -253,7 +263,10 @@ impl Http2Body {
             // The stream is reset, and the response with it.
             sending.feeder = None;
         }
-        let next = ready!(self.incoming.poll_data(cx));
+        let mut next = ready!(self.incoming.poll_data(cx));
+        if next.is_none() && self.incoming.trailers().is_some_and(|it| list_size(it) > MAX_HEAD) {
+            next = Some(Err(io::Error::from(io::ErrorKind::InvalidData).into()));
+        }
         match &next {
             Some(Ok(_)) => {}
             Some(Err(_)) => {

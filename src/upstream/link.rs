@@ -1,13 +1,15 @@
 //! What a request is sent over: a connection of its own, or a stream of one that it shares.
 
+use std::time::Duration;
+
 use http::Method;
 use tokio::time::{Instant, timeout_at};
 
 use super::http2_connection::Http2Connection;
 use super::http2_pool::Connecting;
 use super::http2_stream::Http2Stream;
-use super::pending::{Acquired, PendingRequest, Waiting, acquire};
-use super::slots::{ConnectionSlot, FreeSlot};
+use super::pending::{Acquired, PendingRequest, Waiting, acquire, acquire_alone};
+use super::slots::ConnectionSlot;
 use super::{ActiveRequest, ConnectError, PooledConnection, Server, Upstream};
 use crate::http1::BufferedStream;
 use crate::stream::Stream;
@@ -34,8 +36,9 @@ impl Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionSharing {
     Shared,
-    /// With nobody, where that can be had: a server may end the connection over this request, and with
-    /// it all others.
+    /// With nobody, where a connection can be had at once.
+    PreferablyAlone,
+    /// With nobody: a server may end the connection over this request, and with it all others.
     Alone,
     /// It may end as a tunnel, which HTTP/2 has none of.
     Tunnel,
@@ -47,6 +50,14 @@ pub(crate) struct LinkRequest<'a> {
     pub method: &'a Method,
     pub has_body: bool,
     pub sharing: ConnectionSharing,
+}
+
+impl LinkRequest<'_> {
+    /// Whether a connection may have failed for what this request wants of it. Tunnels are offered over
+    /// HTTP/1.1 alone, which a server that speaks only HTTP/2 ends in the handshake.
+    pub(crate) fn is_cause_of(&self, error: &ConnectError) -> bool {
+        self.sharing == ConnectionSharing::Tunnel && matches!(error, ConnectError::Tls(..))
+    }
 }
 
 impl Upstream {
@@ -62,18 +73,24 @@ impl Upstream {
         active: &mut ActiveRequest,
         request: LinkRequest<'_>,
     ) -> Result<Link, ConnectError> {
-        let sharing = request.sharing;
         let server = active.server().clone();
-        if server.protocol.http2 && sharing != ConnectionSharing::Tunnel {
-            // Where no further connection may be made it shares one after all, and need not wait.
-            let slot = match sharing {
-                ConnectionSharing::Alone => server.shared.slots.try_take(),
-                _ => FreeSlot::None,
+        if server.protocol.http2 && request.sharing != ConnectionSharing::Tunnel {
+            let slot = match request.sharing {
+                // Over HTTP/1.1 every request is alone.
+                _ if server.http2.is_declined() => None,
+                ConnectionSharing::Alone => {
+                    let deadline = Instant::now() + self.connect_timeout;
+                    Some(Box::pin(acquire_alone(&server, self.max_pending, deadline)).await?)
+                }
+                ConnectionSharing::PreferablyAlone => {
+                    server.shared.slots.try_take_alone().into_slot()
+                }
+                ConnectionSharing::Shared | ConnectionSharing::Tunnel => None,
             };
-            if let Some(slot) = slot.into_slot() {
-                let deadline = Instant::now() + self.connect_timeout;
+            if let Some(slot) = slot {
                 let connecting = server.http2.connect_alone();
-                let opened = Box::pin(connect_http2(&server, connecting, slot, deadline)).await;
+                let opening = connect_http2(&server, connecting, slot, self.connect_timeout);
+                let opened = Box::pin(opening).await;
                 return self.link(active, &server, opened);
             }
             // FIFO: a stream that is free belongs to the requests that wait, if there are any.
@@ -92,7 +109,9 @@ impl Upstream {
             Acquired::Stream(stream) => return Ok(Link::Http2(stream)),
         };
         let stream = server.dialer(true).connect(self.connect_timeout).await;
-        self.note_connected(&server, &stream);
+        if !stream.as_ref().is_err_and(|error| request.is_cause_of(error)) {
+            self.note_connected(&server, &stream);
+        }
         Ok(new_connection(active, stream?, slot))
     }
 
@@ -138,7 +157,7 @@ impl Upstream {
             Acquired::Idle(connection) => return Ok(Link::Http1(connection)),
             Acquired::Stream(stream) => return Ok(Link::Http2(stream)),
         };
-        let opened = connect_http2(server, connecting, slot, deadline).await;
+        let opened = connect_http2(server, connecting, slot, self.connect_timeout).await;
         self.link(active, server, opened)
     }
 
@@ -185,10 +204,11 @@ async fn connect_http2(
     server: &Server,
     connecting: Connecting<'_>,
     slot: Option<ConnectionSlot>,
-    deadline: Instant,
+    connect_timeout: Duration,
 ) -> Result<OpenedConnection, ConnectError> {
-    let patience = deadline.saturating_duration_since(Instant::now());
-    let stream = server.dialer(false).connect(patience).await?;
+    // The wait for a slot is no time that the server has taken.
+    let deadline = Instant::now() + connect_timeout;
+    let stream = server.dialer(false).connect(connect_timeout).await?;
     if stream.has_declined_http2() {
         connecting.declined();
         return Ok(OpenedConnection::Http1(stream, slot));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::ConnectError;
 use super::http2_stream::Http2Stream;
@@ -153,7 +153,8 @@ pub(super) async fn acquire<'a>(
         Some(pending) => pending,
         None => PendingRequest::enter(server, request.max_pending)?,
     };
-    slots.request_idle(false);
+    slots.set_urgent(false);
+    slots.request_idle();
     let acquired = async {
         // Each is one future throughout: it has the request's place in its line.
         let mut slot = pin!(slots.take());
@@ -170,7 +171,10 @@ pub(super) async fn acquire<'a>(
                 }
                 slot = &mut slot => return slot.map(|slot| Acquired::Slot(Some(slot))),
                 // What was in use when others were first asked may be idle now.
-                () = sleep(REQUEST_INTERVAL) => slots.request_idle(true),
+                () = sleep(REQUEST_INTERVAL) => {
+                    slots.set_urgent(true);
+                    slots.request_idle();
+                }
                 () = &mut returned => {
                     let idle = active.reuse_waited(Instant::now(), request.link.method);
                     if let Some(connection) = idle {
@@ -184,6 +188,48 @@ pub(super) async fn acquire<'a>(
     match timeout_at(request.deadline, acquired).await {
         Ok(Some(acquired)) => Ok(acquired),
         _ => Err(ConnectError::Saturated),
+    }
+}
+
+/// A slot for a request that shares its connection with nobody. It goes before no other: while it waits
+/// others go on sharing the connections there are, of which one is always left to them, and only idle
+/// ones are closed for it, here as well as by other workers.
+///
+/// # Errors
+/// If as many wait as may, or no slot is free until `deadline`.
+pub(super) async fn acquire_alone(
+    server: &Server,
+    max_pending: usize,
+    deadline: Instant,
+) -> Result<Option<ConnectionSlot>, ConnectError> {
+    let slots = &server.shared.slots;
+    if let Some(slot) = slots.try_take_alone().into_slot() {
+        return Ok(slot);
+    }
+    // Not one of the worker's own that wait, behind whom others would have to wait for a stream.
+    let _place = slots.enter_queue(max_pending).ok_or(ConnectError::Saturated)?;
+    // Only then in the line for slots, in which others stand as well.
+    let place = loop {
+        if let Some(place) = slots.try_alone() {
+            break place;
+        }
+        let again = (Instant::now() + REQUEST_INTERVAL).min(deadline);
+        sleep_until(again).await;
+        if again >= deadline {
+            return Err(ConnectError::Saturated);
+        }
+    };
+    let mut slot = pin!(slots.take());
+    loop {
+        slots.request_idle();
+        tokio::select! {
+            biased;
+            slot = &mut slot => {
+                return slot.map(|slot| Some(slot.alone(place))).ok_or(ConnectError::Saturated);
+            }
+            () = sleep_until(deadline) => return Err(ConnectError::Saturated),
+            () = sleep(REQUEST_INTERVAL) => {}
+        }
     }
 }
 

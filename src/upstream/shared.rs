@@ -6,8 +6,9 @@
 //! is the same server.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use prometheus::{IntCounter, IntGauge};
@@ -16,14 +17,17 @@ use tokio::time::Instant;
 use super::ConnectError;
 use super::breaker::BreakerState;
 use super::ejection::{EjectionState, Verdict};
+use super::log_pace::LogPace;
 use super::resolve::ServerAddress;
 use super::slots::ConnectionSlots;
-use crate::clock::millis;
 use crate::config::settings::{self, Ejection, Origin};
 use crate::telemetry::Metrics;
 
 /// The same failing server is logged no more often than this, in milliseconds.
 const LOG_INTERVAL: u64 = 30_000;
+/// The same for servers that are left out for requests that failed. Those of one client may do that again
+/// as often as requests of others bring the server back.
+const EJECTION_LOG_INTERVAL: u64 = 1_000;
 
 /// Every upstream of the process, by its name.
 #[derive(Debug, Default)]
@@ -72,8 +76,9 @@ pub(crate) struct SharedServer {
     pub(super) slots: Arc<ConnectionSlots>,
     /// Not, if its probes say so.
     healthy: AtomicBool,
-    /// When its failures were last logged, in milliseconds; zero if there are none.
-    logged: AtomicU64,
+    /// Of its failures, until it has recovered.
+    log_pace: LogPace,
+    ejection_log_pace: LogPace,
     /// `None` while it is not configured.
     ejections: Mutex<Option<IntCounter>>,
     probing: Mutex<Probing>,
@@ -172,7 +177,8 @@ impl SharedServer {
             ejection: EjectionState::default(),
             slots: Arc::new(ConnectionSlots::new(upstream.max_connections)),
             healthy: AtomicBool::new(true),
-            logged: AtomicU64::new(0),
+            log_pace: LogPace::default(),
+            ejection_log_pace: LogPace::default(),
             ejections: Mutex::default(),
             probing: Mutex::default(),
         };
@@ -262,7 +268,7 @@ impl SharedServer {
         if let Verdict::Ejected(_) = self.ejection.note_unreachable(now, settings, has_others) {
             self.count_ejection();
         }
-        if self.is_log_due(now) {
+        if self.log_pace.is_due(now, LOG_INTERVAL) {
             tracing::warn!(
                 "upstream server {} of `{}` cannot be reached: {}",
                 self.name,
@@ -273,11 +279,24 @@ impl SharedServer {
     }
 
     /// A request got no response. `may_eject` is asked if that was one too many.
-    pub(super) fn note_failed(&self, settings: &Ejection, may_eject: impl FnOnce() -> bool) {
-        let now = Instant::now();
-        if let Verdict::Ejected(time) = self.ejection.note_failed(now, settings, may_eject) {
-            self.count_ejection();
-            self.logged.store(millis(now), Ordering::Relaxed);
+    pub(super) fn note_failed(
+        &self,
+        now: Instant,
+        client: IpAddr,
+        settings: &Ejection,
+        may_eject: impl FnOnce() -> bool,
+    ) {
+        let time = match self.ejection.note_failed(now, client, settings, may_eject) {
+            Verdict::Ejected(time) => {
+                self.count_ejection();
+                time
+            }
+            // One that is left out again too soon to be logged may stay so for long.
+            Verdict::EjectedAgain(time) if !self.log_pace.has_logged() => time,
+            Verdict::Kept | Verdict::StillEjected | Verdict::EjectedAgain(_) => return,
+        };
+        if self.ejection_log_pace.is_due(now, EJECTION_LOG_INTERVAL) {
+            self.log_pace.note(now);
             tracing::warn!(
                 "upstream server {} of `{}` is left out for {time}ms: {} requests in a row got no \
                  response",
@@ -303,61 +322,12 @@ impl SharedServer {
         }
     }
 
-    fn is_log_due(&self, now: Instant) -> bool {
-        let now = millis(now);
-        let last = self.logged.load(Ordering::Relaxed);
-        let due = last == 0 || now.saturating_sub(last) > LOG_INTERVAL;
-        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-        due && self.logged.compare_exchange(last, now, set, get).is_ok()
-    }
-
     fn log_recovered(&self, what: &str) {
-        if self.logged.swap(0, Ordering::Relaxed) != 0 {
+        if self.log_pace.reset() {
             tracing::info!("upstream server {} of `{}` {what}", self.name, self.upstream);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::parse;
-
-    fn upstream(keys: &str) -> settings::Upstream {
-        let text = format!(
-            "[upstreams.api]\nservers = [\"http://127.0.0.1:9\"]\n{keys}\n\
-             [[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"api\""
-        );
-        parse("test", &text).unwrap().settings.upstreams.remove(0)
-    }
-
-    #[test]
-    fn a_probe_that_ends_after_it_was_called_off_changes_nothing() {
-        let (probed, unprobed) = (upstream("health = { path = \"/\" }"), upstream(""));
-        let metrics = Metrics::new();
-        let shared = SharedUpstreams::new(&metrics);
-        let server = shared.server(&probed, &probed.servers[0].origin);
-        let first = server.begin_probing(&metrics);
-        assert!(server.set_healthy(first, false) && !server.is_healthy());
-        shared.configure(&[unprobed]);
-        assert!(server.is_healthy(), "nobody probes it");
-        assert!(!server.set_healthy(first, false) && server.is_healthy());
-        let second = server.begin_probing(&metrics);
-        assert!(!server.set_healthy(first, false) && server.is_healthy());
-        assert!(server.set_healthy(second, false) && !server.is_healthy());
-    }
-
-    #[test]
-    fn a_server_that_comes_back_is_the_same_while_it_is_in_use() {
-        let upstream = upstream("max_connections = 1");
-        let origin = &upstream.servers[0].origin;
-        let shared = SharedUpstreams::default();
-        let used = shared.server(&upstream, origin);
-        shared.configure(&[]);
-        shared.configure(std::slice::from_ref(&upstream));
-        assert!(Arc::ptr_eq(&used, &shared.server(&upstream, origin)));
-        drop(used);
-        shared.configure(&[]);
-        assert!(shared.servers.lock().is_empty());
-    }
-}
+mod tests;

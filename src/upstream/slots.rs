@@ -19,6 +19,8 @@ pub(super) struct ConnectionSlots {
     max: AtomicUsize,
     /// Slots that are to go when they are given back, because a reload has taken them away.
     excess: AtomicUsize,
+    /// Connections that carry one request only, or are wanted for one.
+    alone: AtomicUsize,
     pending: AtomicUsize,
     /// Shows how many wait, where there is a limit.
     gauge: Mutex<Option<IntGauge>>,
@@ -33,7 +35,13 @@ pub(super) struct ConnectionSlots {
 pub(super) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
     permit: Option<OwnedSemaphorePermit>,
+    _alone: Option<AlonePlace>,
 }
+
+/// The right to a connection that carries one request only. All but one of a server's may do so:
+/// the others are to have one to share.
+#[derive(Debug)]
+pub(super) struct AlonePlace(Arc<ConnectionSlots>);
 
 /// A request's place among those that wait.
 #[derive(Debug)]
@@ -65,6 +73,7 @@ impl ConnectionSlots {
             free: Arc::new(Semaphore::new(max)),
             max: AtomicUsize::new(max),
             excess: AtomicUsize::new(0),
+            alone: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             gauge: Mutex::default(),
             urgent: AtomicBool::new(false),
@@ -114,6 +123,25 @@ impl ConnectionSlots {
         }
     }
 
+    /// The right to a connection that carries one request only.
+    pub(super) fn try_alone(self: &Arc<Self>) -> Option<AlonePlace> {
+        let most = (self.max.load(Ordering::Relaxed).saturating_sub(1)).max(1);
+        let next = |alone: usize| (alone < most).then_some(alone + 1);
+        self.alone.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
+        Some(AlonePlace(self.clone()))
+    }
+
+    /// A slot that is free now, for one request only.
+    pub(super) fn try_take_alone(self: &Arc<Self>) -> FreeSlot {
+        if !self.is_limited() {
+            return FreeSlot::Unlimited;
+        }
+        match (self.try_alone(), self.try_take()) {
+            (Some(place), FreeSlot::Slot(slot)) => FreeSlot::Slot(slot.alone(place)),
+            _ => FreeSlot::None,
+        }
+    }
+
     /// The next slot that becomes free.
     pub(super) async fn take(self: &Arc<Self>) -> Option<ConnectionSlot> {
         self.free.clone().acquire_owned().await.ok().map(|permit| self.slot(permit))
@@ -153,10 +181,14 @@ impl ConnectionSlots {
         workers.push(Arc::downgrade(signal));
     }
 
-    /// Asks every worker for idle connections; and one of them, if it is urgent, for one that its
-    /// requests share and that may never be idle.
-    pub(super) fn request_idle(&self, urgent: bool) {
+    /// Says whether one worker is to give up a connection that its requests share, and that may never be
+    /// idle.
+    pub(super) fn set_urgent(&self, urgent: bool) {
         self.urgent.store(urgent, Ordering::Relaxed);
+    }
+
+    /// Asks every worker for idle connections; and one of them, if it is urgent, for one that is not.
+    pub(super) fn request_idle(&self) {
         let workers = self.workers.lock();
         workers.iter().filter_map(Weak::upgrade).for_each(|worker| worker.notify_one());
     }
@@ -167,7 +199,21 @@ impl ConnectionSlots {
     }
 
     fn slot(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> ConnectionSlot {
-        ConnectionSlot { slots: self.clone(), permit: Some(permit) }
+        ConnectionSlot { slots: self.clone(), permit: Some(permit), _alone: None }
+    }
+}
+
+impl ConnectionSlot {
+    /// The same for one request only.
+    pub(super) fn alone(mut self, place: AlonePlace) -> Self {
+        self._alone = Some(place);
+        self
+    }
+}
+
+impl Drop for AlonePlace {
+    fn drop(&mut self) {
+        self.0.alone.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -3,10 +3,12 @@
 mod cluster;
 mod cluster_takeover;
 mod connection;
+mod delayed_requests;
 mod failover;
 mod faults;
 mod guards;
 mod hybrid;
+mod joint_recovery;
 mod keys;
 mod on_error;
 mod operation;

@@ -10,7 +10,7 @@ const LIFE: u64 = LIFETIME.as_millis() as u64;
 
 /// The number of live nodes after one of them was heard, at some ms.
 fn beat(redis: &Redis, at: u64, node: &str) -> u64 {
-    let (nodes,) = redis.ask_all(&census::beat(b"nodes", node, Micros(at * 1000 + 999)));
+    let (nodes,) = redis.ask_all(&census::beat(b"nodes", node, Micros(at * 1000 + 999), LIFETIME));
     nodes
 }
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -21,6 +22,8 @@ pub(crate) struct Http2Options {
     pub(crate) max_streams: Option<u32>,
     /// Where to listen; any port if left out.
     pub(crate) port: u16,
+    /// How long a new connection waits for its SETTINGS.
+    pub(crate) settings_delay: Duration,
 }
 
 /// A request as it arrived.
@@ -60,7 +63,8 @@ struct Seen {
 /// - `/trailers/A,B`: a body with trailers of these names.
 /// - `/bytes/N`: so many bytes.
 /// - `/longer`: more bytes than its Content-Length; `/shorter`: fewer.
-/// - `/headers/N`: a header of so many bytes; `/fields/N`: so many fields.
+/// - `/headers/N`: a header of so many bytes; `/heads/N`: that in many fields; `/fields/N`: so many
+///   fields; `/large-trailers/N`: a trailer of so many bytes.
 /// - `/status/N`: that status.
 /// - `/fatal`: the connection is closed, with everything on it.
 /// - everything else: `ok`.
@@ -203,6 +207,7 @@ async fn serve(
     if let Some(max) = options.max_streams {
         builder.max_concurrent_streams(max);
     }
+    tokio::time::sleep(options.settings_delay).await;
     let mut connection = builder.handshake::<_, Bytes>(stream).await?;
     let began = *commands.borrow_and_update();
     loop {

@@ -39,6 +39,13 @@ pub(crate) struct Key {
     pub(crate) ttl: i64,
 }
 
+impl Key {
+    /// Whether it goes by itself, be it within this very millisecond.
+    pub(crate) fn expires(&self) -> bool {
+        self.ttl >= 0
+    }
+}
+
 impl Redis {
     #[track_caller]
     pub(crate) fn start() -> Redis {
@@ -54,7 +61,7 @@ impl Redis {
     /// On a port that was found free before.
     #[track_caller]
     pub(crate) fn at(port: u16) -> Redis {
-        let scratch = Scratch::new();
+        let scratch = Scratch::in_memory();
         let child = spawn(&scratch, port, false, &[], None);
         let (args, password, tls, skew) = (vec![], None, false, None);
         let mut redis = Redis { child, port, args, password, tls, skew, scratch };
@@ -100,7 +107,7 @@ impl Redis {
     fn launch(args: &[&str], password: Option<&str>, tls: bool, skew: Option<i64>) -> Redis {
         let args: Vec<String> = args.iter().map(|it| (*it).to_owned()).collect();
         for _ in 0..20 {
-            let (scratch, port) = (Scratch::new(), free_port());
+            let (scratch, port) = (Scratch::in_memory(), free_port());
             let skew = skew.map(Skew::of);
             let child = spawn(&scratch, port, tls, &args, skew.as_ref());
             let (args, password) = (args.clone(), password.map(str::to_owned));

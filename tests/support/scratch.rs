@@ -10,9 +10,20 @@ pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(crate) fn new() -> Scratch {
+        Scratch::within(&std::env::temp_dir())
+    }
+
+    /// One that is no disk's, where there is memory for files. Sentinels and nodes of a cluster write
+    /// down every change before they go on, and stand still for seconds while a disk is busy.
+    pub(crate) fn in_memory() -> Scratch {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Scratch::within(memory) } else { Scratch::new() }
+    }
+
+    fn within(parent: &Path) -> Scratch {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("weir-it-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = parent.join(name);
         std::fs::create_dir_all(&path).unwrap();
         Scratch(path)
     }

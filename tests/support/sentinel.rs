@@ -18,6 +18,12 @@ pub(crate) const NAME: &str = "weir-main";
 /// for two seconds do nothing for the next thirty (`+tilt`).
 const FAILOVER: Duration = Duration::from_secs(90);
 
+/// How long a server is silent before sentinels take it for dead, in milliseconds. They are patient,
+/// because a busy machine may hold up a server for seconds, and alert only where one has died: nobody
+/// is replaced unless the test wants it.
+const PATIENT: &str = "600000";
+const ALERT: &str = "700";
+
 #[derive(Debug)]
 pub(crate) struct Sentinel {
     pub(crate) master: Redis,
@@ -105,6 +111,23 @@ impl Sentinel {
         reply.expect("the sentinel answers").ok();
     }
 
+    /// Waits until the sentinels have found out that the master is dead, and the replica is in its
+    /// place.
+    #[track_caller]
+    pub(crate) fn wait_takeover(&self) {
+        self.take_for_dead_after(ALERT);
+        self.wait_failover();
+        self.take_for_dead_after(PATIENT);
+    }
+
+    #[track_caller]
+    fn take_for_dead_after(&self, milliseconds: &str) {
+        for watcher in &self.watchers {
+            let set = ["SENTINEL", "SET", NAME, "down-after-milliseconds", milliseconds];
+            watcher.ask(&set).expect("the sentinel answers").ok();
+        }
+    }
+
     /// Waits until the replica is the master, and is known to be by all sentinels that answer.
     #[track_caller]
     pub(crate) fn wait_failover(&self) {
@@ -137,12 +160,12 @@ impl Watcher {
     #[track_caller]
     fn of(master: &Redis, quorum: usize) -> Watcher {
         for _ in 0..20 {
-            let (scratch, port) = (Scratch::new(), free_port());
+            let (scratch, port) = (Scratch::in_memory(), free_port());
             let socket = scratch.path().join("redis.sock");
             let text = format!(
                 "port {port}\nbind 127.0.0.1\nunixsocket {}\ndir {}\nlogfile sentinel.log\n\
                  sentinel monitor {NAME} 127.0.0.1 {} {quorum}\n\
-                 sentinel down-after-milliseconds {NAME} 700\n\
+                 sentinel down-after-milliseconds {NAME} {PATIENT}\n\
                  sentinel failover-timeout {NAME} 5000\n",
                 socket.display(),
                 scratch.path().display(),

@@ -77,7 +77,9 @@ pub(super) fn store(mut section: Section<'_>) -> (Store, StoreContext) {
     let home =
         StoreContext { on_error, in_memory: (kind == Some(StoreWord::Memory)).then_some(max_keys) };
     let kind = store.unwrap_or(StoreKind::Memory);
-    (Store { kind, max_keys: max_keys as usize, on_error, snapshot }, home)
+    // Known once the limits are.
+    let has_local_limits = false;
+    (Store { kind, max_keys: max_keys as usize, on_error, has_local_limits, snapshot }, home)
 }
 
 fn snapshot(section: &mut Section<'_>, kind: Option<StoreWord>) -> Option<Snapshot> {

@@ -145,6 +145,18 @@ fn secrets_come_from_the_environment_or_a_file() {
 }
 
 #[test]
+fn it_is_known_whether_any_limit_is_enforced_without_the_store() {
+    let has_local = |store: &str, own: &str| {
+        let text = limit(&format!("key = \"ip\"\nrate = \"1/second\"\n{own}\n[store]\n{store}"));
+        good(&text).settings.store.has_local_limits
+    };
+    let redis = "kind = \"redis\"\n";
+    let denying = format!("{redis}on_error = \"deny\"");
+    assert!(has_local(redis, "") && has_local(&denying, "on_error = \"local\""));
+    assert!(!has_local(&denying, "") && !has_local(redis, "on_error = \"allow\""));
+}
+
+#[test]
 fn a_limit_fails_as_its_store_does_unless_it_says_otherwise() {
     let on_error = |store: &str, own: &str| {
         let text = limit(&format!("key = \"ip\"\nrate = \"1/second\"\n{own}\n[store]\n{store}"));

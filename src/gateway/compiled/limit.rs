@@ -47,7 +47,7 @@ impl CompiledLimit {
         CompiledLimit {
             index,
             enforced: limit.mode == Mode::Enforce && limit.strategy != Strategy::Degrade,
-            refusal_text: RefusalText::new(&limit.refusal),
+            refusal_text: RefusalText::new(limit),
             default_variant: LimitVariant::new(limit, None, &limit.policy, naming, overrides),
             plans: plans.collect(),
             counters: LimitCounters::new(limit, metrics),

@@ -17,7 +17,8 @@ use crate::respond::{Answer, RateHeaders, grpc};
 impl<'a> LimitOutcomes<'_, 'a> {
     /// The limits that refused, the one that refuses for longest first.
     pub(crate) fn refusing(&self) -> SmallVec<[LimitOutcome<'a, '_>; 4]> {
-        let mut refusing: SmallVec<[_; 4]> = self.iter().filter(LimitOutcome::refuses).collect();
+        let mut refusing: SmallVec<[LimitOutcome<'a, '_>; 4]> = SmallVec::new();
+        refusing.extend(self.iter().filter(LimitOutcome::refuses));
         refusing.sort_by_key(|it| Reverse(it.outcome.refused));
         refusing
     }

@@ -4,7 +4,6 @@
 //! goes on until that is done, so that opening a stream and resetting it at once is charged as any other;
 //! one that is charged by its response goes on until that is there. Both do so without the client.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -21,7 +20,7 @@ use crate::listen::control::ConnectionControl;
 use crate::listen::service::ConnectionService;
 use crate::respond::{Answer, Fault};
 
-type Answering = Pin<Box<dyn Future<Output = Result<Answer, Infallible>>>>;
+type Answering = Pin<Box<dyn Future<Output = Answer>>>;
 
 /// A request on its way through the gateway.
 pub(super) struct StreamAnswer {
@@ -40,13 +39,9 @@ impl StreamAnswer {
         progress: StreamProgress,
         control: Rc<ConnectionControl>,
     ) -> Self {
-        StreamAnswer {
-            signals: client.signals.clone(),
-            method: client.request.method().clone(),
-            answering: Some(Box::pin(service.answer(client))),
-            progress,
-            control,
-        }
+        let (signals, method) = (Rc::<RequestSignals>::default(), client.parts.method.clone());
+        let answering = Box::pin(service.answer_owned(client, signals.clone()));
+        StreamAnswer { answering: Some(answering), signals, method, progress, control }
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<AnswerBody>> {
@@ -55,8 +50,7 @@ impl StreamAnswer {
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)));
         let answer = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(Ok(answer))) => answer,
-            Ok(Poll::Ready(Err(never))) => match never {},
+            Ok(Poll::Ready(answer)) => answer,
             Err(_) => Fault::Internal.into(),
         };
         self.answering = None;

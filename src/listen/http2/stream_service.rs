@@ -14,7 +14,6 @@ use super::request::{self, Rejection};
 use super::response;
 use super::stream_answer::StreamAnswer;
 use super::stream_progress::StreamProgress;
-use crate::gateway::ClientRequest;
 use crate::listen::connection::ConnectionContext;
 use crate::listen::service::ConnectionService;
 use crate::respond::{Answer, Fault};
@@ -55,8 +54,7 @@ impl Service<Request<Incoming>> for StreamService {
         let method = request.method().clone();
         match request::accept(request, &settings, &self.context.control.lingering) {
             Ok(request) => {
-                let client = ClientRequest { request, signals: Rc::default() };
-                let control = self.context.control.clone();
+                let (client, control) = (request.into(), self.context.control.clone());
                 let answer = StreamAnswer::new(client, &self.service, progress, control);
                 StreamOutcome::Answer(answer)
             }

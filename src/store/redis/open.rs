@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 
@@ -93,6 +94,7 @@ impl StoreControl for RedisShared {
 
     fn configure(&self, settings: &settings::Store) {
         self.breaker.set_on_error(settings.on_error);
+        self.has_local_limits.store(settings.has_local_limits, Ordering::Relaxed);
     }
 
     fn is_degraded(&self) -> bool {

@@ -1,6 +1,6 @@
 //! What all workers share of a store in Redis.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub struct RedisShared {
     pub(super) order: ReplyOrder,
     /// Shows the time of Redis.
     pub(super) clock: Clock,
+    /// Whether anything is written down there while Redis fails, here or at the other gateways.
+    pub(super) has_local_limits: AtomicBool,
     pub(super) ledger: Mutex<Ledger>,
     /// Since when there is nothing in it.
     pub(super) quiet_since: QuietSince,
@@ -90,6 +92,7 @@ impl RedisShared {
             local: MemoryStore::new(max_keys, clock.clone()),
             order: ReplyOrder::new(),
             clock,
+            has_local_limits: AtomicBool::new(store.has_local_limits),
             ledger: Mutex::new(Ledger::new(max_keys, settings.timeout)),
             quiet_since: QuietSince::start(),
             debts_noted: Notify::new(),

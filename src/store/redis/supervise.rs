@@ -1,18 +1,20 @@
 //! Watching Redis apart from the requests, and doing without it.
 //!
 //! The [`breaker`] opens when Redis fails; then [`fallback`] decides, and writes into the [`ledger`]
-//! what Redis does not know, and for a moment what replies may not ([`settled_charges`]). The [`supervisor`] brings Redis back after it has shown in a
-//! [`recovery_trial`] that it is fast enough, and pays the debts ([`payments`]). Beside that it counts the
-//! gateways that share the store ([`census`]) and keeps their overrides and tenants equal ([`overrides`],
-//! [`tenants`]). What
-//! guards count, what is known of users and who was refused is shared by tasks of their own
-//! ([`guards`], [`trust`], [`violations`], by way of [`reporting`]).
+//! what Redis does not know, and for a moment what replies may not ([`settled_charges`]). The
+//! [`supervisor`] brings Redis back after it has shown in a [`recovery_trial`] that it is fast enough, pays
+//! the debts ([`payments`]), and waits until the other gateways have paid theirs ([`joint_recovery`]).
+//! Beside that it counts the gateways that share the store ([`census`]) and keeps their overrides and
+//! tenants equal ([`overrides`], [`tenants`]). What guards count, what is known of users and who was
+//! refused is shared by tasks of their own ([`guards`], [`trust`], [`violations`], by way of
+//! [`reporting`]).
 
 pub(super) mod breaker;
 pub(super) mod bucket_reports;
 pub mod census;
 pub(super) mod fallback;
 pub(super) mod guards;
+mod joint_recovery;
 pub(super) mod late_budget;
 pub(super) mod ledger;
 pub(super) mod overrides;

@@ -7,6 +7,8 @@ use crate::upstream::connect::ServerProtocol;
 use crate::upstream::hashing::KeyHasher;
 use crate::upstream::shared::SharedServer;
 
+const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
 struct Servers {
     settings: Vec<UpstreamServer>,
     servers: Vec<Rc<Server>>,
@@ -38,7 +40,7 @@ impl Servers {
     }
 
     fn picked(&self, balancer: &Balancer, key: Option<KeyDigest>) -> usize {
-        let picked = balancer.pick(&self.servers, key, None, Instant::now());
+        let picked = balancer.pick(&self.servers, key, None, CLIENT, Instant::now());
         self.servers.iter().position(|server| Rc::ptr_eq(server, picked)).unwrap()
     }
 

@@ -76,7 +76,7 @@ fn advised(line: &str) -> u128 {
 #[test]
 fn requests_for_one_bucket_do_not_wait_again_and_again_for_a_redis_that_hangs() {
     const CLIENTS: usize = 16;
-    let timeout = Duration::from_millis(50);
+    let timeout = Duration::from_millis(100);
     let redis = Redis::start();
     let waits = format!("timeout = \"{}ms\"\non_error = \"local\"", timeout.as_millis());
     let config = Config::echo().store(&redis.store()).store(&waits);
@@ -106,6 +106,30 @@ fn requests_for_one_bucket_do_not_wait_again_and_again_for_a_redis_that_hangs() 
     });
     redis.cont();
     assert!(waited <= 4 * CLIENTS, "{waited} waited for all of `timeout`");
+}
+
+/// What passes while a connection is made anew is owed. That must not keep a busy bucket from Redis for
+/// ever after: requests come faster than it is paid, and no call would show that Redis answers again.
+#[test]
+fn busy_bucket_is_decided_by_redis_again_once_connections_are_back() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::to(redis.address());
+    let waits = format!("timeout = \"{}ms\"\non_error = \"local\"", TIMEOUT.as_millis());
+    let config = Config::echo().store(&proxy.store()).store(&waits).server("workers = 1");
+    // Little refills, so that what is owed stays so.
+    let weir = Weir::start(&config.limit("key = \"ip\"\nrate = \"1/second\"\nburst = 100000"));
+    let mut client = weir.connect();
+    assert_eq!(client.ask(get("/")).status, 200);
+    // It takes several answers to connect.
+    proxy.set(Link::Slow(TIMEOUT * 5 / 8));
+    proxy.cut();
+    (0..2).for_each(|_| assert_eq!(client.ask(get("/")).status, 200));
+    let load = load(&weir);
+    proxy.set(Link::Slow(TIMEOUT / 8));
+    let before = calls(&weir);
+    wait_until("Redis decides again", || calls(&weir) > before + 20.0);
+    assert_eq!(opened(&weir), 0, "{}", weir.output());
+    assert!(load.finish().iter().all(|it| it.status == 200));
 }
 
 #[track_caller]
@@ -153,7 +177,7 @@ fn redis_that_is_too_slow_at_the_start_is_not_used_and_reported() {
     proxy.set(Link::Slow(TIMEOUT * 3 / 2));
     let weir = start(&proxy, TIMEOUT);
     let load = load(&weir);
-    load.wait_for(200);
+    load.wait_for(20);
     let advice = advice(&weir);
     // Advised at once, unless a busy machine kept the first answer from coming at all.
     let at_once = advice.contains("ERROR store degraded");

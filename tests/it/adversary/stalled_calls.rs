@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::support::cluster::Cluster;
 use crate::support::fault_proxy::Hold;
-use crate::support::{Client, Config, FaultProxy, Redis, Weir, get, wait_until};
+use crate::support::{Client, Config, FaultProxy, HeldUpstream, Redis, Weir, get, wait_until};
 
 /// What one decision may wait: long enough for a busy machine to stop the gateway within it.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -74,6 +74,25 @@ fn a_refusal_of_a_cluster_that_was_not_heard_in_time_is_still_a_refusal() {
     weir.signal(Signal::CONT);
     assert_eq!(client.response().status, 429);
     assert_undisturbed(&weir);
+}
+
+#[test]
+fn a_deferred_charge_that_was_not_heard_of_in_time_is_made() {
+    let (redis, held) = (Redis::start(), HeldUpstream::start());
+    let proxy = FaultProxy::to(redis.address());
+    let waits = format!("timeout = \"{}ms\"", TIMEOUT.as_millis());
+    let config = held.config().server("workers = 1").store(&proxy.store()).store(&waits);
+    let weir = Weir::start(&config.limit(
+        "key = \"global\"\nrate = \"1/hour\"\nburst = 4\n\
+         cost = { from = \"response:x-cost\", default = 4, max = 4 }",
+    ));
+    let mut client = weir.connect();
+    client.send(get("/held"));
+    wait_until("it is with the upstream", || held.held_count() == 1);
+    stall_over_reply(&weir, &proxy, || held.release("/held"));
+    assert_eq!(client.response().status, 200);
+    assert_undisturbed(&weir);
+    assert_eq!(client.ask(get("/")).status, 429);
 }
 
 /// The second request waits for the call of the first, and is asked about when that is back.

@@ -116,7 +116,7 @@ fn tree_that_only_watches_charges_all_levels_or_none(test_store: &TestStore) {
 
 #[test]
 fn what_is_used_in_a_full_table_is_told() {
-    let tree = "[limits.other]\nkey = \"header:x-user\"\nrate = \"1/day\"\nburst = 2\n".to_owned()
+    let tree = "[limits.other]\nkey = \"header:x-user\"\nrate = \"1/day\"\nburst = 20\n".to_owned()
         + &tenant("p", "", 10, "")
         + &tenant("c", "p", 4, "");
     let route = |path: &str, limit: &str| {

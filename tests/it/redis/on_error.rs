@@ -9,8 +9,8 @@ use crate::support::fault_proxy::Loss;
 use crate::support::gateway::program;
 use crate::support::ports::free_port;
 use crate::support::{
-    Config, FaultProxy, RECOVERY, Redis, Response, Scratch, Weir, fields, get_with, wait_at_most,
-    wait_until,
+    Config, FaultProxy, RECOVERY, Redis, Response, Scratch, Weir, check_for, fields, get_with,
+    wait_at_most, wait_until,
 };
 
 fn config(store: &str, on_error: &str, limit: &str) -> Config {
@@ -69,6 +69,23 @@ fn gateway_that_is_back_first_does_not_take_itself_for_the_only_one() {
     redis.restart();
     wait_at_most(RECOVERY, "it is back", || !one.degraded());
     assert_eq!(one.nodes(), 2.0, "the other has not had the time for a heartbeat");
+    two.signal(Signal::CONT);
+}
+
+/// The same where it only had to connect again.
+#[test]
+fn gateway_that_connects_again_first_does_not_take_itself_for_the_only_one() {
+    let redis = Redis::start();
+    let limit = "key = \"header:x-user\"\nrate = \"1/hour\"\nburst = 10";
+    let [one, two] = [(); 2].map(|()| Weir::start(&config(&redis.store(), "local", limit)));
+    wait_until("they know each other", || one.nodes() == 2.0 && two.nodes() == 2.0);
+    // For longer than heartbeats count.
+    std::thread::sleep(Duration::from_secs(5));
+    two.signal(Signal::STOP);
+    redis.command(&["DEL", "weir:@nodes"]);
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    wait_until("one is heard again", || redis.command(&["ZCARD", "weir:@nodes"]).text() == "1");
+    check_for(Duration::from_secs(1), || assert_eq!(one.nodes(), 2.0));
     two.signal(Signal::CONT);
 }
 

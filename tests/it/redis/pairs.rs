@@ -40,6 +40,11 @@ fn pair(cost: u64) -> Vec<Asked> {
     Asked::pair([OWN, POOL], [window(2), window(3)], cost)
 }
 
+/// The lines of a store that gives Redis all the time that a busy machine may take.
+fn patient(redis: &Redis) -> String {
+    format!("{}timeout = \"5s\"", redis.store())
+}
+
 /// What was charged to the guarantee and to the pool.
 fn counted(redis: &Redis) -> [u64; 2] {
     [OWN, POOL].map(|key| count_of(redis, key))
@@ -62,7 +67,7 @@ fn left(worker: &Worker, key: &str, policy: Policy) -> u64 {
 #[test]
 fn pairs_of_two_gateways_spend_the_guarantee_and_then_the_pool() {
     let redis = Redis::start();
-    let workers = [0, 1].map(|_| Worker::start(&redis.store(), OnError::Deny));
+    let workers = [0, 1].map(|_| Worker::start(&patient(&redis), OnError::Deny));
     let told: Vec<String> = (0..7).map(|n| workers[n % 2].ask(&pair(1)).told()).collect();
     assert_eq!(told, ["cs", "cs", "rc", "rc", "rc", "rr", "rr"]);
     assert_eq!(counted(&redis), [2, 3]);
@@ -148,7 +153,7 @@ fn a_denied_request_costs_neither_of_its_pair(lose: fn(&FaultProxy), heal: fn(&F
     let proxy = FaultProxy::to(redis.address());
     let lines = format!("{}timeout = \"100ms\"", proxy.store());
     let worker = Worker::start(&lines, OnError::Deny);
-    let other = Worker::start(&format!("{}timeout = \"5s\"", redis.store()), OnError::Deny);
+    let other = Worker::start(&patient(&redis), OnError::Deny);
     for before in [[0, 0], [2, 0], [2, 1]] {
         while counted(&redis) != before {
             assert!(other.ask(&pair(1)).admitted());
@@ -219,7 +224,7 @@ fn pair_whose_reply_is_lost_is_charged_once_and_told_by_the_fence() {
 #[test]
 fn pair_is_refused_from_knowledge_only_if_both_are_known_to_refuse() {
     let redis = Redis::start();
-    let worker = Worker::start(&redis.store(), OnError::Deny);
+    let worker = Worker::start(&patient(&redis), OnError::Deny);
     let flood = [Asked::alone(POOL, bucket(3), 1)];
     let hourly = Rate::new(1, DAY / 24).unwrap();
     let own = Policy::TokenBucket(TokenBucket::new(hourly, 2).unwrap());
@@ -251,7 +256,7 @@ fn pair_is_refused_from_knowledge_only_if_both_are_known_to_refuse() {
 #[test]
 fn known_refusal_of_the_guarantee_leaves_the_pool() {
     let redis = Redis::start();
-    let worker = Worker::start(&redis.store(), OnError::Deny);
+    let worker = Worker::start(&patient(&redis), OnError::Deny);
     let own = [Asked::alone(OWN, window(2), 1)];
     while worker.ask(&own).admitted() {}
     assert_eq!(worker.ask(&pair(1)).told(), "rc");
@@ -287,7 +292,7 @@ fn what_passes_without_redis_is_owed(passing: usize, told: &str, charged: [u64; 
     worker.wait("Redis is in use again", || !worker.is_degraded());
     worker.wait("all is paid", || counted(&redis) == charged);
     // Over all of it no more passes than both hold, wherever it is asked.
-    let other = Worker::start(&redis.store(), OnError::Deny);
+    let other = Worker::start(&patient(&redis), OnError::Deny);
     let passed = answers.iter().filter(|it| it.admitted()).count() + 2;
     let more = (0..8).filter(|n| [&worker, &other][n % 2].ask(&pair(1)).admitted()).count();
     assert_eq!(passed + more, 5);
@@ -317,7 +322,7 @@ fn what_redis_charged_to_the_other_of_a_pair_is_owed_by_neither() {
     let proxy = FaultProxy::to(redis.address());
     let lines = format!("{}timeout = \"100ms\"", proxy.store());
     let worker = Worker::start(&lines, OnError::Local);
-    let other = Worker::start(&redis.store(), OnError::Deny);
+    let other = Worker::start(&patient(&redis), OnError::Deny);
     assert!(other.ask(&[Asked::alone(OWN, window(2), 2)]).admitted());
     proxy.lose_next_reply(Loss::Silence);
     let answered = worker.ask(&pair(1));
@@ -370,7 +375,7 @@ fn choice_that_one_hash_slot_made_stands_if_another_does_not_answer() {
 #[test]
 fn deferred_cost_is_charged_to_the_bucket_that_was_chosen() {
     let redis = Redis::start();
-    let worker = Worker::start(&redis.store(), OnError::Deny);
+    let worker = Worker::start(&patient(&redis), OnError::Deny);
     let policies = [window(2).with_debt(5), window(3).with_debt(5)];
     let asked: Vec<Asked> = Asked::pair([OWN, POOL], policies, 1)
         .into_iter()

@@ -29,7 +29,7 @@ fn a_failover_needs_no_restart() {
     assert!(!weir.degraded());
     sentinel.master.kill();
     wait_until("the gateway decides without Redis", || weir.degraded());
-    sentinel.wait_failover();
+    sentinel.wait_takeover();
     wait_at_most(RECOVERY, "the new master is in use", || !weir.degraded());
     let before = sentinel.replica.script_calls();
     wait_until("it decides", || sentinel.replica.script_calls() > before + 5);

@@ -203,7 +203,7 @@ fn a_sentinel_replaces_a_master_that_died() {
     sentinel.master.command(&["SET", "a", "1"]);
     wait_until("it is copied", || sentinel.replica.command(&["GET", "a"]).text() == "1");
     sentinel.master.kill();
-    sentinel.wait_failover();
+    sentinel.wait_takeover();
     assert_eq!(sentinel.replica.command(&["SET", "a", "2"]).text(), "OK");
 }
 

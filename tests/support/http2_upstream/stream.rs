@@ -138,6 +138,16 @@ impl Stream {
                 } else if let Some(length) = number("/headers/") {
                     let mut body = self.head(&[("x-large", &"x".repeat(length))]);
                     send(&mut body, Bytes::from_static(b"ok"), true).await;
+                } else if let Some(length) = number("/heads/") {
+                    let value = "x".repeat(1000);
+                    let mut body = self.head(&vec![("x-large", value.as_str()); length / 1000]);
+                    send(&mut body, Bytes::from_static(b"ok"), true).await;
+                } else if let Some(length) = number("/large-trailers/") {
+                    let mut body = self.head(&[]);
+                    send(&mut body, Bytes::from_static(b"message"), false).await;
+                    let value = HeaderValue::from_bytes(&vec![b'x'; length]).unwrap();
+                    let name = http::HeaderName::from_static("x-large");
+                    let _ = body.send_trailers([(name, value)].into_iter().collect());
                 } else if let Some(count) = number("/fields/") {
                     let names: Vec<String> = (0..count).map(|it| format!("x-field-{it}")).collect();
                     let fields: Vec<_> = names.iter().map(|it| (it.as_str(), "1")).collect();

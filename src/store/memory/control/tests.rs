@@ -23,6 +23,7 @@ fn opened_with(path: &Path, audit: &AuditLog) -> Opened {
         kind: StoreKind::Memory,
         max_keys: 100,
         on_error: OnError::default(),
+        has_local_limits: true,
         snapshot: Some(snapshot),
     };
     open_at(&settings, audit, Clock::manual(NOW)).expect("randomness")

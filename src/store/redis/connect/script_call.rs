@@ -37,7 +37,8 @@ pub(crate) async fn call_script(
         let sent = clock::now();
         let answer = match role {
             NodeRole::Owner => send(connection, &command).await,
-            NodeRole::Importing => send_asking(connection, command).await,
+            // Boxed, since it is rare, and every other call would be larger by it.
+            NodeRole::Importing => Box::pin(send_asking(connection, command)).await,
         };
         match answer {
             Ok(value) => return Ok(ScriptReply { value, sent }),

@@ -218,8 +218,11 @@ impl SentinelReports {
             );
             return Err(Failure::new(Reason::ReadOnly, detail));
         }
-        // Where there are no epochs, the sentinel that changed its report last knows more.
-        let best = reports().max_by_key(|(_, report, changed)| (report.epoch, **changed));
+        // One that leads a failover which is over still names the old master. Where there are no epochs,
+        // the sentinel that changed its report last knows more.
+        let best = reports()
+            .filter(|(_, report, _)| !report.is_replaced)
+            .max_by_key(|(_, report, changed)| (report.epoch, **changed));
         best.map(|(_, report, _)| report.master.clone()).ok_or_else(|| self.nobody())
     }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::dialer::{CONNECT_TIMEOUT, Dialer};
 use super::failure::{Failure, Reason};
 use super::hash_slot::hash_slot;
 use super::nodes::Nodes;
+use super::reply_deadline::reply_by;
 use super::script_call::{NodeRole, call_script};
 use super::server_clock::ServerClock;
 use crate::clock::Micros;
@@ -56,7 +57,7 @@ impl Session {
                 }
             }
         };
-        timeout_at(deadline, run).await.unwrap_or_else(|_| Err(Failure::timeout()))
+        reply_by(deadline, run).await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
 
     /// Runs commands on the key `name` together, the last of which answers with a number. They may

@@ -215,8 +215,9 @@ impl CallPipeline {
             let (asking, asked) = (link.clone(), batch.clone());
             let mut call = Box::pin(async move {
                 let command = |form| {
-                    let expires = asking.server_clock.get().at(deadline).filter(|_| expires);
-                    let context = CallContext { deadline: expires, ..asking.call_context() };
+                    let server_clock = asking.server_clock.get();
+                    let deadline = expires.then(|| server_clock.at(deadline)).flatten();
+                    let context = CallContext { deadline, ..asking.call_context() };
                     let fence = Fence { name: &asking.fence, call: number };
                     asked.call(&script::DECIDE, form, Some(fence), context)
                 };

@@ -104,11 +104,13 @@ pub(crate) struct Ticket {
     slots: SmallVec<[u16; 8]>,
 }
 
+/// Small, since each ticket has room for several and is moved a few times. A call has no more groups
+/// than checks, and no more requests than [`MOST_REQUESTS`].
 #[derive(Debug, Clone, Copy)]
 struct GroupPosition {
     slot: u16,
-    group: usize,
-    request: usize,
+    group: u16,
+    request: u16,
 }
 
 /// How a request joins a call.
@@ -211,7 +213,7 @@ impl CallQueue {
         if flags.tentative {
             batch.mark_tentative(request);
         }
-        GroupPosition { slot, group, request }
+        GroupPosition { slot, group: group as u16, request: request as u16 }
     }
 
     fn open_call(&self) -> Rc<Call> {
@@ -318,10 +320,11 @@ impl Ticket {
     pub(crate) fn each(&self, mut see: impl FnMut(GroupResult<'_>)) {
         let state = self.call.state.borrow();
         for GroupPosition { slot, group, request } in &self.positions {
-            let group = state.groups.get(*group);
+            let group = state.groups.get(usize::from(*group));
             let reply = group.and_then(|it| it.reply.as_ref()?.as_ref().ok());
             let status = group.map_or(CallStatus::NotRun, |it| it.status);
-            see(GroupResult { slot: *slot, slots: &self.slots, request: *request, reply, status });
+            let (slots, request) = (&self.slots[..], usize::from(*request));
+            see(GroupResult { slot: *slot, slots, request, reply, status });
         }
     }
 }

@@ -15,6 +15,14 @@ use crate::store::redis::supervise::fallback;
 use crate::store::{CheckOutcome, CheckSet, Decision, StoreError};
 
 impl RedisStore {
+    /// Whether a request may have to wait until something is paid.
+    #[inline]
+    pub(crate) fn may_owe(&self, asked: CheckSet<'_>) -> bool {
+        // Only if all limits are `local`: deciding here would leave out the others.
+        let all_local = || asked.checks.iter().all(|check| check.on_error == OnError::Local);
+        !self.shared.quiet_since.is_quiet() && all_local()
+    }
+
     /// Waits until nothing is owed, and decides here if that takes too long. `None`: Redis is to be
     /// asked.
     pub(crate) async fn decide_unpaid(
@@ -22,11 +30,6 @@ impl RedisStore {
         asked: CheckSet<'_>,
         outcomes: &mut [CheckOutcome],
     ) -> Option<Result<Decision, StoreError>> {
-        // Otherwise deciding here would leave out some of its limits.
-        let all_local = || asked.checks.iter().all(|check| check.on_error == OnError::Local);
-        if self.shared.quiet_since.is_quiet() || !all_local() {
-            return None;
-        }
         let deadline = Instant::now() + self.shared.timeout;
         loop {
             let mut paid = pin!(self.shared.debts_paid.notified());
@@ -35,11 +38,13 @@ impl RedisStore {
                 return None;
             }
             // A Redis that hangs takes no payment either. Requests must not find that out one after
-            // another, since none of them makes a call that would open the breaker.
+            // another, since none of them makes a call that would open the breaker. The first payment
+            // in time ends it.
             if self.shared.breaker.is_silent() {
                 break;
             }
             if timeout_at(deadline, paid).await.is_err() {
+                self.shared.breaker.begin_silence();
                 break;
             }
             if self.shared.breaker.is_open() {

@@ -247,8 +247,7 @@ impl WorkerLink {
         // Without a session nothing is sent.
         let session = self.live(deadline).await.map_err(|_| Failure::not_asked())?;
         let target = AdjustTarget { session: &session, slot, deadline };
-        let owed = adjust(target, adjustments, None, self.call_context());
-        timeout_at(deadline, owed).await.unwrap_or(Err(Failure::timeout()))
+        adjust(target, adjustments, None, self.call_context()).await
     }
 }
 

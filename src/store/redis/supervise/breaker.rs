@@ -33,7 +33,7 @@ pub(crate) struct Breaker {
     links: Vec<AtomicU64>,
     /// Late answers of all workers.
     late_budget: LateBudget,
-    /// The last call of any worker was not answered in time.
+    /// The last call of any worker, or the last payment, was not answered in time.
     silent: AtomicBool,
     record: Mutex<Record>,
     /// The address of Redis, as messages name it.
@@ -116,6 +116,11 @@ impl Breaker {
         self.record.lock().outage.map(|outage| outage.reason.label())
     }
 
+    /// For how long limits have been served without Redis.
+    pub(crate) fn outage(&self) -> Option<Duration> {
+        self.record.lock().outage.map(|outage| outage.since.elapsed())
+    }
+
     /// Counts a failure that does not open the breaker by itself.
     pub(crate) fn count(&self, failure: &Failure) {
         self.metrics.store_errors.with_label_values(&[failure.reason.label()]).inc();
@@ -125,20 +130,32 @@ impl Breaker {
     #[inline]
     pub(crate) fn record_in_time(&self) {
         self.late_budget.record_in_time();
+        self.end_silence();
+    }
+
+    /// A call was not. True if that happens too often.
+    #[must_use]
+    pub(crate) fn record_late(&self) -> bool {
+        self.begin_silence();
+        self.late_budget.record_late()
+    }
+
+    /// Redis has not answered a call or a payment in time.
+    pub(crate) fn begin_silence(&self) {
+        self.silent.store(true, Ordering::Relaxed);
+    }
+
+    /// It has answered one.
+    #[inline]
+    pub(crate) fn end_silence(&self) {
         // Mostly nothing is late, and nothing is written.
         if self.is_silent() {
             self.silent.store(false, Ordering::Relaxed);
         }
     }
 
-    /// A call was not. True if that happens too often.
-    #[must_use]
-    pub(crate) fn record_late(&self) -> bool {
-        self.silent.store(true, Ordering::Relaxed);
-        self.late_budget.record_late()
-    }
-
-    /// Whether Redis has not answered the last call in time, though the breaker may still be closed.
+    /// Whether Redis has not answered in time when it was last asked, though the breaker may still be
+    /// closed.
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
         self.silent.load(Ordering::Relaxed)
@@ -250,7 +267,7 @@ impl Breaker {
         self.gate.send_replace(true);
         self.metrics.store_degraded.set(0);
         self.late_budget.reset();
-        self.silent.store(false, Ordering::Relaxed);
+        self.end_silence();
         record.relapses.closed(Instant::now());
         if let Some(outage) = record.outage.take() {
             let seconds = outage.since.elapsed().as_secs_f64();

@@ -1,4 +1,5 @@
-//! The gateways that share the store: a sorted set of them by the time of their last heartbeat.
+//! The gateways that share the store: a sorted set of them by the time of their last heartbeat, and
+//! another of those that owe Redis nothing from an outage.
 //!
 //! Plain commands, sent together, and no script: the script calls that a Redis shows are then those
 //! of decisions. Commands of others may come in between. Times are Redis's own, in ms, as every
@@ -13,9 +14,9 @@ use crate::clock::Micros;
 /// For how long a heartbeat counts.
 pub const LIFETIME: Duration = Duration::from_secs(4);
 
-/// Says that a node is alive. The answer is how many are.
-pub fn beat(name: &[u8], node: &str, now: Micros) -> Pipeline {
-    let (now, life) = (now.0 / 1000, LIFETIME.as_millis() as u64);
+/// Says that a node is in the set `name`. The answer is how many have said so within `lifetime`.
+pub fn beat(name: &[u8], node: &str, now: Micros, lifetime: Duration) -> Pipeline {
+    let (now, life) = (now.0 / 1000, lifetime.as_millis() as u64);
     let mut commands = redis::pipe();
     commands.cmd("ZADD").arg(name).arg(now).arg(node).ignore();
     let dead = format!("({}", now.saturating_sub(life));

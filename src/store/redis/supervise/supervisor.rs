@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::census;
+use super::joint_recovery::{PAID_LIFETIME, PAID_NODES};
 use super::overrides;
 use super::payments::Payments;
 use super::probe;
@@ -22,6 +23,8 @@ use crate::store::redis::connect::session::Session;
 
 /// How often a node says that it is alive.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// The set of the nodes that are alive.
+const LIVE_NODES: &str = "nodes";
 /// How long one step of the supervisor may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the tenants of run time are kept from ending.
@@ -43,8 +46,10 @@ pub(crate) struct Supervisor {
     pub(crate) payments: Payments,
     /// When it last said that this node is alive.
     pub(crate) last_heartbeat: Instant,
-    /// When Redis was last brought into use.
-    restored: Instant,
+    /// When all that is done once a second was last done.
+    pub(super) last_tick: Instant,
+    /// When Redis was last brought into use, or connected to again: the others are counted anew.
+    counting_since: Instant,
     /// What was last warned of, so that it is not said at every reconnect.
     warned: Vec<String>,
     /// The mark of the overrides that were last read.
@@ -64,7 +69,8 @@ impl Supervisor {
                 shared.reserved_key(&format!("fence:{}:supervisor", shared.node)),
             ),
             last_heartbeat: Instant::now(),
-            restored: Instant::now(),
+            last_tick: Instant::now(),
+            counting_since: Instant::now(),
             warned: Vec::new(),
             overrides_seen: None,
             overrides_failing: false,
@@ -134,14 +140,14 @@ impl Supervisor {
         }
         // What was admitted here meanwhile is paid while that goes on, so that next to nothing is
         // left when requests wait for it.
-        if let Err(failure) = self.pay_down().await {
+        if let Err(failure) = self.pay_with_others(trips).await {
             self.fail(&failure);
             return false;
         }
         if !self.shared.breaker.half_close(trips) {
             return false;
         }
-        self.restored = Instant::now();
+        self.counting_since = Instant::now();
         // From here on no request is decided without Redis, and none by Redis before the last debt is
         // paid.
         if let Err(failure) = self.pay().await {
@@ -149,6 +155,7 @@ impl Supervisor {
             return false;
         }
         self.warn_of_unpaid();
+        self.last_tick = Instant::now();
         self.shared.breaker.close(trips)
     }
 
@@ -170,6 +177,8 @@ impl Supervisor {
 
     async fn renew(&mut self) -> Result<(), Failure> {
         self.session = Some(Session::open(&self.shared.dialer).await?);
+        // It may lead to another server, or to one that has lost its data.
+        self.counting_since = Instant::now();
         self.tick().await
     }
 
@@ -178,7 +187,10 @@ impl Supervisor {
         self.beat().await?;
         self.sync_overrides().await?;
         // Mostly there is nothing to pay: a new debt wakes the supervisor at once.
-        self.pay().await.map(|_| ())
+        self.pay().await?;
+        self.report_paid(PAID_LIFETIME).await?;
+        self.last_tick = Instant::now();
+        Ok(())
     }
 
     pub(crate) async fn beat(&mut self) -> Result<(), Failure> {
@@ -188,14 +200,15 @@ impl Supervisor {
             within(session.ping()).await?;
             self.refresh_nodes();
         }
-        let name = self.shared.reserved_key("nodes");
-        let beat = census::beat(&name, &self.shared.node, self.shared.clock.now());
+        let name = self.shared.reserved_key(LIVE_NODES);
+        let now = self.shared.clock.now();
+        let beat = census::beat(&name, &self.shared.node, now, census::LIFETIME);
         let count = within(session.count(&name, &beat)).await?;
         // After a failure the other gateways get time for a heartbeat before they count as gone, and
         // all of it from when Redis is in use again: until then this one keeps to its share, though it
         // may be the first to find a new master.
         let is_settled = !self.shared.breaker.is_open();
-        let gone = is_settled && self.restored.elapsed() > census::LIFETIME;
+        let gone = is_settled && self.counting_since.elapsed() > census::LIFETIME;
         self.shared.set_nodes(if gone { count } else { count.max(self.shared.nodes()) });
         Ok(())
     }
@@ -269,18 +282,23 @@ impl Supervisor {
     }
 }
 
-/// Takes this node off the list, so that the shares of the others grow at once. If that fails, its
+/// Takes this node off the lists, so that the shares of the others grow at once. If that fails, its
 /// heartbeat expires.
 pub(crate) async fn leave(shared: &RedisShared) {
     let _ = within(async {
         let session = Session::open(&shared.dialer).await?;
-        let name = shared.reserved_key("nodes");
-        session.count(&name, &census::leave(&name, &shared.node)).await
+        for set in [LIVE_NODES, PAID_NODES] {
+            let name = shared.reserved_key(set);
+            session.count(&name, &census::leave(&name, &shared.node)).await?;
+        }
+        Ok(())
     })
     .await;
 }
 
-async fn within<T>(step: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(crate) async fn within<T>(
+    step: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let answered = reply_by(Instant::now() + PATIENCE, step).await;
     answered.unwrap_or_else(|_| Err(Failure::timeout()))
 }

@@ -13,6 +13,10 @@ use super::script::{Form, Script};
 use crate::limit::Policy;
 use crate::store::{BucketId, BucketKey, Choice};
 
+/// Mostly there are no more different arguments than this, and to compare them with these costs less
+/// than to hash them.
+const COMPARED_ARGS: usize = 8;
+
 /// One bucket to charge with one cost.
 #[derive(Debug, Clone, Copy)]
 pub struct Charge<'a> {
@@ -58,6 +62,7 @@ pub struct Batch {
     /// Positions in `keys`.
     key_positions: HashTable<usize>,
     args: Vec<CheckArgs>,
+    /// Positions in `args`, of those behind the first [`COMPARED_ARGS`].
     args_positions: HashMap<CheckArgs, usize>,
     /// The requests as they are sent.
     encoded: Vec<u8>,
@@ -293,6 +298,14 @@ impl Batch {
 
     fn intern_args(&mut self, args: CheckArgs) -> usize {
         let next = self.args.len();
+        let compared = &self.args[..next.min(COMPARED_ARGS)];
+        if let Some(position) = compared.iter().position(|it| *it == args) {
+            return position;
+        }
+        if next < COMPARED_ARGS {
+            self.args.push(args);
+            return next;
+        }
         let position = *self.args_positions.entry(args).or_insert(next);
         if position == next {
             self.args.push(args);

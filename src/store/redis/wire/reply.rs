@@ -82,7 +82,7 @@ impl Reply {
         let now = Micros(reader.number().filter(|now| *now < EXACT)?);
         let mut requests = Vec::with_capacity(batch.requests.len());
         let mut replies = Vec::with_capacity(batch.parts.len());
-        let mut checks = Vec::new();
+        let mut checks: SmallVec<[CheckReply; 4]> = SmallVec::new();
         let mut start = Request::default();
         for request in &batch.requests {
             let verdict = reader.number()?;
@@ -92,12 +92,14 @@ impl Reply {
             }
             let mut counter = PairCounter::default();
             checks.clear();
+            let mut has_bound = false;
             for (position, args) in batch.args_of(start.checks..request.checks).enumerate() {
                 let mut would_refuse =
                     verdict.checked_shr(1 + position as u32).is_some_and(|it| it & 1 == 1);
                 if would_refuse && (args.enforced || args.choice != Choice::Alone) {
                     return None;
                 }
+                has_bound |= args.bound;
                 let mut skipped = false;
                 if let Some(pair) = counter.next(args.choice) {
                     let came = pairs.of(pair);
@@ -109,7 +111,9 @@ impl Reply {
             if verdict.checked_shr(1 + checks.len() as u32).is_some_and(|more| more > 0) {
                 return None;
             }
-            withhold(batch.args_of(start.checks..request.checks), &mut checks);
+            if has_bound {
+                withhold(batch.args_of(start.checks..request.checks), &mut checks);
+            }
             let parts = &batch.parts[start.parts..request.parts];
             replies.extend(parts.iter().map(|part| checks[*part]));
             let verdict = RequestVerdict { admitted: verdict & 1 == 1, pairs };

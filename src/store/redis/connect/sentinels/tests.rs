@@ -107,6 +107,18 @@ fn a_failover_is_over_once_another_has_heard_of_the_promotion() {
     assert_eq!(reports.give_up(later), None);
 }
 
+/// As by a gateway that starts meanwhile: what is heard last is no news.
+#[test]
+fn the_sentinel_that_leads_a_failover_does_not_name_the_master_whenever_it_is_heard() {
+    let (mut reports, now) = three();
+    let later = now + Duration::from_millis(1);
+    reports.record(&origin(1), report(6380, 5, false), now);
+    reports.record(&origin(3), report(6380, 5, false), now);
+    reports.record(&origin(2), report(6379, 5, true), later);
+    assert_eq!(port(reports.choose(later)), Ok(6380));
+    assert_eq!(reports.give_up(later), None);
+}
+
 #[test]
 fn a_word_that_is_not_heard_again_holds_for_a_while() {
     let (mut reports, now) = three();

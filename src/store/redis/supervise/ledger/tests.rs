@@ -3,7 +3,7 @@
 use super::*;
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::token_bucket::TokenBucket;
-use crate::limit::{Rate, State, Verdict};
+use crate::limit::{Policy, Rate, State, Verdict};
 use crate::store::redis::wire::pair_choices::PairChoices;
 
 fn window() -> Policy {

@@ -1,0 +1,65 @@
+//! Coming back from an outage together with the other gateways that were in it.
+//!
+//! Each gateway charges what it admitted without Redis when it finds Redis again. A bucket is no emptier
+//! than empty: what one of them charges counts for nothing if another has spent it out of Redis before.
+//! So those that have paid say so in a set, and go on by their share until all have, or for so long
+//! that the missing ones have to be taken for gone.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::census;
+use super::supervisor::{HEARTBEAT, Supervisor, within};
+use crate::store::redis::connect::failure::Failure;
+
+/// The set of the nodes that owe Redis nothing.
+pub(super) const PAID_NODES: &str = "paid";
+/// For how long a node is in it that has said so. Those that have Redis say it at every heartbeat, and
+/// those that have lost it since then do not.
+pub(super) const PAID_LIFETIME: Duration = Duration::from_millis(1_500);
+/// How long the others are waited for. They find Redis within a second of each other; one that has
+/// ended meanwhile does not.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Without an answered heartbeat for so long Redis was away for some time, whenever that was noticed.
+const MISSED_HEARTBEAT: Duration = Duration::from_millis(1_500);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+impl Supervisor {
+    /// Pays what was admitted here without Redis, and goes on until the other gateways have paid, too,
+    /// unless Redis fails again.
+    ///
+    /// After less than a heartbeat nobody is waited for: it cannot be told yet who was in the outage,
+    /// and what a gateway admits that was alone in it is on top of what the others do.
+    pub(super) async fn pay_with_others(&mut self, trips: u64) -> Result<(), Failure> {
+        let owed = self.pay_down().await?;
+        let Some(lasted) = self.shared.breaker.outage() else { return Ok(()) };
+        let others_may_owe = owed > 0 || self.shared.has_local_limits.load(Ordering::Relaxed);
+        // One without requests notices an outage at its heartbeat, late.
+        let is_long = lasted >= HEARTBEAT || self.last_tick.elapsed() >= MISSED_HEARTBEAT;
+        if !others_may_owe || !is_long {
+            return Ok(());
+        }
+        let deadline = Instant::now() + LONGEST_WAIT;
+        while self.report_paid(lasted.min(PAID_LIFETIME)).await? < self.shared.nodes()
+            && Instant::now() < deadline
+            && *self.shared.breaker.trips().borrow() == trips
+        {
+            sleep(POLL_INTERVAL).await;
+            if self.last_heartbeat.elapsed() > HEARTBEAT {
+                self.beat().await?;
+            }
+            self.pay_down().await?;
+        }
+        Ok(())
+    }
+
+    /// Says that this node owes Redis nothing. The answer is how many have said so within `lifetime`.
+    pub(super) async fn report_paid(&self, lifetime: Duration) -> Result<u64, Failure> {
+        let Some(session) = &self.session else { return Err(Failure::timeout()) };
+        let name = self.shared.reserved_key(PAID_NODES);
+        let report = census::beat(&name, &self.shared.node, self.shared.clock.now(), lifetime);
+        within(session.count(&name, &report)).await
+    }
+}

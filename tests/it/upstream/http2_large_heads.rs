@@ -1,0 +1,167 @@
+//! Heads over which a connection to an HTTP/2 server may end: they cost nobody else theirs.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::faults::proxy_error;
+use super::http2::config;
+use crate::support::http2_upstream::{Http2Options, Http2Received, Http2Upstream};
+use crate::support::{Client, Config, Weir, get, wait_until};
+
+/// A request over which nginx ends the connection; here any for that path will do.
+fn large(path: &str) -> String {
+    let field = "x".repeat(12_000);
+    format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nX-Large: {field}\r\n\r\n")
+}
+
+fn pending(weir: &Weir) -> f64 {
+    weir.metrics().value("weir_upstream_pending", &[("upstream", "api")]).unwrap()
+}
+
+/// A client whose request is held at the server.
+fn held(weir: &Weir, upstream: &Http2Upstream) -> Client {
+    let mut client = weir.connect();
+    client.send(get("/held"));
+    wait_until("it is held", || upstream.open() == 1);
+    client
+}
+
+#[test]
+fn a_request_with_a_large_head_costs_nobody_else_its_connection() {
+    let upstream = Http2Upstream::start();
+    let weir = Weir::start(&config(&upstream));
+    let mut others: Vec<_> = (0..3).map(|_| weir.connect()).collect();
+    others.iter_mut().for_each(|client| client.send(get("/held")));
+    wait_until("all are held", || upstream.open() == 3);
+    // nginx ends the connection for a field of this size, and a target is one; here any request for that
+    // path will do.
+    let large = "x".repeat(12_000);
+    let in_field = ("/fatal".to_owned(), format!("X-Large: {large}\r\n"));
+    let in_target = (format!("/fatal?q={large}"), String::new());
+    for (target, field) in [in_field, in_target] {
+        for method in ["GET", "POST"] {
+            let lines = format!("Host: a\r\nContent-Length: 0\r\n{field}");
+            let response = weir.ask(format!("{method} {target} HTTP/1.1\r\n{lines}\r\n"));
+            assert_eq!(response.status, 502, "{method} {:.7}", target);
+        }
+    }
+    assert_eq!(upstream.open(), 3, "those before are still held");
+    upstream.release();
+    assert!(others.iter_mut().all(|client| client.response().status == 200));
+    let is_held = |it: &&Http2Received| it.uri.path() == "/held";
+    assert_eq!(upstream.requests().iter().filter(is_held).count(), 3, "none was sent again");
+    assert!(upstream.connections() >= 3, "each had a connection of its own");
+    wait_until("that is not kept", || upstream.open_connections() == 1);
+}
+
+#[test]
+fn large_heads_leave_others_a_connection_to_share() {
+    let upstream = Http2Upstream::start();
+    let lines = "max_connections = 2\nconnect_timeout = \"300ms\"";
+    let weir = Weir::start(&config(&upstream).upstream(lines));
+    assert_eq!(weir.get("/").status, 200);
+    let mut clients = [weir.connect(), weir.connect()];
+    clients.iter_mut().for_each(|client| client.send(large("/held")));
+    wait_until("one has a connection of its own", || upstream.open() == 1);
+    wait_until("the other one waits", || pending(&weir) == 1.0);
+    // For as long as that may wait, and every time.
+    wait_until("it has waited in vain", || {
+        assert_eq!(weir.get("/").status, 200);
+        pending(&weir) == 0.0
+    });
+    upstream.release();
+    let mut statuses = clients.map(|mut client| client.response().status);
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 503]);
+}
+
+#[test]
+fn where_no_further_connection_may_be_made_a_large_head_does_not_share_one() {
+    let upstream = Http2Upstream::start();
+    let lines = "max_connections = 1\nconnect_timeout = \"300ms\"";
+    let weir = Weir::start(&config(&upstream).upstream(lines));
+    let mut other = held(&weir, &upstream);
+    let response = weir.ask(large("/fatal"));
+    assert_eq!((response.status, response.error()), (503, "overloaded".into()));
+    assert_eq!((upstream.open(), upstream.requests().len()), (1, 1), "it was not sent");
+    upstream.release();
+    assert_eq!(other.response().status, 200);
+    // An idle one is closed for it, and the next request has one again.
+    assert_eq!(weir.ask(large("/")).status, 200);
+    assert_eq!(weir.get("/").status, 200);
+    let connections: Vec<_> = upstream.requests().iter().map(|it| it.connection).collect();
+    assert_eq!(connections, [0, 1, 2]);
+}
+
+#[test]
+fn a_large_head_that_waits_for_a_connection_stops_no_other_request() {
+    let upstream = Http2Upstream::start();
+    let lines = "max_connections = 1\nmax_pending = 1\nconnect_timeout = \"60s\"";
+    let weir = Weir::start(&config(&upstream).upstream(lines));
+    let mut other = held(&weir, &upstream);
+    let mut waits = weir.connect();
+    waits.send(large("/"));
+    wait_until("it waits", || pending(&weir) == 1.0);
+    let refused = weir.ask(large("/"));
+    assert_eq!((refused.status, refused.error()), (503, "overloaded".into()));
+    // For longer than it takes until connections are given up for those that wait.
+    let start = Instant::now();
+    while start.elapsed().as_millis() < 500 {
+        assert_eq!(weir.get("/").status, 200);
+    }
+    waits.wire.reset();
+    wait_until("who leaves makes room", || pending(&weir) == 0.0);
+    let mut waits = weir.connect();
+    waits.send(large("/"));
+    wait_until("another waits", || pending(&weir) == 1.0);
+    upstream.release();
+    assert_eq!((other.response().status, waits.response().status), (200, 200));
+    assert_eq!(upstream.connections(), 2);
+}
+
+#[test]
+fn the_wait_for_a_slot_leaves_the_whole_connect_timeout_for_the_connection() {
+    let options =
+        Http2Options { settings_delay: Duration::from_secs(1), ..Http2Options::default() };
+    let servers = [options.clone(), options].map(Http2Upstream::with);
+    let addresses = servers.each_ref().map(Http2Upstream::address);
+    let lines = "http2 = true\nmax_connections = 1\nconnect_timeout = \"2s\"\nretries = 0";
+    let config = Config::to_servers(&addresses).open().upstream(lines).server("workers = 1");
+    let weir = Weir::start(&config);
+    let send = |request: String| {
+        let mut client = weir.connect();
+        client.send(request);
+        client
+    };
+    // One at each server, on a connection that is not shared.
+    let mut held = [send(large("/held")), send(large("/held"))];
+    wait_until("both are held", || servers.iter().all(|it| it.open() == 1));
+    let mut waiting = [send(large("/")), send(get("/"))];
+    wait_until("one waits at each server", || pending(&weir) == 2.0);
+    // What is left of the time is less than a connection takes here.
+    thread::sleep(Duration::from_millis(1300));
+    servers.iter().for_each(Http2Upstream::release);
+    assert_eq!(held.each_mut().map(|it| it.response().status), [200, 200]);
+    assert_eq!(waiting.each_mut().map(|it| it.response().status), [200, 200]);
+    let ejections = weir.metrics().value("weir_upstream_ejections_total", &[("upstream", "api")]);
+    assert_eq!(ejections, Some(0.0));
+}
+
+#[test]
+fn a_response_with_a_large_head_ends_no_other_stream() {
+    let upstream = Http2Upstream::start();
+    let weir = Weir::start(&config(&upstream));
+    let mut other = held(&weir, &upstream);
+    for path in ["/headers/70000", "/headers/200000", "/headers/1200000", "/heads/1200000"] {
+        let response = weir.get(path);
+        assert_eq!((response.status, response.error()), (502, "upstream_unavailable".into()));
+        assert_eq!(proxy_error(&response), "http_protocol_error", "{path}");
+    }
+    let mut client = weir.connect();
+    client.send(get("/large-trailers/200000"));
+    assert!(client.try_response().map_or(true, |it| it.truncated), "visibly early");
+    assert_eq!(weir.get("/headers/60000").status, 200);
+    upstream.release();
+    assert_eq!(other.response().status, 200);
+    assert_eq!(upstream.connections(), 1);
+}
