@@ -1,5 +1,7 @@
 //! Counting the nodes that share a Redis, with the time from the test.
 
+use std::time::Duration;
+
 use weir::clock::Micros;
 use weir::store::redis::census::{self, LIFETIME};
 
@@ -10,8 +12,14 @@ const LIFE: u64 = LIFETIME.as_millis() as u64;
 
 /// The number of live nodes after one of them was heard, at some ms.
 fn beat(redis: &Redis, at: u64, node: &str) -> u64 {
-    let (nodes,) = redis.ask_all(&census::beat(b"nodes", node, Micros(at * 1000 + 999), LIFETIME));
-    nodes
+    names(redis, at, node, LIFETIME).len() as u64
+}
+
+/// Those that were heard in some time before that.
+fn names(redis: &Redis, at: u64, node: &str, lately: Duration) -> Vec<String> {
+    let now = Micros(at * 1000 + 999);
+    let (names,) = redis.ask_all(&census::beat(b"nodes", node, now, LIFETIME, lately));
+    names
 }
 
 fn leave(redis: &Redis, node: &str) -> u64 {
@@ -57,4 +65,14 @@ fn the_list_of_nodes_expires() {
     beat(&redis, START, "one");
     let left: i64 = redis.ask(redis::cmd("PTTL").arg("nodes"));
     assert!((1..=LIFE as i64).contains(&left), "{left}");
+}
+
+#[test]
+fn nodes_are_told_that_were_heard_lately_and_the_others_kept() {
+    let redis = Redis::start();
+    let lately = |at, node, ms| names(&redis, START + at, node, Duration::from_millis(ms));
+    assert_eq!(lately(0, "first", 0), ["first"]);
+    assert_eq!(lately(100, "second", 99), ["second"]);
+    assert_eq!(lately(200, "third", 100), ["second", "third"]);
+    assert_eq!(lately(200, "third", 200), ["first", "second", "third"], "none was removed");
 }

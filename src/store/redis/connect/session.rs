@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value};
 use tokio::time::{Instant, timeout};
 
 use super::dialer::{CONNECT_TIMEOUT, Dialer};
@@ -60,9 +60,13 @@ impl Session {
         reply_by(deadline, run).await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
 
-    /// Runs commands on the key `name` together, the last of which answers with a number. They may
-    /// be run twice. If something else lies under the key, it is removed.
-    pub(crate) async fn count(&self, name: &[u8], commands: &Pipeline) -> Result<u64, Failure> {
+    /// Runs commands on the key `name` together, and returns the answer of the last. They may be run
+    /// twice. If something else lies under the key, it is removed.
+    pub(crate) async fn run_together<T: FromRedisValue>(
+        &self,
+        name: &[u8],
+        commands: &Pipeline,
+    ) -> Result<T, Failure> {
         let slot = hash_slot(name);
         let mut attempts = 0;
         loop {
@@ -70,8 +74,8 @@ impl Session {
                 Session::Single(connection) => connection.clone(),
                 Session::Cluster(nodes) => nodes.owner(slot).await?,
             };
-            let error = match commands.query_async::<(u64,)>(&mut connection).await {
-                Ok((number,)) => return Ok(number),
+            let error = match commands.query_async::<(T,)>(&mut connection).await {
+                Ok((answer,)) => return Ok(answer),
                 Err(error) => error,
             };
             attempts += 1;

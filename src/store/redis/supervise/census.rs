@@ -14,8 +14,15 @@ use crate::clock::Micros;
 /// For how long a heartbeat counts.
 pub const LIFETIME: Duration = Duration::from_secs(4);
 
-/// Says that a node is in the set `name`. The answer is how many have said so within `lifetime`.
-pub fn beat(name: &[u8], node: &str, now: Micros, lifetime: Duration) -> Pipeline {
+/// Says that a node is in the set `name`, for `lifetime`. The answer is the names of all that have said
+/// so within `lately`.
+pub fn beat(
+    name: &[u8],
+    node: &str,
+    now: Micros,
+    lifetime: Duration,
+    lately: Duration,
+) -> Pipeline {
     let (now, life) = (now.0 / 1000, lifetime.as_millis() as u64);
     let mut commands = redis::pipe();
     commands.cmd("ZADD").arg(name).arg(now).arg(node).ignore();
@@ -25,7 +32,8 @@ pub fn beat(name: &[u8], node: &str, now: Micros, lifetime: Duration) -> Pipelin
     let ahead = format!("({}", now + life);
     commands.cmd("ZREMRANGEBYSCORE").arg(name).arg(ahead).arg("+inf").ignore();
     commands.cmd("PEXPIRE").arg(name).arg(life).ignore();
-    commands.cmd("ZCARD").arg(name);
+    let since = now.saturating_sub(lately.as_millis() as u64);
+    commands.cmd("ZRANGEBYSCORE").arg(name).arg(since).arg("+inf");
     commands
 }
 

@@ -16,23 +16,26 @@ use crate::store::redis::connect::failure::Failure;
 
 /// The set of the nodes that owe Redis nothing.
 pub(super) const PAID_NODES: &str = "paid";
-/// For how long a node is in it that has said so. Those that have Redis say it at every heartbeat, and
-/// those that have lost it since then do not.
-pub(super) const PAID_LIFETIME: Duration = Duration::from_millis(1_500);
 /// How long the others are waited for. They find Redis within a second of each other; one that has
 /// ended meanwhile does not.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// For how long a node is in it that has said so. Those that have Redis say it at every heartbeat.
+const PAID_LIFETIME: Duration = LONGEST_WAIT;
 /// Without an answered heartbeat for so long Redis was away for some time, whenever that was noticed.
-const MISSED_HEARTBEAT: Duration = Duration::from_millis(1_500);
+const MISSED_HEARTBEAT: Duration = Duration::from_millis(HEARTBEAT.as_millis() as u64 * 3 / 2);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Supervisor {
     /// Pays what was admitted here without Redis, and goes on until the other gateways have paid, too,
     /// unless Redis fails again.
     ///
+    /// Only what they say from now on counts: one that has said so before may have lost Redis since,
+    /// and owe what it admits now. They are waited for by name, since as many others may have come.
+    ///
     /// After less than a heartbeat nobody is waited for: it cannot be told yet who was in the outage,
     /// and what a gateway admits that was alone in it is on top of what the others do.
     pub(super) async fn pay_with_others(&mut self, trips: u64) -> Result<(), Failure> {
+        let begun = Instant::now();
         let owed = self.pay_down().await?;
         let Some(lasted) = self.shared.breaker.outage() else { return Ok(()) };
         let others_may_owe = owed > 0 || self.shared.has_local_limits.load(Ordering::Relaxed);
@@ -42,24 +45,30 @@ impl Supervisor {
             return Ok(());
         }
         let deadline = Instant::now() + LONGEST_WAIT;
-        while self.report_paid(lasted.min(PAID_LIFETIME)).await? < self.shared.nodes()
-            && Instant::now() < deadline
-            && *self.shared.breaker.trips().borrow() == trips
-        {
+        loop {
+            let paid = self.report_paid(begun.elapsed()).await?;
+            if self.known_nodes.iter().all(|node| paid.contains(node))
+                || Instant::now() >= deadline
+                || *self.shared.breaker.trips().borrow() != trips
+            {
+                break;
+            }
             sleep(POLL_INTERVAL).await;
             if self.last_heartbeat.elapsed() > HEARTBEAT {
                 self.beat().await?;
             }
-            self.pay_down().await?;
+            self.pay().await?;
         }
-        Ok(())
+        // What came during the last payment.
+        self.pay_down().await.map(|_| ())
     }
 
-    /// Says that this node owes Redis nothing. The answer is how many have said so within `lifetime`.
-    pub(super) async fn report_paid(&self, lifetime: Duration) -> Result<u64, Failure> {
+    /// Says that this node owes Redis nothing. The answer is the names of all that have said so within
+    /// `lately`.
+    pub(super) async fn report_paid(&self, lately: Duration) -> Result<Vec<String>, Failure> {
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
-        let name = self.shared.reserved_key(PAID_NODES);
-        let report = census::beat(&name, &self.shared.node, self.shared.clock.now(), lifetime);
-        within(session.count(&name, &report)).await
+        let (name, now) = (self.shared.reserved_key(PAID_NODES), self.shared.clock.now());
+        let report = census::beat(&name, &self.shared.node, now, PAID_LIFETIME, lately);
+        within(session.run_together(&name, &report)).await
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::census;
-use super::joint_recovery::{PAID_LIFETIME, PAID_NODES};
+use super::joint_recovery::PAID_NODES;
 use super::overrides;
 use super::payments::Payments;
 use super::probe;
@@ -44,6 +44,9 @@ pub(crate) struct Supervisor {
     pub(crate) session: Option<Session>,
     backoff: Backoff,
     pub(crate) payments: Payments,
+    /// The names of the gateways that share the store, as last heard while it was in use; and those
+    /// that were heard since.
+    pub(super) known_nodes: Vec<String>,
     /// When it last said that this node is alive.
     pub(crate) last_heartbeat: Instant,
     /// When all that is done once a second was last done.
@@ -68,6 +71,7 @@ impl Supervisor {
             payments: Payments::new(
                 shared.reserved_key(&format!("fence:{}:supervisor", shared.node)),
             ),
+            known_nodes: Vec::new(),
             last_heartbeat: Instant::now(),
             last_tick: Instant::now(),
             counting_since: Instant::now(),
@@ -144,7 +148,8 @@ impl Supervisor {
             self.fail(&failure);
             return false;
         }
-        if !self.shared.breaker.half_close(trips) {
+        // The others may have taken seconds, and a worker may have lost its connection meanwhile.
+        if !self.shared.breaker.all_links_are_up(trips) || !self.shared.breaker.half_close(trips) {
             return false;
         }
         self.counting_since = Instant::now();
@@ -188,7 +193,7 @@ impl Supervisor {
         self.sync_overrides().await?;
         // Mostly there is nothing to pay: a new debt wakes the supervisor at once.
         self.pay().await?;
-        self.report_paid(PAID_LIFETIME).await?;
+        self.report_paid(Duration::ZERO).await?;
         self.last_tick = Instant::now();
         Ok(())
     }
@@ -202,14 +207,23 @@ impl Supervisor {
         }
         let name = self.shared.reserved_key(LIVE_NODES);
         let now = self.shared.clock.now();
-        let beat = census::beat(&name, &self.shared.node, now, census::LIFETIME);
-        let count = within(session.count(&name, &beat)).await?;
+        let (node, life) = (&self.shared.node, census::LIFETIME);
+        let beat = census::beat(&name, node, now, life, life);
+        let names: Vec<String> = within(session.run_together(&name, &beat)).await?;
+        let count = names.len() as u64;
         // After a failure the other gateways get time for a heartbeat before they count as gone, and
         // all of it from when Redis is in use again: until then this one keeps to its share, though it
         // may be the first to find a new master.
         let is_settled = !self.shared.breaker.is_open();
         let gone = is_settled && self.counting_since.elapsed() > census::LIFETIME;
         self.shared.set_nodes(if gone { count } else { count.max(self.shared.nodes()) });
+        if gone {
+            self.known_nodes = names;
+        } else {
+            let new = names.into_iter().filter(|name| !self.known_nodes.contains(name));
+            let new: Vec<_> = new.collect();
+            self.known_nodes.extend(new);
+        }
         Ok(())
     }
 
@@ -289,7 +303,7 @@ pub(crate) async fn leave(shared: &RedisShared) {
         let session = Session::open(&shared.dialer).await?;
         for set in [LIVE_NODES, PAID_NODES] {
             let name = shared.reserved_key(set);
-            session.count(&name, &census::leave(&name, &shared.node)).await?;
+            let _: u64 = session.run_together(&name, &census::leave(&name, &shared.node)).await?;
         }
         Ok(())
     })

@@ -75,7 +75,7 @@ async fn append(
     commands.cmd("EXPIRE").arg(&name).arg(KEPT_SECONDS);
     let sent = async {
         let session = link.session(shared).await?;
-        session.count(&name, &commands).await.map(|_| ())
+        session.run_together(&name, &commands).await.map(|_: u64| ())
     };
     timeout(CALL_TIMEOUT, sent).await.unwrap_or_else(|_| Err(Failure::timeout()))
 }
