@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus::IntGauge;
 use tokio::time::Instant;
 
@@ -21,6 +22,9 @@ use crate::config::settings::Breaker;
 #[derive(Debug)]
 pub(super) struct BreakerState {
     upstream: String,
+    /// Held by whoever changes what follows. A breaker that one request opens while the answer to another
+    /// closes it would else be open without a failure, and no answer would close it any more.
+    changing: Mutex<()>,
     /// Requests that failed in a row. Not zero while it is open, so that a response reads this and
     /// nothing else while none fails.
     failures: AtomicU32,
@@ -42,6 +46,7 @@ impl BreakerState {
     pub(super) fn new(upstream: &str, gauge: IntGauge) -> Self {
         BreakerState {
             upstream: upstream.to_owned(),
+            changing: Mutex::new(()),
             failures: AtomicU32::new(0),
             clients: FailingClients::default(),
             first: AtomicU64::new(0),
@@ -72,10 +77,18 @@ impl BreakerState {
     /// While it is open, one request at a time finds out.
     fn admit_trial(&self, now: u64, due: u64, settings: &Breaker) -> Result<(), Duration> {
         let next = now + span(settings.open);
-        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-        if now >= due && self.trial_at.compare_exchange(due, next, set, get).is_ok() {
-            self.on_trial.store(true, Ordering::Relaxed);
-            return Ok(());
+        if now >= due {
+            let _changing = self.changing.lock();
+            let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+            match self.trial_at.compare_exchange(due, next, set, get) {
+                Ok(_) => {
+                    self.on_trial.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                // Closed meanwhile.
+                Err(0) => return Ok(()),
+                Err(_) => {}
+            }
         }
         Err(Duration::from_millis(if now >= due { next - now } else { due - now }))
     }
@@ -93,6 +106,7 @@ impl BreakerState {
     }
 
     fn close(&self) {
+        let _changing = self.changing.lock();
         self.failures.store(0, Ordering::Relaxed);
         self.clients.clear();
         self.on_trial.store(false, Ordering::Relaxed);
@@ -111,6 +125,7 @@ impl BreakerState {
     /// it.
     pub(super) fn note_failed(&self, instant: Instant, client: Option<IpAddr>, settings: &Breaker) {
         let now = millis(instant);
+        let _changing = self.changing.lock();
         if self.trial_at.load(Ordering::Relaxed) != 0 {
             self.note_client(client);
             // Requests that were under way when it opened say nothing new. That of a client for which it is
@@ -131,11 +146,8 @@ impl BreakerState {
         }
         self.note_client(client);
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        let next = now + span(settings.open);
-        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-        if failures >= settings.failures
-            && self.trial_at.compare_exchange(0, next, set, get).is_ok()
-        {
+        if failures >= settings.failures {
+            self.trial_at.store(now + span(settings.open), Ordering::Relaxed);
             self.gauge.set(1);
             self.log_open(instant, settings);
         }
@@ -165,6 +177,7 @@ impl BreakerState {
 
     /// Forgets everything: there is no breaker any more.
     pub(super) fn reset(&self) {
+        let _changing = self.changing.lock();
         self.failures.store(0, Ordering::Relaxed);
         self.clients.clear();
         self.trial_at.store(0, Ordering::Relaxed);
@@ -282,6 +295,28 @@ mod tests {
         assert!(is_logged());
         test.0.note_answered();
         assert!(!is_logged());
+    }
+
+    #[test]
+    fn an_answer_closes_it_whatever_failed_at_the_same_time() {
+        let test = Test::new();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    test.0.note_answered();
+                }
+            });
+            for round in 0..50_000 {
+                test.fails(3, round * 5000);
+                let _ = test.wait(round * 5000 + 2000);
+                test.fails(1, round * 5000 + 2500);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        test.0.note_answered();
+        assert!(!test.0.is_open());
+        assert_eq!(test.0.gauge.get(), 0);
     }
 
     #[test]

@@ -150,8 +150,15 @@ impl EjectionState {
         self.failures.store(0, Ordering::Relaxed);
         self.clients.clear();
         self.unreachable.store(false, Ordering::Relaxed);
-        self.on_trial.store(false, Ordering::Relaxed);
-        self.ejected.swap(false, Ordering::Relaxed)
+        let was_on_trial = self.on_trial.swap(false, Ordering::Relaxed);
+        let was_out = self.ejected.swap(false, Ordering::Relaxed);
+        // It has answered somebody for whom it was not left out. That it was is no mark against it, or one
+        // client could have it left out for long for everybody.
+        if was_out && !was_on_trial {
+            let fewer = |times: u32| times.checked_sub(1);
+            let _ = self.times.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+        }
+        was_out
     }
 }
 
@@ -221,6 +228,17 @@ mod tests {
             assert!(state.is_ejected(after(start, at), CLIENT), "others avoid it during the trial");
             state.note_unreachable(after(start, at), &settings(), true);
         }
+    }
+
+    #[test]
+    fn answers_to_others_leave_no_mark_of_the_failures_of_one_client() {
+        let (state, start) = (EjectionState::default(), Instant::now());
+        for _ in 0..9 {
+            (0..3).for_each(|_| _ = state.note_failed(start, CLIENT, &settings(), || true));
+            assert!(state.is_out_for(CLIENT));
+            assert!(state.note_answered());
+        }
+        assert_eq!(state.note_unreachable(start, &settings(), true), Verdict::Ejected(1000));
     }
 
     #[test]

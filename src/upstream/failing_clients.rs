@@ -40,8 +40,10 @@ impl FailingClients {
     /// Whether failures hold against that client.
     pub(super) fn include(&self, client: IpAddr) -> bool {
         let key = key(client);
-        self.0[SEVERAL - 1].load(Ordering::Relaxed) != 0
-            || self.0.iter().any(|slot| slot.load(Ordering::Relaxed) == key)
+        let [first @ .., last] = self.0.each_ref().map(|slot| slot.load(Ordering::Relaxed));
+        // The last alone is no proof: it may have been taken while the others were cleared.
+        let are_several = last != 0 && !first.contains(&0);
+        last == EVERYBODY || are_several || last == key || first.contains(&key)
     }
 
     pub(super) fn clear(&self) {
@@ -90,6 +92,8 @@ mod tests {
         assert!(clients.include(ip("192.0.2.9")));
         clients.clear();
         assert!(!clients.include(ip("192.0.2.1")));
+        clients.0[SEVERAL - 1].store(key(ip("192.0.2.4")), Ordering::Relaxed);
+        assert!(clients.include(ip("192.0.2.4")) && !clients.include(ip("192.0.2.1")));
         clients.note_everybody();
         assert!(clients.include(ip("192.0.2.1")));
     }

@@ -172,6 +172,10 @@ pub(super) async fn acquire<'a>(
                 slot = &mut slot => return slot.map(|slot| Acquired::Slot(Some(slot))),
                 // What was in use when others were first asked may be idle now.
                 () = sleep(REQUEST_INTERVAL) => {
+                    // A reload has lifted the limit.
+                    if !slots.is_limited() {
+                        return Some(Acquired::Slot(None));
+                    }
                     slots.set_urgent(true);
                     slots.request_idle();
                 }
@@ -192,8 +196,8 @@ pub(super) async fn acquire<'a>(
 }
 
 /// A slot for a request that shares its connection with nobody. It goes before no other: while it waits
-/// others go on sharing the connections there are, of which one is always left to them, and only idle
-/// ones are closed for it, here as well as by other workers.
+/// others go on sharing the connections there are, half of which are always left to them, and only
+/// idle ones are closed for it, here as well as by other workers.
 ///
 /// # Errors
 /// If as many wait as may, or no slot is free until `deadline`.
@@ -215,6 +219,9 @@ pub(super) async fn acquire_alone(
         }
         let again = (Instant::now() + REQUEST_INTERVAL).min(deadline);
         sleep_until(again).await;
+        if !slots.is_limited() {
+            return Ok(None);
+        }
         if again >= deadline {
             return Err(ConnectError::Saturated);
         }
@@ -228,7 +235,12 @@ pub(super) async fn acquire_alone(
                 return slot.map(|slot| Some(slot.alone(place))).ok_or(ConnectError::Saturated);
             }
             () = sleep_until(deadline) => return Err(ConnectError::Saturated),
-            () = sleep(REQUEST_INTERVAL) => {}
+            () = sleep(REQUEST_INTERVAL) => {
+                // A reload has lifted the limit.
+                if !slots.is_limited() {
+                    return Ok(None);
+                }
+            }
         }
     }
 }

@@ -38,8 +38,8 @@ pub(super) struct ConnectionSlot {
     _alone: Option<AlonePlace>,
 }
 
-/// The right to a connection that carries one request only. All but one of a server's may do so:
-/// the others are to have one to share.
+/// The right to a connection that carries one request only. At most half of a server's may do so: the
+/// rest is for requests that share theirs.
 #[derive(Debug)]
 pub(super) struct AlonePlace(Arc<ConnectionSlots>);
 
@@ -125,7 +125,7 @@ impl ConnectionSlots {
 
     /// The right to a connection that carries one request only.
     pub(super) fn try_alone(self: &Arc<Self>) -> Option<AlonePlace> {
-        let most = (self.max.load(Ordering::Relaxed).saturating_sub(1)).max(1);
+        let most = (self.max.load(Ordering::Relaxed) / 2).max(1);
         let next = |alone: usize| (alone < most).then_some(alone + 1);
         self.alone.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         Some(AlonePlace(self.clone()))
@@ -285,6 +285,18 @@ mod tests {
         drop(held);
         let all: Vec<_> = std::iter::from_fn(|| take(&slots)).collect();
         assert_eq!(all.len(), 2);
+    }
+
+    #[test]
+    fn half_of_them_may_be_for_one_request_each() {
+        let slots = Arc::new(ConnectionSlots::new(5));
+        let alone: Vec<_> = std::iter::from_fn(|| slots.try_take_alone().into_slot()).collect();
+        assert_eq!(alone.len(), 2);
+        assert!(take(&slots).is_some());
+        drop(alone);
+        assert!(slots.try_take_alone().into_slot().is_some());
+        let one = Arc::new(ConnectionSlots::new(1));
+        assert!(one.try_take_alone().into_slot().is_some());
     }
 
     #[test]
