@@ -39,6 +39,7 @@ pub(crate) mod upstream;
 pub(crate) mod wire;
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use certificates::Certificates;
@@ -73,6 +74,16 @@ pub(crate) const RECOVERY: Duration = Duration::from_secs(10);
 
 /// How long a test waits before it looks at a condition again.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Sets a flag when it goes, also because the test has failed: a scope waits for its threads, and they
+/// go on until they are told.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Polls until `condition` holds, and fails the test with `what` if it never does.
 #[track_caller]

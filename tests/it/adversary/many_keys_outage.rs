@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::fault_proxy::Link;
-use crate::support::{Client, Cluster, Config, FaultProxy, Redis, Weir, get_with};
+use crate::support::{Client, Cluster, Config, FaultProxy, Redis, SetOnDrop, Weir, get_with};
 use crate::support::{LONG_PATIENCE, wait_at_most, wait_until};
 
 /// Requests that are on their way at once, on one connection.
@@ -109,6 +109,7 @@ fn owe_for_many_keys(store: &str, keys: usize, go: impl FnOnce(), come_back: imp
     assert_eq!(ask_each(&weir, 1..keys), 0);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let end = SetOnDrop(&over);
         for side in 1..=4 {
             let (over, weir) = (&over, &weir);
             scope.spawn(move || {
@@ -128,7 +129,7 @@ fn owe_for_many_keys(store: &str, keys: usize, go: impl FnOnce(), come_back: imp
         wait_at_most(LONG_PATIENCE, "it is back", || !weir.degraded());
         let before = calls(&weir);
         wait_until("Redis is asked", || calls(&weir) > before + 100.0);
-        over.store(true, Ordering::Relaxed);
+        drop(end);
         // A busy machine may make some late. If requests waited for all that is paid, each would be.
         let (late, made) = (timeouts(&weir) - late, calls(&weir) - before);
         assert!(late < 4.0 + made / 10.0, "{late} of {made} calls waited in vain");

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use crate::support::fault_proxy::Link;
 use crate::support::load::FREE;
 use crate::support::{
-    Config, FaultProxy, LONG_PATIENCE, Load, RECOVERY, Redis, Weir, get, wait_at_most, wait_until,
+    Config, FaultProxy, LONG_PATIENCE, Load, RECOVERY, Redis, SetOnDrop, Weir, get, wait_at_most,
+    wait_until,
 };
 
 /// What one decision may wait: long enough for a busy machine to answer within it, and short enough
@@ -84,6 +85,7 @@ fn requests_for_one_bucket_do_not_wait_again_and_again_for_a_redis_that_hangs() 
     let weir = Weir::start(&config.server("workers = 2"));
     let open = AtomicBool::new(false);
     let waited = std::thread::scope(|scope| {
+        let end = SetOnDrop(&open);
         let clients = (0..CLIENTS).map(|_| {
             scope.spawn(|| {
                 let (mut client, mut waited) = (weir.connect(), 0);
@@ -101,7 +103,7 @@ fn requests_for_one_bucket_do_not_wait_again_and_again_for_a_redis_that_hangs() 
         wait_until("it is under load", || calls(&weir) > 200.0);
         redis.stop();
         wait_until("the breaker is open", || weir.degraded());
-        open.store(true, Ordering::Relaxed);
+        drop(end);
         clients.into_iter().map(|it| it.join().unwrap()).sum::<usize>()
     });
     redis.cont();

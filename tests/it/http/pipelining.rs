@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use crate::support::{Config, Upstream, Weir, get, post, wait_until};
+use crate::support::{Config, SetOnDrop, Upstream, Weir, get, post, wait_until};
 
 #[test]
 fn twenty_pipelined_requests_are_answered_in_order() {
@@ -110,6 +110,7 @@ fn a_flood_on_one_connection_starves_no_other() {
     let mut flood = weir.connect();
     let mut sending = flood.wire.stream().try_clone().unwrap();
     thread::scope(|scope| {
+        let end = SetOnDrop(&over);
         scope.spawn(|| {
             let block = get("/").repeat(1000);
             while !over.load(Ordering::Relaxed) {
@@ -132,6 +133,6 @@ fn a_flood_on_one_connection_starves_no_other() {
             assert_eq!(client.ask(get("/")).status, 200);
             wait_until("the flood goes on", || answers.load(Ordering::Relaxed) > seen);
         }
-        over.store(true, Ordering::Relaxed);
+        drop(end);
     });
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::support::queues::queue_depth;
 use crate::support::slots::{assert_exact_slots, concurrency_limit, hold_with};
 use crate::support::{
-    Config, FaultProxy, HeldUpstream, Redis, Response, TestStore, Weir, fields, get_with,
-    on_each_store, wait_until,
+    Config, FaultProxy, HeldUpstream, Redis, Response, SetOnDrop, TestStore, Weir, fields,
+    get_with, on_each_store, wait_until,
 };
 
 on_each_store!(all_limits_combined_return_to_their_start);
@@ -185,12 +185,13 @@ fn with_crowd(weir: &Weir, allowed: &[u16], happen: impl FnOnce(&Crowd)) -> (f64
     let crowd = Crowd::default();
     let begin = Instant::now();
     thread::scope(|scope| {
+        let end = SetOnDrop(&crowd.over);
         for number in 0..24 {
             let crowd = &crowd;
             scope.spawn(move || come_and_go(weir, number, crowd, allowed));
         }
         happen(&crowd);
-        crowd.over.store(true, Ordering::Relaxed);
+        drop(end);
     });
     (crowd.passed.into_inner() as f64, begin.elapsed().as_secs_f64())
 }

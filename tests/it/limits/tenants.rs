@@ -6,8 +6,8 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Config, Redis, Response, TestStore, Upstream, Weir, fields, get, get_with, on_every_store,
-    passed_at_once, wait_until,
+    Config, Redis, Response, SetOnDrop, TestStore, Upstream, Weir, fields, get, get_with,
+    on_every_store, passed_at_once, wait_until,
 };
 
 on_every_store!(
@@ -202,6 +202,7 @@ fn a_guaranteed_tenant_is_never_starved(test_store: &TestStore) {
     let weir = Weir::start(&test_store.configure(with_tenants(&guarantees(""))));
     let (flooded, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
+        let end = SetOnDrop(&stop);
         for _ in 0..8 {
             scope.spawn(|| {
                 let mut client = weir.connect();
@@ -221,7 +222,7 @@ fn a_guaranteed_tenant_is_never_starved(test_store: &TestStore) {
         assert_eq!(spend("a1", 6), 10);
         assert_eq!(spend("deep", 2), 5, "what comes through a child is guaranteed to it");
         assert_eq!(spend("a2", 1), 0);
-        stop.store(true, Ordering::Relaxed);
+        drop(end);
     });
     assert_eq!(flooded.into_inner(), 15);
     let partner = weir.admin("/v1/tenants/partner").json();

@@ -12,7 +12,9 @@ use rustix::process::Signal;
 
 use crate::support::ports::free_port;
 use crate::support::wire::ReadError;
-use crate::support::{Client, Config, LONG_PATIENCE, Scratch, Weir, get, wait_at_most, wait_until};
+use crate::support::{
+    Client, Config, LONG_PATIENCE, Scratch, SetOnDrop, Weir, get, wait_at_most, wait_until,
+};
 
 /// So many requests in each of the three parts, at least.
 const REQUESTS: usize = 1_200;
@@ -120,6 +122,7 @@ fn under_load(pool: &Pool, name: &str, mut happens: impl FnMut()) -> Tally {
         wait_at_most(patience, "requests are answered", || count.load(Ordering::Relaxed) >= least);
     };
     let tally = thread::scope(|scope| {
+        let end = SetOnDrop(&over);
         let client = |number| {
             let (over, count) = (&over, &count);
             scope.spawn(move || ask(pool, number % 2 == 0, over, count))
@@ -130,7 +133,7 @@ fn under_load(pool: &Pool, name: &str, mut happens: impl FnMut()) -> Tally {
             happens();
         }
         answered(wanted);
-        over.store(true, Ordering::Relaxed);
+        drop(end);
         clients.into_iter().map(|it| it.join().unwrap()).fold(Tally::default(), Tally::add)
     });
     println!(

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::{Config, Scratch, Upstream, Weir, check_for, get, get_with, post, wait_until};
+use crate::support::{
+    Config, Scratch, SetOnDrop, Upstream, Weir, check_for, get, get_with, post, wait_until,
+};
 
 fn with_burst(upstream: &Upstream, burst: u32) -> Config {
     Config::to(upstream).limit(&format!("key = \"ip\"\nrate = \"1/hour\"\nburst = {burst}"))
@@ -184,6 +186,7 @@ fn no_request_fails_while_reloading_under_load() {
     let weir = Weir::start(&Config::to(&upstream).open());
     let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
+        let end = SetOnDrop(&over);
         for n in 0..6 {
             let (weir, over, asked) = (&weir, &over, &asked);
             scope.spawn(move || {
@@ -205,7 +208,7 @@ fn no_request_fails_while_reloading_under_load() {
             let seen = asked.load(Ordering::Relaxed);
             wait_until("more was asked", || asked.load(Ordering::Relaxed) > seen + 20);
         }
-        over.store(true, Ordering::Relaxed);
+        drop(end);
     });
 }
 

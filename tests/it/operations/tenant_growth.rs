@@ -7,16 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::limits::tenants::with_tenants;
-use crate::support::{TestStore, Weir, get_with, wait_until};
-
-/// Ends the clients, whatever becomes of the test.
-struct OverOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for OverOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
+use crate::support::{SetOnDrop, TestStore, Weir, get_with, wait_until};
 
 /// Each asks on a connection of its own, so that all workers of a gateway look at the bucket.
 const CLIENTS: usize = 8;
@@ -39,7 +30,7 @@ fn raised_burst_is_passed_once_while_gateways_hear_of_it() {
     wait_until("they know of each other", both);
     let (over, passed, begin) = (AtomicBool::new(false), AtomicUsize::new(0), Instant::now());
     thread::scope(|scope| {
-        let _over = OverOnDrop(&over);
+        let _over = SetOnDrop(&over);
         for weir in &weirs {
             for _ in 0..CLIENTS {
                 let (over, passed) = (&over, &passed);

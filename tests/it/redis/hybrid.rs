@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::{Client, Config, Redis, Weir, get_with, wait_until};
+use crate::support::{Client, Config, Redis, SetOnDrop, Weir, get_with, wait_until};
 
 /// A store that is waited for on a busy machine, and that nobody passes without.
 const PATIENT: &str = "timeout = \"5s\"\non_error = \"deny\"";
@@ -61,11 +61,12 @@ fn passed_while(addresses: &[SocketAddr], clients: usize, happens: impl FnOnce()
     let over = AtomicBool::new(false);
     let over = &over;
     thread::scope(|scope| {
+        let end = SetOnDrop(over);
         let ask = |address| scope.spawn(move || ask_until(over, address, Duration::from_millis(1)));
         let addresses = addresses.iter().flat_map(|it| std::iter::repeat_n(*it, clients));
         let threads: Vec<_> = addresses.map(ask).collect();
         happens();
-        over.store(true, Ordering::Relaxed);
+        drop(end);
         threads.into_iter().flat_map(|it| it.join().expect("a client")).collect()
     })
 }
