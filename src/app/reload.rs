@@ -156,7 +156,6 @@ impl Reloader {
                     let (routes, limits, tenants) = self.served_counts();
                     self.external_state.files.note_read(&before);
                     self.last_failure = None;
-                    self.metrics.last_reload.set(1);
                     tracing::info!(routes, limits, tenants, "configuration reloaded");
                 }
                 applied
@@ -208,6 +207,8 @@ impl Reloader {
         self.listeners.configure(&mut settings.server);
         self.serve(settings);
         self.current = loaded;
+        // Before it is counted: whoever sees the count may read the gauge next.
+        self.metrics.last_reload.set(1);
         self.metrics.reloads.with_label_values(&["ok"]).inc();
         let (routes, limits, tenants) = self.served_counts();
         self.logs.audit.record(AuditEvent::ConfigUpdated { routes, limits, tenants });
@@ -329,8 +330,8 @@ impl Reloader {
     }
 
     fn count_failure(&self) {
-        self.metrics.reloads.with_label_values(&["failed"]).inc();
         self.metrics.last_reload.set(0);
+        self.metrics.reloads.with_label_values(&["failed"]).inc();
     }
 
     fn report_failure(&self, why: &str) {

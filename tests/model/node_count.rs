@@ -16,9 +16,9 @@ fn beat(redis: &Redis, at: u64, node: &str) -> u64 {
 }
 
 /// Those that were heard in some time before that.
-fn names(redis: &Redis, at: u64, node: &str, lately: Duration) -> Vec<String> {
+fn names(redis: &Redis, at: u64, node: &str, max_age: Duration) -> Vec<String> {
     let now = Micros(at * 1000 + 999);
-    let (names,) = redis.ask_all(&census::beat(b"nodes", node, now, LIFETIME, lately));
+    let (names,) = redis.ask_all(&census::beat(b"nodes", node, now, LIFETIME, max_age));
     names
 }
 
@@ -70,9 +70,9 @@ fn the_list_of_nodes_expires() {
 #[test]
 fn nodes_are_told_that_were_heard_lately_and_the_others_kept() {
     let redis = Redis::start();
-    let lately = |at, node, ms| names(&redis, START + at, node, Duration::from_millis(ms));
-    assert_eq!(lately(0, "first", 0), ["first"]);
-    assert_eq!(lately(100, "second", 99), ["second"]);
-    assert_eq!(lately(200, "third", 100), ["second", "third"]);
-    assert_eq!(lately(200, "third", 200), ["first", "second", "third"], "none was removed");
+    let heard = |at, node, ms| names(&redis, START + at, node, Duration::from_millis(ms));
+    assert_eq!(heard(0, "first", 0), ["first"]);
+    assert_eq!(heard(100, "second", 99), ["second"]);
+    assert_eq!(heard(200, "third", 100), ["second", "third"]);
+    assert_eq!(heard(200, "third", 200), ["first", "second", "third"], "none was removed");
 }

@@ -82,6 +82,12 @@ impl Redis {
         Redis::launch(args, None, false, Some(milliseconds))
     }
 
+    /// Sets the clock of one that was started with another.
+    #[track_caller]
+    pub(crate) fn set_clock(&self, milliseconds: i64) {
+        self.skew.as_ref().expect("it was started with a clock of its own").set(milliseconds);
+    }
+
     /// With a password for the default user.
     #[track_caller]
     pub(crate) fn guarded(password: &str) -> Redis {

@@ -1,23 +1,28 @@
-/* Preloaded into a server, it makes the server's clock of the day differ by WEIR_TEST_SKEW_MS
- * milliseconds. Clocks that only measure spans are left as they are. */
+/* Preloaded into a server, it makes the server's clock of the day differ by so many microseconds
+ * as the file WEIR_TEST_SKEW_FILE holds, eight bytes that may change at any time. Clocks that only
+ * measure spans are left as they are. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
 static long long skewed_micros(void) {
-    static int known;
-    static long long skew;
+    static const volatile long long *skew;
     struct timespec now;
-    if (!known) {
-        const char *text = getenv("WEIR_TEST_SKEW_MS");
-        skew = text ? atoll(text) * 1000 : 0;
-        known = 1;
+    if (!skew) {
+        int file = open(getenv("WEIR_TEST_SKEW_FILE"), O_RDONLY);
+        void *mapped = mmap(NULL, sizeof *skew, PROT_READ, MAP_SHARED, file, 0);
+        if (file < 0 || mapped == MAP_FAILED)
+            abort();
+        close(file);
+        skew = mapped;
     }
     syscall(SYS_clock_gettime, CLOCK_REALTIME, &now);
-    return now.tv_sec * 1000000LL + now.tv_nsec / 1000 + skew;
+    return now.tv_sec * 1000000LL + now.tv_nsec / 1000 + *skew;
 }
 
 int gettimeofday(struct timeval *restrict tv, void *restrict zone) {

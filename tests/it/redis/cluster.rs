@@ -1,8 +1,11 @@
 //! A cluster of three masters: what lies on several of them is still never given twice.
 
+use std::time::Duration;
+
 use crate::support::load::{FREE, assert_prompt, assert_verdicts};
 use crate::support::{
-    Cluster, Config, Load, RECOVERY, Weir, get, get_with, passed_at_once, wait_at_most, wait_until,
+    Cluster, Config, Load, RECOVERY, Weir, check_for, get, get_with, passed_at_once, wait_at_most,
+    wait_until,
 };
 
 /// Redis is waited for, and a failure shows as a 503.
@@ -157,6 +160,34 @@ fn several_keys_of_a_moving_hash_slot_fail_no_request() {
     let passed = answers.iter().filter(|it| it.status == 200).count();
     assert!(passed <= 499, "{passed} passed");
     assert!(cluster.buckets().iter().all(|(on, _)| *on == to));
+}
+
+#[test]
+fn hash_slots_of_the_gateways_own_sets_may_move() {
+    let cluster = Cluster::start();
+    let weir = Weir::start(&shared(&cluster));
+    let moves = ["weir:@nodes", "weir:@paid"].map(|name| {
+        wait_until("it is there", || {
+            let owner = &cluster.nodes[cluster.owner(cluster.slot(name))];
+            owner.command(&["EXISTS", name]).integer() == 1
+        });
+        let slot = cluster.slot(name);
+        let from = cluster.owner(slot);
+        (slot, from, (from + 1) % 3)
+    });
+    for (slot, from, to) in moves {
+        cluster.begin_move(slot, from, to);
+        cluster.move_keys(slot, from, to);
+    }
+    // Some heartbeats.
+    let heard = || weir.metrics().value("weir_store_errors_total", &[("reason", "cluster")]);
+    check_for(Duration::from_secs(3), || {
+        assert!(!weir.degraded());
+        assert_eq!(heard().unwrap_or_default(), 0.0, "{}", weir.output());
+    });
+    moves.iter().for_each(|(slot, _, to)| cluster.end_move(*slot, *to));
+    check_for(Duration::from_secs(2), || assert!(!weir.degraded()));
+    assert!(!weir.output().contains("store_degraded"), "{}", weir.output());
 }
 
 #[test]

@@ -139,6 +139,30 @@ fn gateways_are_waited_for_by_name_and_not_by_number() {
 }
 
 #[test]
+fn gateways_know_of_each_other_whatever_the_clock_is_set_to() {
+    let redis = Redis::skewed(&[], 0);
+    let limit = "key = \"global\"\nrate = \"1000/second\"";
+    let store = "timeout = \"5s\"\non_error = \"local\"";
+    let config = Config::echo().store(&redis.store()).store(store).limit(limit);
+    // Only one of them hears Redis's time with its decisions.
+    let [busy, idle] = Weir::start_two(&config);
+    let both = || busy.nodes() == 2.0 && idle.nodes() == 2.0;
+    wait_until("they know of each other", both);
+    for clock in [10_000, -10_000] {
+        redis.set_clock(clock);
+        // The next heartbeat of each puts it right. From then on it holds, for longer than they count.
+        let mut since = Instant::now();
+        wait_until(&format!("they do with the clock set by {clock} ms"), || {
+            busy.get("/");
+            if !both() {
+                since = Instant::now();
+            }
+            since.elapsed() > Duration::from_secs(6)
+        });
+    }
+}
+
+#[test]
 fn gateway_that_does_not_come_back_keeps_no_other_from_redis() {
     let redis = Redis::start();
     let pair = Pair::start(&redis);

@@ -146,6 +146,8 @@ impl From<RedisError> for Failure {
             Some("BUSY" | "UNKILLABLE") => Reason::Busy,
             Some("OOM") => Reason::Oom,
             Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Reason::Denied,
+            // With its text a script is sent only while there is time: see `call_script`.
+            Some("NOSCRIPT") => Reason::Expired,
             Some("CLUSTERDOWN" | "MOVED" | "ASK" | "TRYAGAIN" | "CROSSSLOT") => Reason::Cluster,
             _ if inside("OOM command not allowed") => Reason::Oom,
             _ if inside("READONLY") => Reason::ReadOnly,

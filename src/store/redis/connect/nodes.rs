@@ -135,6 +135,10 @@ impl Nodes {
                     redirects = 0;
                     sleep(TRY_AGAIN).await;
                 }
+                // It passes with the keys that are on their way: no more than a late answer.
+                ErrorKind::Server(ServerErrorKind::TryAgain) => {
+                    return Err(Failure::new(Reason::Expired, format!("slot {slot} is moving")));
+                }
                 _ => return Err(error.into()),
             }
         }

@@ -68,24 +68,37 @@ impl Session {
         commands: &Pipeline,
     ) -> Result<T, Failure> {
         let slot = hash_slot(name);
-        let mut attempts = 0;
-        loop {
-            let mut connection = match self {
-                Session::Single(connection) => connection.clone(),
-                Session::Cluster(nodes) => nodes.owner(slot).await?,
-            };
-            let error = match commands.query_async::<(T,)>(&mut connection).await {
-                Ok((answer,)) => return Ok(answer),
-                Err(error) => error,
-            };
-            attempts += 1;
-            if attempts > 1 || error.is_io_error() || error.is_timeout() {
-                return Err(error.into());
-            }
-            // A command by itself follows the slot if it has moved, which several together cannot.
-            let command = if error.to_string().contains("WRONGTYPE") { "DEL" } else { "EXISTS" };
-            let deadline = Instant::now() + CONNECT_TIMEOUT;
-            self.run(slot, deadline, |_| redis::cmd(command).arg(name).clone()).await?;
+        let mut connection = self.owner(slot).await?;
+        let error = match commands.query_async::<(T,)>(&mut connection).await {
+            Ok((answer,)) => return Ok(answer),
+            Err(error) if error.is_io_error() || error.is_timeout() => return Err(error.into()),
+            Err(error) => error,
+        };
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        let run = |command: Cmd| self.run(slot, deadline, move |_| command.clone());
+        if error.to_string().contains("WRONGTYPE") {
+            run(redis::cmd("DEL").arg(name).clone()).await?;
+        }
+        // A command by itself follows a slot that has moved or is moving, which several together
+        // cannot.
+        let mut answer = Value::Nil;
+        for command in commands.cmd_iter() {
+            answer = run(command.clone()).await?;
+        }
+        redis::from_redis_value(answer).map_err(|it| RedisError::from(it).into())
+    }
+
+    /// What the clock of the server shows that has the key `name`.
+    pub(crate) async fn time(&self, name: &[u8]) -> Result<Micros, Failure> {
+        let mut connection = self.owner(hash_slot(name)).await?;
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(&mut connection).await?;
+        Ok(Micros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
+    }
+
+    async fn owner(&self, slot: u16) -> Result<MultiplexedConnection, Failure> {
+        match self {
+            Session::Single(connection) => Ok(connection.clone()),
+            Session::Cluster(nodes) => nodes.owner(slot).await,
         }
     }
 

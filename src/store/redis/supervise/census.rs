@@ -2,8 +2,9 @@
 //! another of those that owe Redis nothing from an outage.
 //!
 //! Plain commands, sent together, and no script: the script calls that a Redis shows are then those
-//! of decisions. Commands of others may come in between. Times are Redis's own, in ms, as every
-//! node knows it from its replies.
+//! of decisions. Commands of others may come in between. Times are those of the server that has
+//! the set, in ms: every node asks for it before, or the heartbeats of one that makes no decisions would
+//! seem old, or ahead, after that clock was set.
 
 use std::time::Duration;
 
@@ -15,13 +16,13 @@ use crate::clock::Micros;
 pub const LIFETIME: Duration = Duration::from_secs(4);
 
 /// Says that a node is in the set `name`, for `lifetime`. The answer is the names of all that have said
-/// so within `lately`.
+/// so within `max_age`.
 pub fn beat(
     name: &[u8],
     node: &str,
     now: Micros,
     lifetime: Duration,
-    lately: Duration,
+    max_age: Duration,
 ) -> Pipeline {
     let (now, life) = (now.0 / 1000, lifetime.as_millis() as u64);
     let mut commands = redis::pipe();
@@ -32,7 +33,7 @@ pub fn beat(
     let ahead = format!("({}", now + life);
     commands.cmd("ZREMRANGEBYSCORE").arg(name).arg(ahead).arg("+inf").ignore();
     commands.cmd("PEXPIRE").arg(name).arg(life).ignore();
-    let since = now.saturating_sub(lately.as_millis() as u64);
+    let since = now.saturating_sub(max_age.as_millis() as u64);
     commands.cmd("ZRANGEBYSCORE").arg(name).arg(since).arg("+inf");
     commands
 }

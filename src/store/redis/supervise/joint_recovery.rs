@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::census;
-use super::supervisor::{HEARTBEAT, Supervisor, within};
+use super::supervisor::{HEARTBEAT, Supervisor};
 use crate::store::redis::connect::failure::Failure;
 
 /// The set of the nodes that owe Redis nothing.
@@ -64,11 +63,8 @@ impl Supervisor {
     }
 
     /// Says that this node owes Redis nothing. The answer is the names of all that have said so within
-    /// `lately`.
-    pub(super) async fn report_paid(&self, lately: Duration) -> Result<Vec<String>, Failure> {
-        let Some(session) = &self.session else { return Err(Failure::timeout()) };
-        let (name, now) = (self.shared.reserved_key(PAID_NODES), self.shared.clock.now());
-        let report = census::beat(&name, &self.shared.node, now, PAID_LIFETIME, lately);
-        within(session.run_together(&name, &report)).await
+    /// `max_age`.
+    pub(super) async fn report_paid(&self, max_age: Duration) -> Result<Vec<String>, Failure> {
+        self.report_in(PAID_NODES, PAID_LIFETIME, max_age).await
     }
 }

@@ -193,7 +193,10 @@ impl Supervisor {
         self.sync_overrides().await?;
         // Mostly there is nothing to pay: a new debt wakes the supervisor at once.
         self.pay().await?;
-        self.report_paid(Duration::ZERO).await?;
+        // Not if Redis was lost meanwhile: from then on something may be owed.
+        if !self.shared.breaker.is_open() {
+            self.report_paid(Duration::ZERO).await?;
+        }
         self.last_tick = Instant::now();
         Ok(())
     }
@@ -205,11 +208,7 @@ impl Supervisor {
             within(session.ping()).await?;
             self.refresh_nodes();
         }
-        let name = self.shared.reserved_key(LIVE_NODES);
-        let now = self.shared.clock.now();
-        let (node, life) = (&self.shared.node, census::LIFETIME);
-        let beat = census::beat(&name, node, now, life, life);
-        let names: Vec<String> = within(session.run_together(&name, &beat)).await?;
+        let names = self.report_in(LIVE_NODES, census::LIFETIME, census::LIFETIME).await?;
         let count = names.len() as u64;
         // After a failure the other gateways get time for a heartbeat before they count as gone, and
         // all of it from when Redis is in use again: until then this one keeps to its share, though it
@@ -225,6 +224,29 @@ impl Supervisor {
             self.known_nodes.extend(new);
         }
         Ok(())
+    }
+
+    /// Says that this node is in one of the sets of nodes, for `lifetime`. The answer is the names of all
+    /// that have said so within `max_age`.
+    pub(super) async fn report_in(
+        &self,
+        set: &str,
+        lifetime: Duration,
+        max_age: Duration,
+    ) -> Result<Vec<String>, Failure> {
+        let Some(session) = &self.session else { return Err(Failure::timeout()) };
+        let name = self.shared.reserved_key(set);
+        within(async {
+            let sent = Instant::now();
+            let now = session.time(&name).await?;
+            // Masters of a cluster have clocks of their own.
+            if !session.is_cluster() {
+                self.shared.clock.steer(now, sent, Instant::now());
+            }
+            let report = census::beat(&name, &self.shared.node, now, lifetime, max_age);
+            session.run_together(&name, &report).await
+        })
+        .await
     }
 
     /// Learns of nodes that have joined the cluster, and forgets those that left. It runs detached:
