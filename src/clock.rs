@@ -62,6 +62,11 @@ impl Micros {
     pub fn since(self, earlier: Micros) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
+
+    /// The instant so long before this.
+    pub fn before(self, time: Duration) -> Micros {
+        Micros(self.0.saturating_sub(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)))
+    }
 }
 
 /// Where "now" comes from.

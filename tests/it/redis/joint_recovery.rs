@@ -4,11 +4,20 @@
 use std::time::{Duration, Instant};
 
 use crate::support::fault_proxy::Link;
-use crate::support::{Config, FaultProxy, RECOVERY, Redis, Weir, wait_at_most, wait_until};
+use crate::support::{
+    Config, FaultProxy, RECOVERY, Redis, Weir, check_for, wait_at_most, wait_until,
+};
 
 const BURST: usize = 100;
 /// Who has lost Redis, and who has not, shows by the heartbeats of this time.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+
+const LIMIT: &str = "rate = \"1/day\"\nburst = 100";
+
+fn config(store: &str, limit: &str) -> Config {
+    let store = format!("{store}timeout = \"1s\"\non_error = \"local\"");
+    Config::echo().store(&store).limit(&format!("key = \"global\"\n{limit}"))
+}
 
 /// Two gateways that know each other, each behind a link of its own. No token comes back meanwhile.
 struct Pair {
@@ -19,12 +28,13 @@ struct Pair {
 impl Pair {
     #[track_caller]
     fn start(redis: &Redis) -> Pair {
+        Pair::with(redis, LIMIT)
+    }
+
+    #[track_caller]
+    fn with(redis: &Redis, limit: &str) -> Pair {
         let links = [(); 2].map(|()| FaultProxy::to(redis.address()));
-        let weirs = links.each_ref().map(|link| {
-            let store = format!("{}timeout = \"1s\"\non_error = \"local\"", link.store());
-            let limit = format!("key = \"global\"\nrate = \"1/day\"\nburst = {BURST}");
-            Weir::start(&Config::echo().store(&store).limit(&limit))
-        });
+        let weirs = links.each_ref().map(|link| Weir::start(&config(&link.store(), limit)));
         wait_until("they know each other", || weirs.iter().all(|weir| weir.nodes() == 2.0));
         Pair { links, weirs }
     }
@@ -160,6 +170,54 @@ fn gateways_know_of_each_other_whatever_the_clock_is_set_to() {
             since.elapsed() > Duration::from_secs(6)
         });
     }
+}
+
+#[test]
+fn what_refills_is_lost_once_though_gateways_come_back_one_after_the_other() {
+    const RATE: f64 = 40.0;
+    let redis = Redis::start();
+    let pair = Pair::with(&redis, &format!("rate = \"{RATE}/second\"\nburst = {RATE}"));
+    let begun = Instant::now();
+    let mut passed = 0;
+    let mut spend_for = |time: Duration| {
+        check_for(time, || {
+            for weir in &pair.weirs {
+                passed += (0..4).filter(|_| weir.get("/").status == 200).count();
+            }
+        });
+    };
+    // Nothing is left when the outage begins, and never after.
+    spend_for(2 * HEARTBEAT);
+    pair.links.iter().for_each(|link| link.set(Link::Refusing));
+    pair.links.iter().for_each(FaultProxy::cut);
+    spend_for(3 * HEARTBEAT);
+    assert!(pair.weirs.iter().all(Weir::degraded));
+    pair.links[0].set(Link::Good);
+    let has_said = || redis.command(&["ZCARD", "weir:@paid"]).integer() > 0;
+    wait_until("the first has found Redis", || {
+        spend_for(HEARTBEAT / 20);
+        has_said()
+    });
+    spend_for(HEARTBEAT);
+    pair.links[1].set(Link::Good);
+    spend_for(3 * HEARTBEAT);
+    assert!(pair.weirs.iter().all(|weir| !weir.degraded()));
+    let most = RATE + RATE * begun.elapsed().as_secs_f64();
+    assert!(passed as f64 <= most, "{passed} of {most:.1}");
+}
+
+#[test]
+fn gateway_that_starts_waits_for_what_others_owe() {
+    let redis = Redis::start();
+    let pair = Pair::start(&redis);
+    let passed = pair.spend_without_redis();
+    assert_eq!(passed, BURST);
+    let new = std::thread::scope(|scope| {
+        let starting = scope.spawn(|| Weir::start(&config(&redis.store(), LIMIT)));
+        pair.links.iter().for_each(|link| link.set(Link::Good));
+        starting.join().unwrap()
+    });
+    assert_eq!(new.get("/").status, 429, "the others have spent it");
 }
 
 #[test]

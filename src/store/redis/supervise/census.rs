@@ -15,18 +15,22 @@ use crate::clock::Micros;
 /// For how long a heartbeat counts.
 pub const LIFETIME: Duration = Duration::from_secs(4);
 
-/// Says that a node is in the set `name`, for `lifetime`. The answer is the names of all that have said
-/// so within `max_age`.
+/// For how long a node is remembered that has said nothing since: it may be in an outage, and owe what
+/// it admits there.
+pub const REMEMBERED: Duration = Duration::from_secs(30);
+
+/// Puts a member into the set `name`, for `lifetime`. The answer is all that were put there within
+/// `max_age`.
 pub fn beat(
     name: &[u8],
-    node: &str,
+    member: &str,
     now: Micros,
     lifetime: Duration,
     max_age: Duration,
 ) -> Pipeline {
     let (now, life) = (now.0 / 1000, lifetime.as_millis() as u64);
     let mut commands = redis::pipe();
-    commands.cmd("ZADD").arg(name).arg(now).arg(node).ignore();
+    commands.cmd("ZADD").arg(name).arg(now).arg(member).ignore();
     let dead = format!("({}", now.saturating_sub(life));
     commands.cmd("ZREMRANGEBYSCORE").arg(name).arg("-inf").arg(dead).ignore();
     // Left by a clock that has stepped back since: its node is heard again soon, if it lives.

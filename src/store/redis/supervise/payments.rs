@@ -45,6 +45,9 @@ pub(crate) struct Payments {
     unconfirmed: Vec<Payment>,
     /// Debts that could not be written down during this outage.
     unpaid: u64,
+    /// After this nothing is taken off debts for what has refilled: another gateway may have paid, and a
+    /// bucket that is not full loses nothing.
+    pub(super) refill_until: Option<Instant>,
 }
 
 /// Debts that are paid together.
@@ -62,7 +65,7 @@ struct Payment {
 
 impl Payments {
     pub(crate) fn new(fence: Vec<u8>) -> Self {
-        Payments { fence, count: 0, unconfirmed: Vec::new(), unpaid: 0 }
+        Payments { fence, count: 0, unconfirmed: Vec::new(), unpaid: 0, refill_until: None }
     }
 
     /// The fence of a payment to a cluster, in the slot of the bucket. A tag in the prefix decides on
@@ -153,13 +156,18 @@ impl Supervisor {
             }
             // A long payment is no reason to count as gone.
             if self.last_heartbeat.elapsed() > HEARTBEAT
-                && let Err(failure) = self.beat().await
+                && let Err(failure) = self.say_paying().await
             {
                 self.put_back(groups.into_iter().flat_map(|group| group.items));
                 return Err(failure);
             }
         }
         Ok(count)
+    }
+
+    async fn say_paying(&mut self) -> Result<(), Failure> {
+        self.beat().await?;
+        self.report_paying().await
     }
 
     /// Waits until all refunds are made. A bucket goes no lower than empty: a debt that
@@ -188,6 +196,8 @@ impl Supervisor {
     /// Leaves out what has refilled meanwhile.
     fn age(&self, debts: &mut Vec<Owed>) {
         let (now, nodes, before) = (self.shared.clock.now(), self.shared.nodes(), debts.len());
+        let since = self.payments.refill_until.map_or(Duration::ZERO, |it| it.elapsed());
+        let now = now.before(since);
         let mut ledger = self.shared.ledger.lock();
         ledger.age(debts, now, nodes);
         ledger.paid(before - debts.len());

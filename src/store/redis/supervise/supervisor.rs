@@ -159,6 +159,7 @@ impl Supervisor {
             self.fail(&failure);
             return false;
         }
+        self.payments.refill_until = None;
         self.warn_of_unpaid();
         self.last_tick = Instant::now();
         self.shared.breaker.close(trips)
@@ -175,6 +176,10 @@ impl Supervisor {
         self.shared.clock.steer(now, sent, Instant::now());
         self.warn_of_eviction(&session).await;
         self.session = Some(session);
+        if self.known_nodes.is_empty() {
+            // It has just started, and the others may be in an outage.
+            self.known_nodes = self.report_alive(census::REMEMBERED).await?;
+        }
         self.beat().await?;
         // Before the first request comes, so that a blocked caller is blocked from the start.
         self.sync_overrides().await
@@ -195,7 +200,7 @@ impl Supervisor {
         self.pay().await?;
         // Not if Redis was lost meanwhile: from then on something may be owed.
         if !self.shared.breaker.is_open() {
-            self.report_paid(Duration::ZERO).await?;
+            self.report_paid().await?;
         }
         self.last_tick = Instant::now();
         Ok(())
@@ -208,7 +213,7 @@ impl Supervisor {
             within(session.ping()).await?;
             self.refresh_nodes();
         }
-        let names = self.report_in(LIVE_NODES, census::LIFETIME, census::LIFETIME).await?;
+        let names = self.report_alive(census::LIFETIME).await?;
         let count = names.len() as u64;
         // After a failure the other gateways get time for a heartbeat before they count as gone, and
         // all of it from when Redis is in use again: until then this one keeps to its share, though it
@@ -226,11 +231,17 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Says that this node is in one of the sets of nodes, for `lifetime`. The answer is the names of all
-    /// that have said so within `max_age`.
+    /// Says that this node is alive. The answer is the names of all that have said so within `max_age`.
+    async fn report_alive(&self, max_age: Duration) -> Result<Vec<String>, Failure> {
+        self.report_in(LIVE_NODES, &self.shared.node, census::REMEMBERED, max_age).await
+    }
+
+    /// Puts a member into one of the sets of nodes, for `lifetime`. The answer is all that were put there
+    /// within `max_age`.
     pub(super) async fn report_in(
         &self,
         set: &str,
+        member: &str,
         lifetime: Duration,
         max_age: Duration,
     ) -> Result<Vec<String>, Failure> {
@@ -243,7 +254,7 @@ impl Supervisor {
             if !session.is_cluster() {
                 self.shared.clock.steer(now, sent, Instant::now());
             }
-            let report = census::beat(&name, &self.shared.node, now, lifetime, max_age);
+            let report = census::beat(&name, member, now, lifetime, max_age);
             session.run_together(&name, &report).await
         })
         .await
