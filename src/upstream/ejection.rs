@@ -58,6 +58,11 @@ impl EjectionState {
         self.is_out_for(client) && millis(now) < self.until.load(Ordering::Relaxed)
     }
 
+    /// Whose requests have failed, and so for whom it is left out if it is.
+    pub(super) fn clients(&self) -> &FailingClients {
+        &self.clients
+    }
+
     /// Whether it is left out for anybody, trials aside.
     pub(super) fn is_out(&self) -> bool {
         self.ejected.load(Ordering::Relaxed)
