@@ -100,7 +100,7 @@ fn large_heads_wait_in_the_order_in_which_they_came() {
 
 #[test]
 fn clients_that_send_one_large_head_after_another_all_get_answers() {
-    const ENOUGH: usize = 50;
+    const ENOUGH: usize = 10;
     let upstream = Http2Upstream::start();
     for workers in [1, 2] {
         let lines = "http2 = true\nmax_connections = 2\nconnect_timeout = \"10s\"";
@@ -125,7 +125,7 @@ fn clients_that_send_one_large_head_after_another_all_get_answers() {
         });
         let counts: Vec<_> = answers.iter().map(Vec::len).collect();
         assert!(answers.iter().flatten().all(|status| *status == 200), "{answers:?}");
-        assert!(counts.iter().all(|count| *count >= ENOUGH / 10), "{workers}: {counts:?}");
+        assert!(counts.iter().all(|count| *count >= ENOUGH / 2), "{workers}: {counts:?}");
     }
 }
 
