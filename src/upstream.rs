@@ -25,6 +25,7 @@ mod log_pace;
 mod pending;
 mod pool;
 mod record;
+mod resizable_semaphore;
 mod resolve;
 mod shared;
 mod slots;

@@ -40,6 +40,8 @@ pub(super) struct BreakerState {
     log_pace: LogPace,
     /// The log says that it is open.
     is_logged: AtomicBool,
+    /// And that it is so for a few clients only.
+    is_logged_for_few: AtomicBool,
 }
 
 impl BreakerState {
@@ -55,6 +57,7 @@ impl BreakerState {
             gauge,
             log_pace: LogPace::default(),
             is_logged: AtomicBool::new(false),
+            is_logged_for_few: AtomicBool::new(false),
         }
     }
 
@@ -112,6 +115,7 @@ impl BreakerState {
         self.on_trial.store(false, Ordering::Relaxed);
         if self.trial_at.swap(0, Ordering::Relaxed) != 0 {
             self.gauge.set(0);
+            self.is_logged_for_few.store(false, Ordering::Relaxed);
             if self.is_logged.swap(false, Ordering::Relaxed) {
                 tracing::info!(
                     "the breaker of upstream `{}` is closed: it answers again",
@@ -128,6 +132,7 @@ impl BreakerState {
         let _changing = self.changing.lock();
         if self.trial_at.load(Ordering::Relaxed) != 0 {
             self.note_client(client);
+            self.log_open_for_everybody();
             // Requests that were under way when it opened say nothing new. That of a client for which it is
             // not open ends the trial as well: it is as good a proof.
             if self.on_trial.swap(false, Ordering::Relaxed) {
@@ -160,12 +165,25 @@ impl BreakerState {
         {
             return;
         }
+        let for_whom = self.clients.for_whom();
         self.is_logged.store(true, Ordering::Relaxed);
+        self.is_logged_for_few.store(!for_whom.is_empty(), Ordering::Relaxed);
         tracing::warn!(
-            "the breaker of upstream `{}` is open: {} requests in a row have failed",
+            "the breaker of upstream `{}` is open{for_whom}: {} requests in a row have failed",
             self.upstream,
             self.failures.load(Ordering::Relaxed)
         );
+    }
+
+    /// What the log has said of a few clients may come to hold for all while it is open.
+    fn log_open_for_everybody(&self) {
+        if self.clients.are_everybody() && self.is_logged_for_few.swap(false, Ordering::Relaxed) {
+            tracing::warn!(
+                "the breaker of upstream `{}` is now open for everybody: not only requests of a \
+                 few clients fail",
+                self.upstream
+            );
+        }
     }
 
     fn note_client(&self, client: Option<IpAddr>) {
@@ -184,6 +202,7 @@ impl BreakerState {
         self.on_trial.store(false, Ordering::Relaxed);
         self.gauge.set(0);
         self.is_logged.store(false, Ordering::Relaxed);
+        self.is_logged_for_few.store(false, Ordering::Relaxed);
     }
 }
 
@@ -295,6 +314,21 @@ mod tests {
         assert!(is_logged());
         test.0.note_answered();
         assert!(!is_logged());
+    }
+
+    #[test]
+    fn the_log_says_when_it_is_no_longer_open_for_a_few_only() {
+        let test = Test::new();
+        let is_for_few = || test.0.is_logged_for_few.load(Ordering::Relaxed);
+        test.fails(3, 0);
+        assert!(is_for_few());
+        test.0.note_failed(test.at(0), Some(OTHER), &SETTINGS);
+        assert!(is_for_few(), "two are few");
+        test.0.note_failed(test.at(0), None, &SETTINGS);
+        assert!(!is_for_few());
+        test.0.note_answered();
+        (0..3).for_each(|_| test.0.note_failed(test.at(5000), None, &SETTINGS));
+        assert!(test.0.is_logged.load(Ordering::Relaxed) && !is_for_few());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::failing_clients::FailingClients;
@@ -18,6 +19,9 @@ use crate::config::settings::Ejection;
 /// What is known of one server's failures.
 #[derive(Debug, Default)]
 pub(super) struct EjectionState {
+    /// Held by whoever changes what follows. A server that one request has left out while the answer to
+    /// another brings it back would else be out without a failure, and no answer would bring it back.
+    changing: Mutex<()>,
     /// Failures since the last response. Not zero while it is ejected, so that a response to a server
     /// that is well reads this and nothing else.
     failures: AtomicU32,
@@ -54,6 +58,11 @@ impl EjectionState {
         self.is_out_for(client) && millis(now) < self.until.load(Ordering::Relaxed)
     }
 
+    /// Whose requests have failed, and so for whom it is left out if it is.
+    pub(super) fn clients(&self) -> &FailingClients {
+        &self.clients
+    }
+
     /// Whether it is left out for anybody, trials aside.
     pub(super) fn is_out(&self) -> bool {
         self.ejected.load(Ordering::Relaxed)
@@ -71,14 +80,16 @@ impl EjectionState {
             return;
         }
         let now = millis(now);
-        let until = self.until.load(Ordering::Relaxed);
-        if until <= now {
+        let is_due = || self.until.load(Ordering::Relaxed) <= now;
+        if !is_due() {
+            return;
+        }
+        let _changing = self.changing.lock();
+        // If another request was faster, that one is the trial, and this one is no harm; or it is back.
+        if self.is_out() && is_due() {
             let next = now + duration(settings, self.times.load(Ordering::Relaxed));
-            let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-            // If another request was faster, that one is the trial, and this one is no harm.
-            if self.until.compare_exchange(until, next, set, get).is_ok() {
-                self.on_trial.store(true, Ordering::Relaxed);
-            }
+            self.until.store(next, Ordering::Relaxed);
+            self.on_trial.store(true, Ordering::Relaxed);
         }
     }
 
@@ -104,6 +115,7 @@ impl EjectionState {
         settings: &Ejection,
         has_others: bool,
     ) -> Verdict {
+        let _changing = self.changing.lock();
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.unreachable.store(true, Ordering::Relaxed);
         self.clients.note_everybody();
@@ -111,7 +123,7 @@ impl EjectionState {
     }
 
     /// A request was sent, and no response came, or none that is HTTP. `may_eject` is asked if that
-    /// was one too many.
+    /// was one too many, and may only read this state: it is being changed.
     pub(super) fn note_failed(
         &self,
         now: Instant,
@@ -119,6 +131,7 @@ impl EjectionState {
         settings: &Ejection,
         may_eject: impl FnOnce() -> bool,
     ) -> Verdict {
+        let _changing = self.changing.lock();
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let too_many = settings.failures > 0 && failures >= settings.failures;
         let ejects = self.is_out_for(client) || (too_many && may_eject());
@@ -129,6 +142,7 @@ impl EjectionState {
         if ejects { self.eject(now, settings) } else { Verdict::Kept }
     }
 
+    /// To be called while `changing` is held.
     fn eject(&self, now: Instant, settings: &Ejection) -> Verdict {
         let was_out = self.ejected.swap(true, Ordering::Relaxed);
         // Requests that were under way when it was left out say nothing new; its trial does.
@@ -147,6 +161,7 @@ impl EjectionState {
     }
 
     fn readmit(&self) -> bool {
+        let _changing = self.changing.lock();
         self.failures.store(0, Ordering::Relaxed);
         self.clients.clear();
         self.unreachable.store(false, Ordering::Relaxed);
@@ -239,6 +254,25 @@ mod tests {
             assert!(state.note_answered());
         }
         assert_eq!(state.note_unreachable(start, &settings(), true), Verdict::Ejected(1000));
+    }
+
+    #[test]
+    fn an_answer_brings_it_back_whatever_failed_at_the_same_time() {
+        let (state, start) = (EjectionState::default(), Instant::now());
+        (0..2).for_each(|_| _ = state.note_failed(start, CLIENT, &settings(), || true));
+        std::thread::scope(|scope| {
+            state.note_failed(start, CLIENT, &settings(), || {
+                // After the failure has been counted, and before the server is left out for it.
+                let answer = scope.spawn(|| state.note_answered());
+                let waits = Instant::now();
+                while !answer.is_finished() && waits.elapsed() < Duration::from_millis(200) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                true
+            });
+        });
+        state.note_answered();
+        assert!(!state.is_out());
     }
 
     #[test]

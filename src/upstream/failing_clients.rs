@@ -40,10 +40,25 @@ impl FailingClients {
     /// Whether failures hold against that client.
     pub(super) fn include(&self, client: IpAddr) -> bool {
         let key = key(client);
+        self.are_everybody() || self.0.iter().any(|slot| slot.load(Ordering::Relaxed) == key)
+    }
+
+    /// Whether they hold against everybody.
+    pub(super) fn are_everybody(&self) -> bool {
         let [first @ .., last] = self.0.each_ref().map(|slot| slot.load(Ordering::Relaxed));
         // The last alone is no proof: it may have been taken while the others were cleared.
-        let are_several = last != 0 && !first.contains(&0);
-        last == EVERYBODY || are_several || last == key || first.contains(&key)
+        last == EVERYBODY || (last != 0 && !first.contains(&0))
+    }
+
+    /// What the log adds to what is open or left out: for whom, unless for everybody.
+    pub(super) fn for_whom(&self) -> String {
+        let is_noted = |slot: &&AtomicU64| slot.load(Ordering::Relaxed) != 0;
+        match self.0.iter().filter(is_noted).count() {
+            0 => String::new(),
+            _ if self.are_everybody() => String::new(),
+            1 => ", for the one client whose requests failed".to_owned(),
+            few => format!(", for the {few} clients whose requests failed"),
+        }
     }
 
     pub(super) fn clear(&self) {
@@ -80,6 +95,23 @@ mod tests {
         for other in ["192.0.2.2", "2001:db8:0:1::1"] {
             assert!(!clients.include(ip(other)), "{other}");
         }
+    }
+
+    #[test]
+    fn the_log_says_for_how_many_clients_they_hold_while_these_are_few() {
+        let clients = FailingClients::default();
+        let said = [1, 1, 2, 3, 4].map(|number| {
+            clients.note(ip(&format!("192.0.2.{number}")));
+            clients.for_whom()
+        });
+        let few = ["one client", "one client", "2 clients", "3 clients"];
+        let few = few.map(|few| format!(", for the {few} whose requests failed"));
+        assert_eq!(said[..4], few);
+        assert_eq!(said[4], "");
+        clients.clear();
+        clients.note(ip("192.0.2.1"));
+        clients.note_everybody();
+        assert_eq!(clients.for_whom(), "");
     }
 
     #[test]

@@ -211,7 +211,8 @@ async fn connect_http2(
     let stream = server.dialer(false).connect(connect_timeout).await?;
     if stream.has_declined_http2() {
         connecting.declined();
-        return Ok(OpenedConnection::Http1(stream, slot));
+        // One request after another will have it, each alone.
+        return Ok(OpenedConnection::Http1(stream, slot.map(ConnectionSlot::reusable)));
     }
     let record = server.record(&stream, slot);
     let handshake = Http2Connection::handshake(stream, record, connecting.freed());

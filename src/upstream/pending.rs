@@ -195,9 +195,10 @@ pub(super) async fn acquire<'a>(
     }
 }
 
-/// A slot for a request that shares its connection with nobody. It goes before no other: while it waits
-/// others go on sharing the connections there are, half of which are always left to them, and only
-/// idle ones are closed for it, here as well as by other workers.
+/// A slot for a request that shares its connection with nobody. Such requests wait in the order in which
+/// they came, and go before no other: while they wait others go on sharing the connections there are,
+/// and only idle ones are closed for it, here as well as by other workers. Of two connections or more
+/// half are always left to others; the only one is had by turns, when it is idle.
 ///
 /// # Errors
 /// If as many wait as may, or no slot is free until `deadline`.
@@ -212,36 +213,34 @@ pub(super) async fn acquire_alone(
     }
     // Not one of the worker's own that wait, behind whom others would have to wait for a stream.
     let _place = slots.enter_queue(max_pending).ok_or(ConnectError::Saturated)?;
-    // Only then in the line for slots, in which others stand as well.
-    let place = loop {
-        if let Some(place) = slots.try_alone() {
-            break place;
-        }
-        let again = (Instant::now() + REQUEST_INTERVAL).min(deadline);
-        sleep_until(again).await;
-        if !slots.is_limited() {
-            return Ok(None);
-        }
-        if again >= deadline {
-            return Err(ConnectError::Saturated);
+    let slot = async {
+        let place = slots.take_alone().await?;
+        // Only then in the line for slots, in which others stand as well.
+        let mut slot = pin!(slots.take());
+        loop {
+            let request_idle = async {
+                slots.request_idle();
+                sleep(REQUEST_INTERVAL).await;
+            };
+            tokio::select! {
+                biased;
+                slot = &mut slot => return slot.map(|slot| slot.alone(place)),
+                // What was in use when others were last asked may be idle now.
+                () = request_idle => {}
+            }
         }
     };
-    let mut slot = pin!(slots.take());
-    loop {
-        slots.request_idle();
-        tokio::select! {
-            biased;
-            slot = &mut slot => {
-                return slot.map(|slot| Some(slot.alone(place))).ok_or(ConnectError::Saturated);
-            }
-            () = sleep_until(deadline) => return Err(ConnectError::Saturated),
-            () = sleep(REQUEST_INTERVAL) => {
-                // A reload has lifted the limit.
-                if !slots.is_limited() {
-                    return Ok(None);
-                }
-            }
+    // By a reload.
+    let limit_lifted = async {
+        while slots.is_limited() {
+            sleep(REQUEST_INTERVAL).await;
         }
+    };
+    tokio::select! {
+        biased;
+        slot = slot => slot.map(Some).ok_or(ConnectError::Saturated),
+        () = limit_lifted => Ok(None),
+        () = sleep_until(deadline) => Err(ConnectError::Saturated),
     }
 }
 

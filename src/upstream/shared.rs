@@ -79,6 +79,8 @@ pub(crate) struct SharedServer {
     /// Of its failures, until it has recovered.
     log_pace: LogPace,
     ejection_log_pace: LogPace,
+    /// The log says that it is left out for a few clients only.
+    is_logged_for_few: AtomicBool,
     /// `None` while it is not configured.
     ejections: Mutex<Option<IntCounter>>,
     probing: Mutex<Probing>,
@@ -179,6 +181,7 @@ impl SharedServer {
             healthy: AtomicBool::new(true),
             log_pace: LogPace::default(),
             ejection_log_pace: LogPace::default(),
+            is_logged_for_few: AtomicBool::new(false),
             ejections: Mutex::default(),
             probing: Mutex::default(),
         };
@@ -268,7 +271,12 @@ impl SharedServer {
         if let Verdict::Ejected(_) = self.ejection.note_unreachable(now, settings, has_others) {
             self.count_ejection();
         }
-        if self.log_pace.is_due(now, LOG_INTERVAL) {
+        // That it is left out for a few clients is then not all there is to say.
+        let is_news = self.is_logged_for_few.swap(false, Ordering::Relaxed);
+        if is_news {
+            self.log_pace.note(now);
+        }
+        if is_news || self.log_pace.is_due(now, LOG_INTERVAL) {
             tracing::warn!(
                 "upstream server {} of `{}` cannot be reached: {}",
                 self.name,
@@ -293,16 +301,35 @@ impl SharedServer {
             }
             // One that is left out again too soon to be logged may stay so for long.
             Verdict::EjectedAgain(time) if !self.log_pace.has_logged() => time,
-            Verdict::Kept | Verdict::StillEjected | Verdict::EjectedAgain(_) => return,
+            Verdict::StillEjected | Verdict::EjectedAgain(_) => {
+                return self.log_left_out_for_everybody();
+            }
+            Verdict::Kept => return,
         };
         if self.ejection_log_pace.is_due(now, EJECTION_LOG_INTERVAL) {
+            let for_whom = self.ejection.clients().for_whom();
             self.log_pace.note(now);
+            self.is_logged_for_few.store(!for_whom.is_empty(), Ordering::Relaxed);
             tracing::warn!(
-                "upstream server {} of `{}` is left out for {time}ms: {} requests in a row got no \
-                 response",
+                "upstream server {} of `{}` is left out for {time}ms{for_whom}: {} requests in a \
+                 row got no response",
                 self.name,
                 self.upstream,
                 settings.failures,
+            );
+        }
+    }
+
+    /// What the log has said of a few clients may come to hold for all while it is left out.
+    fn log_left_out_for_everybody(&self) {
+        let is_news = self.ejection.clients().are_everybody()
+            && self.is_logged_for_few.swap(false, Ordering::Relaxed);
+        if is_news {
+            tracing::warn!(
+                "upstream server {} of `{}` is now left out for everybody: not only requests of a \
+                 few clients got no response",
+                self.name,
+                self.upstream
             );
         }
     }
@@ -323,6 +350,7 @@ impl SharedServer {
     }
 
     fn log_recovered(&self, what: &str) {
+        self.is_logged_for_few.store(false, Ordering::Relaxed);
         if self.log_pace.reset() {
             tracing::info!("upstream server {} of `{}` {what}", self.name, self.upstream);
         }

@@ -8,19 +8,17 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use prometheus::IntGauge;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
+
+use super::resizable_semaphore::{Permit, ResizableSemaphore};
 
 /// The slots of one server.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
-    /// Handed out in the order in which requests began to wait.
-    free: Arc<Semaphore>,
-    /// Zero: as many as there are.
-    max: AtomicUsize,
-    /// Slots that are to go when they are given back, because a reload has taken them away.
-    excess: AtomicUsize,
-    /// Connections that carry one request only, or are wanted for one.
-    alone: AtomicUsize,
+    /// Handed out in the order in which requests began to wait. Without a limit there are none.
+    all: Arc<ResizableSemaphore>,
+    /// Of these, the ones for connections that carry one request only, in a line of their own.
+    alone: Arc<ResizableSemaphore>,
     pending: AtomicUsize,
     /// Shows how many wait, where there is a limit.
     gauge: Mutex<Option<IntGauge>>,
@@ -33,15 +31,17 @@ pub(super) struct ConnectionSlots {
 /// A connection's right to exist.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    slots: Arc<ConnectionSlots>,
-    permit: Option<OwnedSemaphorePermit>,
+    // Given back first, so that whoever gets the place finds a slot.
+    _permit: Permit,
     _alone: Option<AlonePlace>,
 }
 
-/// The right to a connection that carries one request only. At most half of a server's may do so: the
-/// rest is for requests that share theirs.
+/// The right to a connection that carries one request only. At most half of a server's may do so, the
+/// rest being for requests that share theirs; where there may be only one, both have it by turns.
 #[derive(Debug)]
-pub(super) struct AlonePlace(Arc<ConnectionSlots>);
+pub(super) struct AlonePlace {
+    _permit: Permit,
+}
 
 /// A request's place among those that wait.
 #[derive(Debug)]
@@ -70,10 +70,8 @@ impl FreeSlot {
 impl ConnectionSlots {
     pub(super) fn new(max: usize) -> Self {
         ConnectionSlots {
-            free: Arc::new(Semaphore::new(max)),
-            max: AtomicUsize::new(max),
-            excess: AtomicUsize::new(0),
-            alone: AtomicUsize::new(0),
+            all: ResizableSemaphore::new(max),
+            alone: ResizableSemaphore::new(max_alone(max)),
             pending: AtomicUsize::new(0),
             gauge: Mutex::default(),
             urgent: AtomicBool::new(false),
@@ -83,28 +81,17 @@ impl ConnectionSlots {
 
     /// Gives the server another limit. Connections that are too many go when they are done.
     pub(super) fn resize(&self, max: usize) {
-        let before = self.max.swap(max, Ordering::Relaxed);
-        if let Some(more) = max.checked_sub(before) {
-            let mut added = more;
-            let _ = self.excess.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |excess| {
-                added = more.saturating_sub(excess);
-                Some(excess.saturating_sub(more))
-            });
-            self.free.add_permits(added);
-        } else {
-            let fewer = before - max;
-            let gone = self.free.forget_permits(fewer);
-            self.excess.fetch_add(fewer - gone, Ordering::Relaxed);
-        }
+        self.all.resize(max);
+        self.alone.resize(max_alone(max));
     }
 
     pub(super) fn is_limited(&self) -> bool {
-        self.max.load(Ordering::Relaxed) != 0
+        self.all.max() != 0
     }
 
     /// Whether a new connection would have to wait.
     pub(super) fn is_full(&self) -> bool {
-        self.is_limited() && self.free.available_permits() == 0
+        self.is_limited() && self.all.is_exhausted()
     }
 
     /// Requests that wait.
@@ -113,38 +100,36 @@ impl ConnectionSlots {
     }
 
     /// A slot that is free now. None is while requests wait: the semaphore hands slots to these first.
-    pub(super) fn try_take(self: &Arc<Self>) -> FreeSlot {
+    pub(super) fn try_take(&self) -> FreeSlot {
         if !self.is_limited() {
             return FreeSlot::Unlimited;
         }
-        match self.free.clone().try_acquire_owned() {
-            Ok(permit) => FreeSlot::Slot(self.slot(permit)),
-            Err(_) => FreeSlot::None,
-        }
-    }
-
-    /// The right to a connection that carries one request only.
-    pub(super) fn try_alone(self: &Arc<Self>) -> Option<AlonePlace> {
-        let most = (self.max.load(Ordering::Relaxed) / 2).max(1);
-        let next = |alone: usize| (alone < most).then_some(alone + 1);
-        self.alone.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
-        Some(AlonePlace(self.clone()))
+        self.all.try_take().map_or(FreeSlot::None, |permit| FreeSlot::Slot(slot(permit)))
     }
 
     /// A slot that is free now, for one request only.
-    pub(super) fn try_take_alone(self: &Arc<Self>) -> FreeSlot {
+    pub(super) fn try_take_alone(&self) -> FreeSlot {
         if !self.is_limited() {
             return FreeSlot::Unlimited;
         }
-        match (self.try_alone(), self.try_take()) {
-            (Some(place), FreeSlot::Slot(slot)) => FreeSlot::Slot(slot.alone(place)),
-            _ => FreeSlot::None,
+        // The place first: a slot that is taken only to be given back is missed by others meanwhile.
+        match self.alone.try_take().map(alone_place) {
+            Some(place) => match self.try_take() {
+                FreeSlot::Slot(slot) => FreeSlot::Slot(slot.alone(place)),
+                other => other,
+            },
+            None => FreeSlot::None,
         }
     }
 
     /// The next slot that becomes free.
-    pub(super) async fn take(self: &Arc<Self>) -> Option<ConnectionSlot> {
-        self.free.clone().acquire_owned().await.ok().map(|permit| self.slot(permit))
+    pub(super) async fn take(&self) -> Option<ConnectionSlot> {
+        self.all.take().await.map(slot)
+    }
+
+    /// The next right to a connection that carries one request only.
+    pub(super) async fn take_alone(&self) -> Option<AlonePlace> {
+        self.alone.take().await.map(alone_place)
     }
 
     /// A place among those that wait, if fewer than `most` do.
@@ -197,10 +182,19 @@ impl ConnectionSlots {
     pub(super) fn claim_urgent(&self) -> bool {
         self.urgent.swap(false, Ordering::Relaxed)
     }
+}
 
-    fn slot(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> ConnectionSlot {
-        ConnectionSlot { slots: self.clone(), permit: Some(permit), _alone: None }
-    }
+/// How many of so many connections may carry one request only.
+fn max_alone(max: usize) -> usize {
+    if max == 0 { 0 } else { (max / 2).max(1) }
+}
+
+fn alone_place(permit: Permit) -> AlonePlace {
+    AlonePlace { _permit: permit }
+}
+
+fn slot(permit: Permit) -> ConnectionSlot {
+    ConnectionSlot { _permit: permit, _alone: None }
 }
 
 impl ConnectionSlot {
@@ -209,22 +203,11 @@ impl ConnectionSlot {
         self._alone = Some(place);
         self
     }
-}
 
-impl Drop for AlonePlace {
-    fn drop(&mut self) {
-        self.0.alone.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        let pay = |excess: usize| excess.checked_sub(1);
-        let too_many =
-            self.slots.excess.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok();
-        if let Some(permit) = self.permit.take().filter(|_| too_many) {
-            permit.forget();
-        }
+    /// The same for one request after another.
+    pub(super) fn reusable(mut self) -> Self {
+        self._alone = None;
+        self
     }
 }
 
@@ -239,7 +222,7 @@ impl Drop for PendingPlace<'_> {
 mod tests {
     use super::*;
 
-    fn take(slots: &Arc<ConnectionSlots>) -> Option<ConnectionSlot> {
+    fn take(slots: &ConnectionSlots) -> Option<ConnectionSlot> {
         match slots.try_take() {
             FreeSlot::Slot(slot) => Some(slot),
             _ => None,
@@ -248,55 +231,50 @@ mod tests {
 
     #[test]
     fn there_are_as_many_slots_as_configured() {
-        let slots = Arc::new(ConnectionSlots::new(2));
+        let slots = ConnectionSlots::new(2);
         let (first, second) = (take(&slots), take(&slots));
         assert!(first.is_some() && second.is_some() && take(&slots).is_none() && slots.is_full());
         drop(first);
         assert!(take(&slots).is_some());
-        let unlimited = Arc::new(ConnectionSlots::new(0));
+        let unlimited = ConnectionSlots::new(0);
         assert!(matches!(unlimited.try_take(), FreeSlot::Unlimited) && !unlimited.is_full());
     }
 
     #[test]
-    fn a_reload_changes_their_number_also_while_they_are_taken() {
-        let slots = Arc::new(ConnectionSlots::new(3));
-        let mut held: Vec<_> = (0..3).map(|_| take(&slots).unwrap()).collect();
-        slots.resize(1);
-        held.truncate(1);
-        assert!(take(&slots).is_none(), "two were given back, and two are gone");
-        held.clear();
-        let one = take(&slots);
-        assert!(one.is_some() && take(&slots).is_none());
-        slots.resize(2);
-        assert!(take(&slots).is_some());
-        slots.resize(0);
-        drop(one);
-        slots.resize(5);
-        let all: Vec<_> = std::iter::from_fn(|| take(&slots)).collect();
-        assert_eq!(all.len(), 5);
-    }
-
-    #[test]
-    fn a_reload_gives_back_first_what_another_took_away() {
-        let slots = Arc::new(ConnectionSlots::new(2));
-        let held = (take(&slots), take(&slots));
-        slots.resize(1);
-        slots.resize(2);
-        drop(held);
-        let all: Vec<_> = std::iter::from_fn(|| take(&slots)).collect();
-        assert_eq!(all.len(), 2);
-    }
-
-    #[test]
     fn half_of_them_may_be_for_one_request_each() {
-        let slots = Arc::new(ConnectionSlots::new(5));
+        let slots = ConnectionSlots::new(5);
         let alone: Vec<_> = std::iter::from_fn(|| slots.try_take_alone().into_slot()).collect();
         assert_eq!(alone.len(), 2);
         assert!(take(&slots).is_some());
         drop(alone);
         assert!(slots.try_take_alone().into_slot().is_some());
-        let one = Arc::new(ConnectionSlots::new(1));
+        let one = ConnectionSlots::new(1);
         assert!(one.try_take_alone().into_slot().is_some());
+    }
+
+    #[test]
+    fn a_reload_changes_how_many_may_be_for_one_request_each() {
+        let slots = ConnectionSlots::new(4);
+        let take_all =
+            || -> Vec<_> { std::iter::from_fn(|| slots.try_take_alone().into_slot()).collect() };
+        let mut held = take_all();
+        slots.resize(2);
+        held.truncate(1);
+        assert!(take_all().is_empty(), "one was given back, and one is gone");
+        slots.resize(7);
+        assert_eq!(take_all().len(), 2);
+        slots.resize(0);
+        assert!(matches!(slots.try_take_alone(), FreeSlot::Unlimited));
+        held.clear();
+        slots.resize(1);
+        assert_eq!(take_all().len(), 1);
+    }
+
+    #[test]
+    fn a_connection_that_turns_out_to_be_reusable_leaves_its_place_to_others() {
+        let slots = ConnectionSlots::new(2);
+        let slot = slots.try_take_alone().into_slot().flatten().map(ConnectionSlot::reusable);
+        assert!(slot.is_some() && slots.try_take_alone().into_slot().is_some());
     }
 
     #[test]

@@ -64,3 +64,22 @@ fn a_server_that_is_left_out_again_soon_is_logged_when_its_trial_has_failed() {
     server.note_answered();
     assert!(!server.log_pace.has_logged(), "and it is logged that it is back");
 }
+
+#[test]
+fn the_log_says_when_a_server_is_no_longer_left_out_for_a_few_only() {
+    let upstream = upstream("ejection = { failures = 1, time = \"2s\", max_time = \"2s\" }");
+    let server = SharedServer::alone(&upstream, &upstream.servers[0].origin);
+    let (start, settings) = (Instant::now(), &upstream.ejection);
+    let fails = |last| {
+        server.note_failed(start, IpAddr::from([192, 0, 2, last]), settings, || true);
+        server.is_logged_for_few.load(Ordering::Relaxed)
+    };
+    assert_eq!([1, 1, 2, 3, 4].map(fails), [true, true, true, true, false]);
+    server.note_answered();
+    assert!(!fails(1), "it is left out again too soon to be logged");
+    let server = SharedServer::alone(&upstream, &upstream.servers[0].origin);
+    server.note_failed(start, IpAddr::from([192, 0, 2, 1]), settings, || true);
+    assert!(server.is_logged_for_few.load(Ordering::Relaxed));
+    server.note_unreachable(settings, true, &ConnectError::TimedOut);
+    assert!(!server.is_logged_for_few.load(Ordering::Relaxed), "it is for everybody now");
+}

@@ -41,7 +41,8 @@ fn a_server_that_breaks_requests_is_left_out_until_a_trial_succeeds() {
         ejections(&weir, &bad) == 1.0
     });
     assert_eq!(failures, 3, "after three in a row");
-    wait_until("that is logged", || weir.output().contains("requests in a row got no response"));
+    let text = ", for the one client whose requests failed: 3 requests in a row got no response";
+    wait_until("that is logged", || weir.output().contains(text));
 
     // Each trial fails one request, so there are few of them.
     let seen = bad.heads();

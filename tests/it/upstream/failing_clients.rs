@@ -70,6 +70,10 @@ fn requests_of_several_clients_that_fail_open_the_breaker_for_all() {
         assert_eq!(ask(number, "/"), 503, "and then no more");
     }
     assert_eq!(ask(SEVERAL + 1, "/"), 503);
+    let few = "is open, for the one client whose requests failed: 20 requests in a row have failed";
+    for text in [few, "the breaker of upstream `api` is now open for everybody"] {
+        wait_until("that is logged", || weir.output().contains(text));
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Heads over which a connection to an HTTP/2 server may end: they cost nobody else theirs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,77 @@ fn large_heads_leave_others_a_connection_to_share() {
     let mut statuses = clients.map(|mut client| client.response().status);
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 503]);
+}
+
+#[test]
+fn large_heads_wait_in_the_order_in_which_they_came() {
+    let upstream = Http2Upstream::start();
+    let lines = "max_connections = 2\nconnect_timeout = \"60s\"";
+    let weir = Weir::start(&config(&upstream).upstream(lines));
+    let mut clients: Vec<_> = (0..6).map(|_| weir.connect()).collect();
+    clients[0].send(large("/held"));
+    wait_until("one is held", || upstream.open() == 1);
+    for (number, client) in (1_u32..).zip(&mut clients[1..]) {
+        client.send(large(&format!("/{number}")));
+        wait_until("it waits", || pending(&weir) == f64::from(number));
+    }
+    upstream.release();
+    assert_eq!(clients[0].response().status, 200);
+    // One that comes while others wait.
+    clients[0].send(large("/again"));
+    assert!(clients.iter_mut().all(|client| client.response().status == 200));
+    let requests = upstream.requests();
+    let paths: Vec<_> = requests.iter().map(|it| it.uri.path()).collect();
+    assert_eq!(paths, ["/held", "/1", "/2", "/3", "/4", "/5", "/again"]);
+}
+
+#[test]
+fn clients_that_send_one_large_head_after_another_all_get_answers() {
+    const ENOUGH: usize = 10;
+    let upstream = Http2Upstream::start();
+    for workers in [1, 2] {
+        let lines = "http2 = true\nmax_connections = 2\nconnect_timeout = \"10s\"";
+        let config = Config::to_servers(&[upstream.address()]).open().upstream(lines);
+        let weir = Weir::start(&config.server(&format!("workers = {workers}")));
+        let mut clients: Vec<_> = (0..6).map(|_| weir.connect()).collect();
+        // Until one has had so many, and each its last.
+        let is_over = AtomicBool::new(false);
+        clients.iter_mut().for_each(|client| client.send(large("/")));
+        let answers: Vec<Vec<u16>> = thread::scope(|scope| {
+            let ask_on = |mut client: Client| {
+                let mut statuses = vec![client.response().status];
+                while !is_over.load(Ordering::Relaxed) {
+                    statuses.push(client.ask(large("/")).status);
+                    is_over.fetch_or(statuses.len() == ENOUGH, Ordering::Relaxed);
+                }
+                statuses
+            };
+            let threads: Vec<_> =
+                clients.into_iter().map(|client| scope.spawn(move || ask_on(client))).collect();
+            threads.into_iter().map(|it| it.join().unwrap()).collect()
+        });
+        let counts: Vec<_> = answers.iter().map(Vec::len).collect();
+        assert!(answers.iter().flatten().all(|status| *status == 200), "{answers:?}");
+        assert!(counts.iter().all(|count| *count >= ENOUGH / 2), "{workers}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_reload_that_allows_more_connections_ends_the_wait_of_large_heads() {
+    for more in [8, 0] {
+        let upstream = Http2Upstream::start();
+        let lines = |max: u32| format!("max_connections = {max}\nconnect_timeout = \"60s\"");
+        let weir = Weir::start(&config(&upstream).upstream(&lines(2)));
+        let mut clients: Vec<_> = (0..3).map(|_| weir.connect()).collect();
+        clients.iter_mut().for_each(|client| client.send(large("/held")));
+        wait_until("one is held and the others wait", || {
+            upstream.open() == 1 && pending(&weir) == 2.0
+        });
+        weir.reload(&config(&upstream).upstream(&lines(more)));
+        wait_until("all are held", || upstream.open() == 3);
+        upstream.release();
+        assert!(clients.iter_mut().all(|client| client.response().status == 200), "{more}");
+    }
 }
 
 #[test]
