@@ -50,7 +50,10 @@ fn stray_response_that_came_in_time_answers_no_pipelined_request() {
         let busy = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n".repeat(120);
         let rest: String = (1..7).map(|n| get(&format!("/api/{n}"))).collect();
         let mut poisoned = 0;
-        for _ in 0..10 {
+        let mut rounds = 0;
+        // On a busy machine the gateway may be faster in all of them.
+        while rounds < 10 || (overtaken.load(Ordering::SeqCst) == rounds && rounds < 100) {
+            rounds += 1;
             // Its own for each round: one that was overtaken may spoil what follows.
             let weir = Weir::start(&config);
             let mut client = weir.connect();
@@ -62,7 +65,7 @@ fn stray_response_that_came_in_time_answers_no_pipelined_request() {
         }
         let unavoidable = overtaken.load(Ordering::SeqCst);
         assert!(poisoned <= unavoidable, "{poisoned} times, of which {unavoidable} too late");
-        assert!(unavoidable < 10, "nothing was tried");
+        assert!(unavoidable < rounds, "nothing was tried");
     }
 }
 

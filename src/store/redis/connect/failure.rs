@@ -146,8 +146,8 @@ impl From<RedisError> for Failure {
             Some("BUSY" | "UNKILLABLE") => Reason::Busy,
             Some("OOM") => Reason::Oom,
             Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Reason::Denied,
-            // With its text a script is sent only while there is time: see `call_script`.
-            Some("NOSCRIPT") => Reason::Expired,
+            // With its text it is sent only while there is time: see `call_script`.
+            Some("NOSCRIPT") => Reason::NotAsked,
             Some("CLUSTERDOWN" | "MOVED" | "ASK" | "TRYAGAIN" | "CROSSSLOT") => Reason::Cluster,
             _ if inside("OOM command not allowed") => Reason::Oom,
             _ if inside("READONLY") => Reason::ReadOnly,

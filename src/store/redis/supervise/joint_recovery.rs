@@ -69,7 +69,8 @@ impl Supervisor {
         // One without requests notices an outage at its heartbeat, late.
         let is_long = outage.is_none_or(|lasted| lasted >= HEARTBEAT)
             || self.last_tick.elapsed() >= MISSED_HEARTBEAT;
-        if !others_may_owe || !is_long {
+        let is_alone = self.known_nodes.iter().all(|node| *node == self.shared.node);
+        if is_alone || !others_may_owe || !is_long {
             return self.pay_down().await.map(|_| ());
         }
         // One that has just started was in no outage that it knows of. If the others were, they have

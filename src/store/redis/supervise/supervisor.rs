@@ -13,6 +13,7 @@ use super::payments::Payments;
 use super::probe;
 use super::recovery_trial::{PAUSE, PROBES};
 use super::tenants;
+use crate::clock::Micros;
 use crate::store::redis::RedisShared;
 use crate::store::redis::connect::backoff::Backoff;
 use crate::store::redis::connect::cluster_view::ClusterView;
@@ -47,6 +48,8 @@ pub(crate) struct Supervisor {
     /// The names of the gateways that share the store, as last heard while it was in use; and those
     /// that were heard since.
     pub(super) known_nodes: Vec<String>,
+    /// What the clock showed by which the sets of nodes are kept, and when it was read.
+    server_time: (Micros, Instant),
     /// When it last said that this node is alive.
     pub(crate) last_heartbeat: Instant,
     /// When all that is done once a second was last done.
@@ -72,6 +75,7 @@ impl Supervisor {
                 shared.reserved_key(&format!("fence:{}:supervisor", shared.node)),
             ),
             known_nodes: Vec::new(),
+            server_time: (Micros(0), Instant::now()),
             last_heartbeat: Instant::now(),
             last_tick: Instant::now(),
             counting_since: Instant::now(),
@@ -176,6 +180,7 @@ impl Supervisor {
         self.shared.clock.steer(now, sent, Instant::now());
         self.warn_of_eviction(&session).await;
         self.session = Some(session);
+        self.read_time().await?;
         if self.known_nodes.is_empty() {
             // It has just started, and the others may be in an outage.
             self.known_nodes = self.report_alive(census::REMEMBERED).await?;
@@ -194,6 +199,7 @@ impl Supervisor {
 
     /// What is done once a second.
     async fn tick(&mut self) -> Result<(), Failure> {
+        self.read_time().await?;
         self.beat().await?;
         self.sync_overrides().await?;
         // Mostly there is nothing to pay: a new debt wakes the supervisor at once.
@@ -231,6 +237,20 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Reads the clock by which the sets of nodes are kept: that of one server, also on a cluster, for all
+    /// gateways. Decisions tell of it only where there are some.
+    async fn read_time(&mut self) -> Result<(), Failure> {
+        let Some(session) = &self.session else { return Err(Failure::timeout()) };
+        let sent = Instant::now();
+        let time = within(session.time(&self.shared.reserved_key(LIVE_NODES))).await?;
+        let received = Instant::now();
+        if !session.is_cluster() {
+            self.shared.clock.steer(time, sent, received);
+        }
+        self.server_time = (time, received);
+        Ok(())
+    }
+
     /// Says that this node is alive. The answer is the names of all that have said so within `max_age`.
     async fn report_alive(&self, max_age: Duration) -> Result<Vec<String>, Failure> {
         self.report_in(LIVE_NODES, &self.shared.node, census::REMEMBERED, max_age).await
@@ -247,17 +267,10 @@ impl Supervisor {
     ) -> Result<Vec<String>, Failure> {
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
         let name = self.shared.reserved_key(set);
-        within(async {
-            let sent = Instant::now();
-            let now = session.time(&name).await?;
-            // Masters of a cluster have clocks of their own.
-            if !session.is_cluster() {
-                self.shared.clock.steer(now, sent, Instant::now());
-            }
-            let report = census::beat(&name, member, now, lifetime, max_age);
-            session.run_together(&name, &report).await
-        })
-        .await
+        let (time, read_at) = self.server_time;
+        let now = time.after(read_at.elapsed());
+        let report = census::beat(&name, member, now, lifetime, max_age);
+        within(session.run_together(&name, &report)).await
     }
 
     /// Learns of nodes that have joined the cluster, and forgets those that left. It runs detached:

@@ -36,7 +36,7 @@ fn servers_are_understood() {
         ("MOVED 3999 127.0.0.1:6381", Reason::Cluster),
         ("ASK 3999 127.0.0.1:6381", Reason::Cluster),
         ("TRYAGAIN Multiple keys request during rehashing of slot", Reason::Cluster),
-        ("NOSCRIPT No matching script. Please use EVAL.", Reason::Expired),
+        ("NOSCRIPT No matching script. Please use EVAL.", Reason::NotAsked),
         ("CROSSSLOT Keys in request don't hash to the same slot", Reason::Cluster),
         (
             "ERR user_script:1: Script attempted to access nonexistent global variable 'x' \
