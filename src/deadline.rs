@@ -1,4 +1,4 @@
-//! The deadline of a connection.
+//! The deadline of a connection, or of what is waited for again and again.
 //!
 //! Its timer is lazy: setting a deadline stores an instant, and the timer behind it is re-armed only
 //! when it fires too early. A connection that serves a thousand requests a second touches the timer

@@ -57,7 +57,7 @@ impl Session {
                 }
             }
         };
-        reply_by(deadline, run).await.unwrap_or_else(|_| Err(Failure::timeout()))
+        reply_by(deadline, run).await.unwrap_or_else(|| Err(Failure::timeout()))
     }
 
     /// Runs commands on the key `name` together, and returns the answer of the last. They may be run

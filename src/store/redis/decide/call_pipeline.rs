@@ -16,9 +16,10 @@ use super::call_queue::{Call, CallGroup, CallStatus, CallTimes};
 use super::held_slots::SWEEP;
 use super::worker_link::WorkerLink;
 use crate::clock;
+use crate::deadline::Deadline;
 use crate::store::redis::connect::failure::{Failure, Reason};
 use crate::store::redis::connect::nodes::Nodes;
-use crate::store::redis::connect::reply_deadline::{is_stall, reply_by};
+use crate::store::redis::connect::reply_deadline::{is_stall, reply_by, reply_by_timer};
 use crate::store::redis::connect::script_call::{NodeRole, ScriptReply, call_script};
 use crate::store::redis::connect::session::Session;
 use crate::store::redis::wire::batch::{Batch, Fence};
@@ -41,13 +42,17 @@ pub(crate) struct CallPipeline {
     last: Weak<Call>,
     /// When the process was last seen to go on after it had stood still.
     stalled_until: Cell<Option<Instant>>,
+    /// The timer of its calls.
+    timer: Deadline,
 }
 
 impl CallPipeline {
     /// Starts to send what is queued, on the runtime of the current thread.
     pub(crate) fn start(link: Rc<WorkerLink>) {
         let (last, stalled_until) = (Weak::new(), Cell::new(None));
-        tokio::task::spawn_local(CallPipeline { link, strikes: 0, last, stalled_until }.drive());
+        let timer = Deadline::default();
+        let pipeline = CallPipeline { link, strikes: 0, last, stalled_until, timer };
+        tokio::task::spawn_local(pipeline.drive());
     }
 
     async fn drive(mut self) {
@@ -203,7 +208,7 @@ impl CallPipeline {
     /// One call by its number. Its reply is received even if that comes too late: it tells what was
     /// charged.
     async fn ask(
-        &self,
+        &mut self,
         connection: &MultiplexedConnection,
         number: u64,
         deadline: Instant,
@@ -223,7 +228,7 @@ impl CallPipeline {
                 };
                 call_script(&mut connection, NodeRole::Owner, deadline, command).await
             });
-            let Ok(answer) = reply_by(deadline, &mut call).await else {
+            let Some(answer) = reply_by_timer(&mut self.timer, deadline, &mut call).await else {
                 self.note_heard(deadline, clock::now());
                 let late = async { Ok(call.await?.value) };
                 tokio::task::spawn_local(receive_late(link.clone(), late, number, batch.clone()));
@@ -272,12 +277,12 @@ impl CallPipeline {
                 nodes.decide(slot, deadline, command).await
             });
             let reply = match reply_by(deadline, &mut run).await {
-                Ok(Ok(Value::BulkString(bytes))) => {
+                Some(Ok(Value::BulkString(bytes))) => {
                     Reply::parse(&bytes, &group.batch).map_err(Failure::from)
                 }
-                Ok(Ok(other)) => Err(Failure::unexpected(&other)),
-                Ok(Err(failure)) => Err(failure),
-                Err(_) => {
+                Some(Ok(other)) => Err(Failure::unexpected(&other)),
+                Some(Err(failure)) => Err(failure),
+                None => {
                     let late = receive_late(self.link.clone(), run, number, group.batch.clone());
                     tokio::task::spawn_local(late);
                     group.reply = Some(Err(Failure::timeout()));

@@ -25,7 +25,7 @@ use crate::store::{BucketId, Check, CheckOutcome, CheckSet};
 /// Redis does nothing else while it decides a call, so none is to take it long.
 const MOST_REQUESTS: usize = 128;
 const MOST_CHECKS: usize = 512;
-/// Emptied batches kept for their memory.
+/// Emptied batches and calls kept for their memory.
 const SPARE: usize = 4;
 
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(crate) struct CallQueue {
     cluster: bool,
     waiting: RefCell<VecDeque<Rc<Call>>>,
     spare: RefCell<Vec<Rc<Batch>>>,
+    /// Room for the groups and the wakers of calls.
+    spare_states: RefCell<Vec<CallState>>,
     arrived: Signal,
 }
 
@@ -158,6 +160,7 @@ impl CallQueue {
             cluster,
             waiting: RefCell::default(),
             spare: RefCell::default(),
+            spare_states: RefCell::default(),
             arrived: Signal::default(),
         }
     }
@@ -225,10 +228,9 @@ impl CallQueue {
                 return call.clone();
             }
         }
-        let call = Rc::new(Call {
-            deadline: clock::cached_now() + self.timeout,
-            state: RefCell::default(),
-        });
+        let state = self.spare_states.borrow_mut().pop().unwrap_or_default();
+        let deadline = clock::cached_now() + self.timeout;
+        let call = Rc::new(Call { deadline, state: RefCell::new(state) });
         waiting.push_back(call.clone());
         self.arrived.raise();
         call
@@ -247,14 +249,20 @@ impl CallQueue {
     /// Keeps the memory of a call whose requests all have their outcomes.
     pub(crate) fn recycle(&self, ticket: Ticket) {
         let Some(call) = Rc::into_inner(ticket.call) else { return };
+        let CallState { mut groups, mut wakers, .. } = call.state.into_inner();
         let mut spare = self.spare.borrow_mut();
-        for mut group in call.state.into_inner().groups {
+        for mut group in groups.drain(..) {
             if spare.len() < SPARE
                 && let Some(batch) = Rc::get_mut(&mut group.batch)
             {
                 batch.clear();
                 spare.push(group.batch);
             }
+        }
+        let mut spare_states = self.spare_states.borrow_mut();
+        if spare_states.len() < SPARE {
+            wakers.clear();
+            spare_states.push(CallState { groups, wakers, ..CallState::default() });
         }
     }
 }
@@ -270,9 +278,8 @@ impl Call {
         let mut state = self.state.borrow_mut();
         state.groups = groups;
         state.times = Some(times);
-        let wakers = std::mem::take(&mut state.wakers);
-        drop(state);
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        // To wake a task only queues it: nothing looks at the call before this is over.
+        state.wakers.iter_mut().filter_map(Option::take).for_each(Waker::wake);
     }
 }
 

@@ -360,5 +360,5 @@ pub(crate) async fn within<T>(
     step: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let answered = reply_by(Instant::now() + PATIENCE, step).await;
-    answered.unwrap_or_else(|_| Err(Failure::timeout()))
+    answered.unwrap_or_else(|| Err(Failure::timeout()))
 }

@@ -209,9 +209,10 @@ fn memory_is_used_again_once_all_have_their_results() {
     assert_eq!(queue.spare.borrow().len(), 0, "one has not read its result yet");
     assert_eq!(results(&two, 1), [(vec![0], Ok((false, 1)))]);
     queue.recycle(two);
-    assert_eq!(queue.spare.borrow().len(), 1);
-    let _next = join(&queue, &["c"]);
-    assert_eq!(queue.spare.borrow().len(), 0);
+    assert_eq!((queue.spare.borrow().len(), queue.spare_states.borrow().len()), (1, 1));
+    let next_one = join(&queue, &["c"]);
+    assert_eq!((queue.spare.borrow().len(), queue.spare_states.borrow().len()), (0, 0));
+    assert!(next_one.wait().now_or_never().is_none(), "it has no times yet");
     let groups = next(&queue).expect("a call").take();
     assert_eq!((requests(&groups), groups[0].batch.keys()), (vec![1], 1), "nothing is left in it");
 }
