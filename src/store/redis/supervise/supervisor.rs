@@ -206,6 +206,7 @@ impl Supervisor {
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
         if session.is_cluster() {
             within(session.ping()).await?;
+            self.shared.follow_clocks();
             self.refresh_nodes();
         }
         let names = self.report_in(LIVE_NODES, census::LIFETIME, census::LIFETIME).await?;
