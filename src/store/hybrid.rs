@@ -162,7 +162,7 @@ impl HybridStore {
         match *verdict {
             LeaseVerdict::Admitted { now } => Some(Decision { now, admitted: true, alone: false }),
             LeaseVerdict::Refused { now } => {
-                self.redis.show_known(asked.checks, outcomes, now);
+                self.redis.show_known(asked, outcomes, now);
                 Some(Decision { now, admitted: false, alone: false })
             }
             LeaseVerdict::Awaited | LeaseVerdict::Rest(_) => None,

@@ -14,12 +14,13 @@ mod shard;
 mod snapshot;
 
 use std::slice;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 pub(super) use self::control::open;
-use self::decision::ChargeMode;
+use self::decision::{Asked, ChargeMode};
 pub use self::held_slots::HeldSlots;
 use self::overflow::Overflow;
 use self::shard::{PastCharge, Shard};
@@ -51,6 +52,8 @@ pub struct MemoryStore {
     taken: AtomicUsize,
     /// Where the next search for dead buckets starts.
     cursor: AtomicUsize,
+    /// See [`MemoryStore::set_clock_spread`]: microseconds.
+    clock_spread: AtomicU64,
 }
 
 /// How many buckets there are, those included that are full again and not yet dropped.
@@ -75,7 +78,8 @@ impl MemoryStore {
     fn of(shards: Vec<Shard>, overflow: Overflow, max_keys: usize, clock: Clock) -> Self {
         let taken = AtomicUsize::new(shards.iter().map(Shard::len).sum());
         let shards = shards.into_iter().map(|shard| PaddedShard(Mutex::new(shard))).collect();
-        Self { clock, shards, overflow, max_keys, taken, cursor: AtomicUsize::new(0) }
+        let (cursor, clock_spread) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Self { clock, shards, overflow, max_keys, taken, cursor, clock_spread }
     }
 
     /// Decides all checks, without waiting.
@@ -86,15 +90,37 @@ impl MemoryStore {
         {
             return decision;
         }
-        decision::decide(self, checks, outcomes, ChargeMode::Decide)
+        decision::decide(self, Asked { checks, times: &[] }, outcomes, ChargeMode::Decide)
+    }
+
+    /// The same where each check has an instant of its own, since the stores that keep their buckets
+    /// have clocks of their own. A bucket that keys share is judged by the clock of this store.
+    pub fn decide_at(
+        &self,
+        checks: &[Check<'_>],
+        times: &[Micros],
+        outcomes: &mut [CheckOutcome],
+    ) -> Decision {
+        decision::decide(self, Asked { checks, times }, outcomes, ChargeMode::Decide)
     }
 
     /// Charges a cost, whether it passes or not, and tells what came of it.
     pub fn charge_one_after(&self, check: &Check<'_>) -> CheckOutcome {
+        self.charge_after_at(check, &[])
+    }
+
+    /// The same at an instant of its own, if there is one.
+    pub fn charge_after_at(&self, check: &Check<'_>, times: &[Micros]) -> CheckOutcome {
         let mut outcome = CheckOutcome::default();
         let (checks, outcomes) = (slice::from_ref(check), slice::from_mut(&mut outcome));
-        decision::decide(self, checks, outcomes, ChargeMode::ChargeAfter);
+        decision::decide(self, Asked { checks, times }, outcomes, ChargeMode::ChargeAfter);
         outcome
+    }
+
+    /// Says by how much the clocks may differ that buckets are judged by: a bucket is dropped once it
+    /// has ended by all of them.
+    pub fn set_clock_spread(&self, spread: Duration) {
+        self.clock_spread.store(spread.as_micros() as u64, Ordering::Relaxed);
     }
 
     /// Refunds a charge at the instant and to the bucket that `outcome` tells of: the key's own, or
@@ -204,6 +230,7 @@ impl MemoryStore {
         now: Micros,
         spare: impl Fn(u64) -> bool,
     ) -> bool {
+        let now = Micros(now.0.saturating_sub(self.clock_spread.load(Ordering::Relaxed)));
         if shard.is_packed(pending) {
             self.free_room(shard.purge(now, &spare));
             shard.stretch(pending);

@@ -76,14 +76,14 @@ impl RedisStore {
     }
 
     /// Refuses a request that Redis is sure to refuse. The other limits show their last known states.
-    fn refuse(&self, checks: &[Check<'_>], outcomes: &mut [CheckOutcome]) -> Option<Decision> {
+    fn refuse(&self, asked: CheckSet<'_>, outcomes: &mut [CheckOutcome]) -> Option<Decision> {
         let mut refusals = self.link.refusals.borrow_mut();
         if refusals.is_empty() {
             return None;
         }
         let at = clock::cached_now();
         let (mut now, mut previous) = (None, None);
-        for (check, outcome) in checks.iter().zip(&mut *outcomes) {
+        for (check, outcome) in asked.checks.iter().zip(&mut *outcomes) {
             (outcome.refused, outcome.withheld) = (None, false);
             let known = if check.enforced { refusals.refused(check, at) } else { None };
             // A pair is refused if both of it are known to refuse.
@@ -99,20 +99,22 @@ impl RedisStore {
             previous = outcome.refused;
         }
         let now = now?;
-        self.show_known(checks, outcomes, now);
+        self.show_known(asked, outcomes, now);
         Some(Decision { now, admitted: false, alone: false })
     }
 
     /// Fills in the checks of a refused request that are not known to refuse, by their last known states.
     pub(super) fn show_known(
         &self,
-        checks: &[Check<'_>],
+        asked: CheckSet<'_>,
         outcomes: &mut [CheckOutcome],
         now: Micros,
     ) {
         let mut previous = None;
-        for (check, outcome) in checks.iter().zip(outcomes) {
+        for (check, outcome) in asked.checks.iter().zip(outcomes) {
             if outcome.refused.is_none() {
+                let is_cluster = self.shared.is_cluster();
+                let now = if is_cluster { self.shared.now_for(asked, check) } else { now };
                 let known = self.shared.local.state(check.bucket).unwrap_or_default();
                 outcome.state = check.policy.clamp(known, now);
                 outcome.now = now;
@@ -142,7 +144,7 @@ impl RedisStore {
                 return decided;
             }
         }
-        self.refuse(asked.checks, outcomes).map(Ok)
+        self.refuse(asked, outcomes).map(Ok)
     }
 
     /// Decides all checks. If the caller is gone before that, `abandoned` hears whether Redis has
@@ -327,7 +329,7 @@ impl Store for RedisStore {
             };
             match charged {
                 Ok(()) => items.iter().for_each(|charge| {
-                    shared.local.charge_one_after(&charge.check());
+                    shared.charge_known(&charge.check(), slot);
                 }),
                 Err(failure) => {
                     if failure.reason != Reason::NotAsked {

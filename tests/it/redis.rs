@@ -1,6 +1,7 @@
 //! Gateways that share their buckets over Redis, and everything that can fail on the way.
 
 mod cluster;
+mod cluster_clocks;
 mod cluster_takeover;
 mod connection;
 mod delayed_requests;

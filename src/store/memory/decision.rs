@@ -28,6 +28,14 @@ use crate::store::{BucketId, Check, CheckOutcome, Choice, Decision};
 /// A request with more checks than this allocates.
 const USUAL: usize = 8;
 
+/// What is to be decided.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) checks: &'a [Check<'a>],
+    /// The instant of each check; none if all are decided at that of the store's clock.
+    pub(super) times: &'a [Micros],
+}
+
 /// The locks of one decision, and its instant.
 struct LockedShards<'a> {
     store: &'a MemoryStore,
@@ -50,6 +58,8 @@ enum BucketLocation {
 struct BucketChange<'p> {
     location: BucketLocation,
     policy: &'p Policy,
+    /// The instant at which it is judged.
+    now: Micros,
     /// Room in the table was set aside for this bucket.
     reserved: bool,
     before: State,
@@ -75,18 +85,20 @@ pub(super) enum ChargeMode {
 
 pub(super) fn decide(
     store: &MemoryStore,
-    checks: &[Check<'_>],
+    asked: Asked<'_>,
     outcomes: &mut [CheckOutcome],
     mode: ChargeMode,
 ) -> Decision {
+    let checks = asked.checks;
     let mut locked = LockedShards::lock(store, checks, false);
     if mode == ChargeMode::Decide
+        && asked.times.is_empty()
         && let Some(decision) = locked.decide_known(checks, outcomes)
     {
         return decision;
     }
-    locked.decide(checks, outcomes, mode).unwrap_or_else(|NeedsOverflow| {
-        let with = LockedShards::lock(store, checks, true).decide(checks, outcomes, mode);
+    locked.decide(asked, outcomes, mode).unwrap_or_else(|NeedsOverflow| {
+        let with = LockedShards::lock(store, checks, true).decide(asked, outcomes, mode);
         with.unwrap_or_else(|NeedsOverflow| unreachable!("the overflow shard is held"))
     })
 }
@@ -110,11 +122,11 @@ impl<'a> LockedShards<'a> {
 
     fn decide(
         mut self,
-        checks: &[Check<'_>],
+        asked: Asked<'_>,
         outcomes: &mut [CheckOutcome],
         mode: ChargeMode,
     ) -> Result<Decision, NeedsOverflow> {
-        let now = self.now;
+        let (checks, now) = (asked.checks, self.now);
         let mut changes: SmallVec<[BucketChange<'_>; USUAL]> = SmallVec::new();
         // Which change each check is part of.
         let mut parts: SmallVec<[usize; USUAL]> = SmallVec::new();
@@ -124,7 +136,7 @@ impl<'a> LockedShards<'a> {
         for (i, (check, outcome)) in checks.iter().zip(&mut *outcomes).enumerate() {
             let part = match checks[..i].iter().position(|c| c.bucket == check.bucket) {
                 Some(same) => parts[same],
-                None => match self.change_of(&mut changes, i, checks) {
+                None => match self.change_of(&mut changes, i, asked) {
                     Ok(part) => part,
                     Err(needs) => {
                         self.finish(&mut changes, false);
@@ -133,8 +145,8 @@ impl<'a> LockedShards<'a> {
                 },
             };
             parts.push(part);
-            outcome.now = now;
             let change = &mut changes[part];
+            outcome.now = change.now;
             outcome.shared = matches!(change.location, BucketLocation::Overflow(_));
             outcome.withheld = false;
             outcome.skipped = check.choice.is_skipped(previous);
@@ -147,7 +159,8 @@ impl<'a> LockedShards<'a> {
             let verdict = match mode {
                 ChargeMode::Decide => self.evaluate(change, check.waited),
                 ChargeMode::ChargeAfter => {
-                    Verdict::Admit(check.policy.charge_after(change.before, now, change.cost))
+                    let (before, now, cost) = (change.before, change.now, change.cost);
+                    Verdict::Admit(check.policy.charge_after(before, now, cost))
                 }
             };
             change.logs_cost = mode == ChargeMode::ChargeAfter
@@ -184,16 +197,16 @@ impl<'a> LockedShards<'a> {
     }
 
     fn evaluate(&self, change: &BucketChange<'_>, waited: u64) -> Verdict {
-        let (state, now, cost) = (change.before, self.now, change.cost);
+        let (state, now, cost) = (change.before, change.now, change.cost);
         let request = Evaluation { state, now, cost, waited };
         match (change.location, change.policy, &change.seed) {
-            (_, Policy::SlidingLog(it), Some(seed)) => it.evaluate_log(seed, self.now, change.cost),
+            (_, Policy::SlidingLog(it), Some(seed)) => it.evaluate_log(seed, now, cost),
             (BucketLocation::Own(at, tag), policy, _) => {
                 self.shards[at].evaluate(tag, policy, request)
             }
             (BucketLocation::Overflow(tag), policy, _) => match &self.overflow {
                 Some(held) => held.evaluate(tag, policy, request),
-                None => policy.evaluate_waited(change.before, self.now, change.cost, waited),
+                None => policy.evaluate_waited(state, now, cost, waited),
             },
         }
     }
@@ -204,21 +217,22 @@ impl<'a> LockedShards<'a> {
         &mut self,
         changes: &mut SmallVec<[BucketChange<'p>; USUAL]>,
         i: usize,
-        checks: &[Check<'p>],
+        asked: Asked<'p>,
     ) -> Result<usize, NeedsOverflow> {
-        let (store, now, check) = (self.store, self.now, &checks[i]);
+        let (store, now, checks) = (self.store, self.now, asked.checks);
+        let (check, own_now) = (&checks[i], asked.times.get(i).copied().unwrap_or(now));
         let index = shard_of(check.bucket, store.shards.len());
         let at = self.indexes.partition_point(|held| *held < index);
         let tag = tag_of(check.bucket);
         let shard = &mut *self.shards[at];
         let mut seed = None;
-        let (location, reserved, before) = match shard.get(tag, check.policy, now) {
+        let (location, reserved, before) = match shard.get(tag, check.policy, own_now) {
             Some(state) => (BucketLocation::Own(at, tag), false, state),
             None => {
                 let spare = |tag| checks.iter().any(|check| tag_of(check.bucket) == tag);
                 let here = |change: &&BucketChange<'_>| matches!(change.location, BucketLocation::Own(it, _) if it == at);
                 let pending = changes.iter().filter(here).filter(|change| change.reserved).count();
-                let mut reserved = store.reserve(shard, pending, now, spare);
+                let mut reserved = store.reserve(shard, pending, own_now, spare);
                 let overflow = overflow_tag(check.limit_prefix, check.bucket);
                 // A key without a bucket may have spent from the shared one, so its new bucket
                 // starts with the state of that one and not with fresh tokens. The mark is new
@@ -253,9 +267,11 @@ impl<'a> LockedShards<'a> {
         }
         let (policy, after) = (check.policy, before);
         let waited = check.waited > 0;
+        let is_own = matches!(location, BucketLocation::Own(..));
         changes.push(BucketChange {
             location,
             policy,
+            now: if is_own { own_now } else { now },
             reserved,
             before,
             after,
@@ -269,8 +285,8 @@ impl<'a> LockedShards<'a> {
 
     /// Writes what was decided, if it was admitted, and frees room that was not used.
     fn finish(mut self, changes: &mut [BucketChange<'_>], admitted: bool) {
-        let now = self.now;
         for change in changes {
+            let now = change.now;
             // A bucket that is full again equals none, unless a queued request was charged: then the
             // state says since when it is full, so that what refilled is not counted twice.
             let says = change.after.ends_at > now || change.waited;
@@ -312,3 +328,6 @@ pub(super) fn overflow_tag(limit_prefix: u64, bucket: BucketId) -> u64 {
     let mask = super::OVERFLOW_BUCKETS - 1;
     (limit_prefix & !mask) | (tag_of(bucket) & mask)
 }
+
+#[cfg(test)]
+mod tests;

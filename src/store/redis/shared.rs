@@ -16,11 +16,11 @@ use super::open::StoreShape;
 use super::supervise::breaker::Breaker;
 use super::supervise::ledger::Ledger;
 use super::wire::check_args::CallContext;
-use crate::clock::Clock;
+use crate::clock::{self, Clock, Micros};
 use crate::config::settings;
 use crate::guards::GuardSharing;
 use crate::overrides::OverrideTable;
-use crate::store::{MemoryStore, StoreContext};
+use crate::store::{Check, CheckOutcome, CheckSet, MemoryStore, StoreContext};
 use crate::telemetry::AuditLog;
 use crate::tenants::TenantTable;
 use crate::trust::TrustTable;
@@ -38,7 +38,8 @@ pub struct RedisShared {
     /// What is known of the buckets in Redis, and what decides while it fails.
     pub(super) local: MemoryStore,
     pub(super) order: ReplyOrder,
-    /// Shows the time of Redis.
+    /// Shows the time of Redis; on a cluster, of the master that is probed.
+    /// Buckets are judged by [`RedisShared::now_in`].
     pub(super) clock: Clock,
     /// Whether anything is written down there while Redis fails, here or at the other gateways.
     pub(super) has_local_limits: AtomicBool,
@@ -125,6 +126,50 @@ impl RedisShared {
     /// The hash slot of a key. Without a cluster everything is in one.
     pub(super) fn slot_of(&self, key: &[u8]) -> u16 {
         if self.is_cluster() { hash_slot(key) } else { 0 }
+    }
+
+    /// What the clock shows by which the buckets in a hash slot are judged: that of the master which
+    /// last told of them. The masters of a cluster have clocks of their own.
+    pub(super) fn now_in(&self, slot: u16) -> Micros {
+        if !self.is_cluster() {
+            return self.clock.now();
+        }
+        let known = self.dialer.clocks.in_slot(slot, clock::now());
+        known.unwrap_or_else(|| self.clock.now())
+    }
+
+    /// The same for the bucket of this name.
+    pub(super) fn now_of(&self, name: &[u8]) -> Micros {
+        self.now_in(self.slot_of(name))
+    }
+
+    /// The same for the bucket of a check. Slots that are held are counted here by one clock.
+    pub(super) fn now_for(&self, asked: CheckSet<'_>, check: &Check<'_>) -> Micros {
+        if check.policy.is_held() || !self.is_cluster() {
+            return self.clock.now();
+        }
+        self.now_of(&asked.key(check).text())
+    }
+
+    /// Charges what is known of a bucket here, whether it passes or not.
+    pub(super) fn charge_known(&self, check: &Check<'_>, slot: u16) -> CheckOutcome {
+        if self.is_cluster() {
+            self.local.charge_after_at(check, &[self.now_in(slot)])
+        } else {
+            self.local.charge_one_after(check)
+        }
+    }
+
+    /// Takes over what the clocks of a cluster's masters show. Nothing that is kept here counts as
+    /// ended before it has by all of them.
+    pub(super) fn follow_clocks(&self) {
+        let (clocks, now) = (&self.dialer.clocks, clock::now());
+        if let Some(time) = clocks.in_slot(self.slot_of(&self.reserved_key("probe")), now) {
+            self.clock.steer(time, now, now);
+        }
+        let spread = clocks.spread(self.clock.now(), now);
+        self.local.set_clock_spread(spread);
+        self.ledger.lock().set_clock_spread(spread);
     }
 
     /// A key that is no bucket: names of limits have no `@`.

@@ -18,6 +18,7 @@ use super::dialer::Dialer;
 use super::failure::{Failure, Reason};
 use super::hash_slot::SLOTS;
 use super::script_call::{NodeRole, ScriptReply, call_script};
+use super::session::time;
 use crate::clock::Micros;
 use crate::config::settings::Origin;
 use crate::store::redis::wire::reply;
@@ -48,6 +49,7 @@ impl Nodes {
         let mut map = Map { owners: vec![None; usize::from(SLOTS)], ..Map::default() };
         for range in &view.ranges {
             map.owners[range.slots()].fill(Some(range.owner().clone()));
+            dialer.clocks.judge_unheard(range.slots(), range.owner());
         }
         let owners: HashSet<&Origin> = view.ranges.iter().map(HashSlotRange::owner).collect();
         let missing = owners.into_iter().filter(|owner| **owner != view.asked);
@@ -62,11 +64,24 @@ impl Nodes {
     }
 
     /// A connection to each master.
-    pub(crate) fn masters(&self) -> Vec<MultiplexedConnection> {
+    pub(crate) fn masters(&self) -> Vec<(Origin, MultiplexedConnection)> {
         let map = self.map.lock();
         let owns = |origin: &Origin| map.owners.iter().flatten().any(|owner| owner == origin);
         let masters = map.connections.iter().filter(|(origin, _)| owns(origin));
-        masters.map(|(_, connection)| connection.clone()).collect()
+        masters.map(|(origin, connection)| (origin.clone(), connection.clone())).collect()
+    }
+
+    /// Hears from every master what its clock shows, asked all at once: so that it is known before
+    /// any of them fails, also of one that nobody has asked for a bucket.
+    pub(crate) async fn hear_clocks(&self) -> Result<(), Failure> {
+        let hear = async |(origin, mut master)| {
+            let sent = Instant::now();
+            let now = time(&mut master).await?;
+            self.dialer.clocks.update(&origin, now, sent, Instant::now());
+            Ok(())
+        };
+        let heard: Vec<Result<(), Failure>> = join_all(self.masters().into_iter().map(hear)).await;
+        heard.into_iter().collect()
     }
 
     /// As [`Self::run`] with a script that is given the instant, by the clock of the node that runs it, after
@@ -116,6 +131,7 @@ impl Nodes {
                         && let Some((now, _)) = reply::instant(bytes)
                     {
                         clocks.update(&origin, now, sent, Instant::now());
+                        clocks.judge(slot, &origin);
                     }
                     return Ok(value);
                 }

@@ -1,5 +1,6 @@
 //! What a server's clock shows, as far as its replies have shown: so that a call can say until when
-//! it is worth running.
+//! it is worth running, and so that the buckets of a cluster can be judged without it, each by the
+//! clock of its own master.
 //!
 //! A script reads the clock of its server some time between the sending of its call and the
 //! arrival of its reply. So each reply bounds from both sides how far that clock is ahead of this
@@ -7,10 +8,13 @@
 //! one loses no more than the time that the fastest reply was on its way.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::hash_slot::SLOTS;
 use crate::clock::Micros;
 use crate::config::settings::Origin;
 
@@ -39,30 +43,83 @@ impl ServerClock {
 
 /// The clocks of a cluster's nodes, each its own. They are kept when connections are made anew.
 #[derive(Debug, Default)]
-pub(crate) struct ServerClocks(Mutex<HashMap<Origin, ServerClock>>);
+pub(crate) struct ServerClocks(Mutex<NodeClocks>);
+
+#[derive(Debug, Default)]
+struct NodeClocks {
+    clocks: Vec<ServerClock>,
+    /// Where in `clocks` each node's is.
+    positions: HashMap<Origin, usize>,
+    /// For each hash slot the same of the node that its buckets are judged by. Empty until there is
+    /// one.
+    judges: Vec<Option<usize>>,
+}
+
+impl NodeClocks {
+    fn position(&mut self, origin: &Origin) -> usize {
+        if let Some(position) = self.positions.get(origin) {
+            return *position;
+        }
+        self.clocks.push(ServerClock::default());
+        self.positions.insert(origin.clone(), self.clocks.len() - 1);
+        self.clocks.len() - 1
+    }
+
+    fn judges(&mut self) -> &mut [Option<usize>] {
+        self.judges.resize(usize::from(SLOTS), None);
+        &mut self.judges
+    }
+}
 
 impl ServerClocks {
     pub(crate) fn update(&self, origin: &Origin, time: Micros, sent: Instant, received: Instant) {
-        let mut clocks = self.0.lock();
-        match clocks.get_mut(origin) {
-            Some(clock) => clock.update(time, sent, received),
-            None => {
-                let mut clock = ServerClock::default();
-                clock.update(time, sent, received);
-                clocks.insert(origin.clone(), clock);
-            }
-        }
+        let mut nodes = self.0.lock();
+        let position = nodes.position(origin);
+        nodes.clocks[position].update(time, sent, received);
     }
 
     pub(crate) fn at(&self, origin: &Origin, instant: Instant) -> Option<Micros> {
-        self.0.lock().get(origin)?.at(instant)
+        let nodes = self.0.lock();
+        nodes.clocks[*nodes.positions.get(origin)?].at(instant)
+    }
+
+    /// A node has told of buckets in this slot: their instants are of its clock.
+    pub(crate) fn judge(&self, slot: u16, origin: &Origin) {
+        let mut nodes = self.0.lock();
+        let position = nodes.position(origin);
+        nodes.judges()[usize::from(slot)] = Some(position);
+    }
+
+    /// A node owns these slots. What was heard of buckets in them before, from another one, goes on
+    /// being judged by that one's clock until this one tells of them.
+    pub(crate) fn judge_unheard(&self, slots: RangeInclusive<usize>, origin: &Origin) {
+        let mut nodes = self.0.lock();
+        let position = nodes.position(origin);
+        nodes.judges()[slots].iter_mut().for_each(|judge| {
+            judge.get_or_insert(position);
+        });
+    }
+
+    /// What the clock shows at an instant, at the least, by which the buckets in a slot are judged.
+    pub(crate) fn in_slot(&self, slot: u16, instant: Instant) -> Option<Micros> {
+        let nodes = self.0.lock();
+        let judge = nodes.judges.get(usize::from(slot)).copied().flatten()?;
+        nodes.clocks[judge].at(instant)
+    }
+
+    /// By how much the clocks differ at the most, from each other and from one that shows `own` at
+    /// this instant.
+    pub(crate) fn spread(&self, own: Micros, instant: Instant) -> Duration {
+        let nodes = self.0.lock();
+        let times = nodes.clocks.iter().filter_map(|clock| clock.at(instant));
+        let (first, last) =
+            times.fold((own, own), |(first, last), it| (first.min(it), last.max(it)));
+        last.since(first)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const HOUR: u64 = 3_600_000_000;
@@ -115,5 +172,40 @@ mod tests {
         assert_eq!(clocks.at(&node(1), now), Some(Micros(HOUR)));
         assert_eq!(clocks.at(&node(2), now), Some(Micros(2 * HOUR)));
         assert_eq!(clocks.at(&node(3), now), None);
+    }
+
+    #[test]
+    fn buckets_are_judged_by_the_node_that_told_of_them() {
+        let node = |port| Origin { host: "node".to_owned(), port };
+        let (clocks, now) = (ServerClocks::default(), Instant::now());
+        let later = now + Duration::from_micros(7);
+        assert_eq!(clocks.in_slot(5, now), None, "no slot is known");
+        clocks.update(&node(1), Micros(HOUR), now, now);
+        clocks.update(&node(2), Micros(3 * HOUR), now, now);
+        clocks.judge_unheard(0..=9, &node(1));
+        assert_eq!(clocks.in_slot(5, later), Some(Micros(HOUR + 7)), "its owner's");
+        assert_eq!(clocks.in_slot(10, now), None);
+        clocks.judge(5, &node(2));
+        assert_eq!(clocks.in_slot(5, later), Some(Micros(3 * HOUR + 7)), "it has moved");
+        assert_eq!(clocks.in_slot(6, now), Some(Micros(HOUR)));
+        clocks.judge_unheard(0..=9, &node(3));
+        assert_eq!(
+            clocks.in_slot(5, now),
+            Some(Micros(3 * HOUR)),
+            "the new owner told nothing yet"
+        );
+        clocks.judge(5, &node(3));
+        assert_eq!(clocks.in_slot(5, now), None, "a clock of which nothing was heard");
+    }
+
+    #[test]
+    fn clocks_differ_by_the_first_and_the_last() {
+        let node = |port| Origin { host: "node".to_owned(), port };
+        let (clocks, now) = (ServerClocks::default(), Instant::now());
+        assert_eq!(clocks.spread(Micros(HOUR), now), Duration::ZERO);
+        clocks.update(&node(1), Micros(3 * HOUR), now, now);
+        assert_eq!(clocks.spread(Micros(HOUR), now), Duration::from_micros(2 * HOUR));
+        clocks.update(&node(2), Micros(0), now, now);
+        assert_eq!(clocks.spread(Micros(HOUR), now), Duration::from_micros(3 * HOUR));
     }
 }

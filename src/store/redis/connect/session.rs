@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value};
 use tokio::time::{Instant, timeout};
@@ -90,9 +89,7 @@ impl Session {
 
     /// What the clock of the server shows that has the key `name`.
     pub(crate) async fn time(&self, name: &[u8]) -> Result<Micros, Failure> {
-        let mut connection = self.owner(hash_slot(name)).await?;
-        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(&mut connection).await?;
-        Ok(Micros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
+        time(&mut self.owner(hash_slot(name)).await?).await
     }
 
     async fn owner(&self, slot: u16) -> Result<MultiplexedConnection, Failure> {
@@ -106,7 +103,7 @@ impl Session {
     pub(crate) async fn eviction_policies(&self) -> Result<Vec<String>, Failure> {
         let masters = match self {
             Session::Single(connection) => vec![connection.clone()],
-            Session::Cluster(nodes) => nodes.masters(),
+            Session::Cluster(nodes) => nodes.masters().into_iter().map(|(_, it)| it).collect(),
         };
         let mut policies = Vec::new();
         for mut master in masters {
@@ -135,20 +132,24 @@ impl Session {
 
     /// Hears an answer from every master, asked all at once.
     pub(crate) async fn ping(&self) -> Result<(), Failure> {
-        let masters = match self {
-            Session::Single(connection) => vec![connection.clone()],
-            Session::Cluster(nodes) => nodes.masters(),
-        };
-        let ping = async |mut master| send(&mut master, &redis::cmd("PING")).await;
-        for answer in join_all(masters.into_iter().map(ping)).await {
-            answer?;
+        match self {
+            Session::Single(connection) => {
+                send(&mut connection.clone(), &redis::cmd("PING")).await?;
+                Ok(())
+            }
+            Session::Cluster(nodes) => nodes.hear_clocks().await,
         }
-        Ok(())
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self, Session::Cluster(_))
     }
+}
+
+/// What the clock of a server shows.
+pub(super) async fn time(connection: &mut MultiplexedConnection) -> Result<Micros, Failure> {
+    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
+    Ok(Micros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
 }
 
 pub(crate) async fn send(

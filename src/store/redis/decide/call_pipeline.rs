@@ -298,13 +298,8 @@ impl CallPipeline {
             }
             group.reply = Some(reply);
         };
-        let asked = Instant::now();
         join_all(groups.iter_mut().map(ask)).await;
-        let received = clock::now();
-        self.note_heard(deadline, received);
-        if let Some(Some(Ok(reply))) = groups.first().map(|group| &group.reply) {
-            self.link.shared.clock.steer(reply.now(), asked, received);
-        }
+        self.note_heard(deadline, clock::now());
     }
 
     /// What the replies say of Redis. True if all of them have come.

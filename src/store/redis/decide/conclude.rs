@@ -169,6 +169,7 @@ impl WorkerLink {
             let mut ledger = self.shared.ledger.lock();
             self.shared.quiet_since.disturb();
             let (mut counter, mut previous) = (PairCounter::default(), None);
+            let now = if self.shared.is_cluster() { self.shared.now_in(result.slot) } else { now };
             for (check, outcome) in result.of(asked.checks, outcomes) {
                 let known = self.shared.local.state(check.bucket).unwrap_or_default();
                 let came = counter.next(check.choice).map(|pair| pairs.of(pair));
@@ -177,7 +178,7 @@ impl WorkerLink {
                 outcome.skipped = check.choice == Choice::Second && came == Some(PairChoice::First);
                 outcome.state = check.policy.clamp(known, now);
                 if chosen && check.spends && !check.policy.is_held() {
-                    outcome.state = self.shared.local.charge_one_after(check).state;
+                    outcome.state = self.shared.charge_known(check, result.slot).state;
                     ledger.note_settled(check.bucket, check.cost, at);
                 } else if chosen {
                     outcome.state = check.policy.charge_after(known, now, check.cost);
@@ -210,7 +211,8 @@ impl WorkerLink {
                     Known(RequestOutcome::Lost) => ChargeNote::Charged(None),
                     Known(RequestOutcome::NotRun | RequestOutcome::Refused) => ChargeNote::Owed,
                     Unknown(Claim { call, request }) => {
-                        let pair = pair.map(|number| self.uncertain_pair(checks, index, number));
+                        let now = self.shared.now_in(result.slot);
+                        let pair = pair.map(|it| self.uncertain_pair(checks, index, it, now));
                         let worker = self.worker;
                         ChargeNote::Uncertain(UncertainCharge { worker, call, request, pair })
                     }
@@ -221,7 +223,13 @@ impl WorkerLink {
     }
 
     /// What may be charged in the place of a check that is one of a pair.
-    fn uncertain_pair(&self, checks: &[Check<'_>], index: usize, number: usize) -> UncertainPair {
+    fn uncertain_pair(
+        &self,
+        checks: &[Check<'_>],
+        index: usize,
+        number: usize,
+        now: Micros,
+    ) -> UncertainPair {
         let choice = checks[index].choice;
         let other = match choice {
             Choice::Second => &checks[index - 1],
@@ -229,7 +237,7 @@ impl WorkerLink {
         };
         let (share, cost) = other.policy.share(self.shared.nodes(), other.cost);
         let known = self.shared.local.state(other.bucket).unwrap_or_default();
-        let charged = share.charge_after(known, self.shared.clock.now(), cost);
+        let charged = share.charge_after(known, now, cost);
         UncertainPair { number, choice, other: other.bucket, other_until: charged.ends_at }
     }
 

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::limit::OnError;
 use crate::store::redis::RedisStore;
 use crate::store::redis::supervise::fallback;
-use crate::store::{CheckOutcome, CheckSet, Decision, StoreError};
+use crate::store::{Check, CheckOutcome, CheckSet, Decision, StoreError};
 
 impl RedisStore {
     /// Whether a request may have to wait until something is paid.
@@ -55,8 +55,10 @@ impl RedisStore {
     }
 
     fn owes(&self, asked: CheckSet<'_>) -> bool {
-        let (mut ledger, now) = (self.shared.ledger.lock(), self.shared.clock.now());
+        let mut ledger = self.shared.ledger.lock();
         self.shared.note_quiet(ledger.may_be_missing());
-        asked.checks.iter().any(|check| ledger.is_unpaid(check.bucket, now))
+        let is_unpaid =
+            |check: &Check<'_>| ledger.is_unpaid(check.bucket, self.shared.now_for(asked, check));
+        asked.checks.iter().any(is_unpaid)
     }
 }

@@ -173,8 +173,8 @@ impl WorkerLink {
         let mut ledger = self.shared.ledger.lock();
         if ledger.has_uncertain() {
             let call_outcomes = self.call_outcomes.borrow();
-            let now = self.shared.clock.now();
-            ledger.resolve(self.worker, now, |call, request| call_outcomes.of(call, request));
+            let now_of = |name: &[u8]| self.shared.now_of(name);
+            ledger.resolve(self.worker, now_of, |call, request| call_outcomes.of(call, request));
             self.shared.debts_noted.notify_one();
         }
     }

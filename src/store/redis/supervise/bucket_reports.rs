@@ -42,7 +42,7 @@ pub(crate) async fn read(
             };
             let texts = session.run(group.slot, Instant::now() + PATIENCE, command).await?;
             let Value::Array(texts) = texts else { return Err(Failure::unexpected(&texts)) };
-            let now = shared.clock.now();
+            let now = shared.now_in(group.slot);
             for ((at, bucket), text) in group.items.iter().zip(&texts) {
                 let state = match text {
                     Value::BulkString(text) => state(bucket.policy, text, now),

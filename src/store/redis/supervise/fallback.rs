@@ -95,7 +95,18 @@ fn decide(
     let before: SmallVec<[Micros; 8]> = checks.iter().map(full).collect();
     let mut share_outcomes: SmallVec<[CheckOutcome; 8]> =
         share_checks.iter().map(|_| CheckOutcome::default()).collect();
-    let decision = shared.local.decide_now(&share_checks, &mut share_outcomes);
+    let decision = if shared.is_cluster() {
+        let times: SmallVec<[Micros; 8]> =
+            share_checks.iter().map(|check| shared.now_for(asked, check)).collect();
+        let decision = shared.local.decide_at(&share_checks, &times, &mut share_outcomes);
+        // Waits are told from here on: by the clock of one that refuses, if there is one.
+        let refuses = |(check, outcome): &(&Check<'_>, &CheckOutcome)| check.refuses(outcome);
+        let refusing = share_checks.iter().zip(&share_outcomes).find(refuses);
+        let now = refusing.map_or(share_outcomes[0].now, |(_, outcome)| outcome.now);
+        Decision { now, ..decision }
+    } else {
+        shared.local.decide_now(&share_checks, &mut share_outcomes)
+    };
     let mut share_outcomes = share_outcomes.into_iter();
     for (index, (check, outcome)) in checks.iter().zip(&mut *outcomes).enumerate() {
         if !outcome.decided {
@@ -103,8 +114,9 @@ fn decide(
         }
         if not_chosen(index) {
             let known = shared.local.state(check.bucket).unwrap_or_default();
-            (outcome.state, outcome.now) = (check.policy.clamp(known, decision.now), decision.now);
-            let refused = Retry::At(decision.now);
+            let now = shared.now_for(asked, check);
+            (outcome.state, outcome.now) = (check.policy.clamp(known, now), now);
+            let refused = Retry::At(now);
             outcome.refused = (check.choice == Choice::First).then_some(refused);
         } else if let Some(of_share) = share_outcomes.next() {
             *outcome = of_share;
@@ -118,13 +130,13 @@ fn decide(
         check.is_charged(outcome) && !check.policy.is_held()
     };
     for (index, (check, outcome)) in checks.iter().zip(outcomes).enumerate().filter(has_debts) {
+        let (now, until) = charged_instants(shared, outcome, || shared.now_for(asked, check));
         let uncertain = match notes.get(index).unwrap_or(&ChargeNote::Owed) {
             ChargeNote::Owed | ChargeNote::NotChosen => None,
             ChargeNote::Uncertain(charge) => Some(*charge),
             ChargeNote::Charged(at) => {
-                let (cost, until) = (check.cost, outcome.state.ends_at);
-                let late = LateCharge { cost, until, at: *at };
-                ledger.note_late_charge(check.bucket, late, decision.now, clock::now());
+                let late = LateCharge { cost: check.cost, until, at: *at };
+                ledger.note_late_charge(check.bucket, late, now, clock::now());
                 continue;
             }
         };
@@ -132,12 +144,26 @@ fn decide(
             name: asked.key(check).to_vec(),
             policy: *check.policy,
             cost: check.cost,
-            until: outcome.state.ends_at,
-            since: before[index].max(decision.now),
+            until,
+            since: before[index].max(now),
         };
-        ledger.add(check.bucket, debt, uncertain, decision.now);
+        ledger.add(check.bucket, debt, uncertain, now);
     }
     Ok(Decision { alone: true, ..decision })
+}
+
+/// When a bucket was charged here, and from when on it is full again, by the clock of its master,
+/// which shows `now`. One that keys of several masters share is judged by another clock.
+fn charged_instants(
+    shared: &RedisShared,
+    outcome: &CheckOutcome,
+    now: impl FnOnce() -> Micros,
+) -> (Micros, Micros) {
+    if !outcome.shared || !shared.is_cluster() {
+        return (outcome.now, outcome.state.ends_at);
+    }
+    let (now, lasts) = (now(), outcome.state.ends_at.since(outcome.now));
+    (now, Micros(now.0 + lasts.as_micros() as u64))
 }
 
 /// How a check is decided here once Redis may have made its pair's choice: for the request is
@@ -160,7 +186,9 @@ pub(crate) fn charge_after(shared: &RedisShared, charge: &DeferredCheck, owed: b
     shared.quiet_since.disturb();
     let before = shared.local.state(check.bucket).unwrap_or_default().ends_at;
     let (share, dearer) = check.policy.share_after(shared.nodes(), check.cost);
-    let charged = shared.local.charge_one_after(&Check { policy: &share, cost: dearer, ..check });
+    let share_check = Check { policy: &share, cost: dearer, ..check };
+    let charged = shared.charge_known(&share_check, shared.slot_of(charge.key()));
+    let (now, until) = charged_instants(shared, &charged, || shared.now_of(charge.key()));
     if !owed {
         return ledger.note_settled(check.bucket, check.cost, None);
     }
@@ -168,10 +196,10 @@ pub(crate) fn charge_after(shared: &RedisShared, charge: &DeferredCheck, owed: b
         name: charge.key().to_vec(),
         policy: *check.policy,
         cost: check.cost,
-        until: charged.state.ends_at,
-        since: before.max(charged.now),
+        until,
+        since: before.max(now),
     };
-    ledger.add(check.bucket, debt, None, charged.now);
+    ledger.add(check.bucket, debt, None, now);
     drop(ledger);
     if !shared.breaker.is_open() {
         shared.debts_noted.notify_one();

@@ -37,6 +37,8 @@ pub(crate) struct Ledger {
     settled: SettledCharges,
     /// No debt is dead before this.
     earliest: Micros,
+    /// By how much the clocks may differ that their instants are of.
+    clock_spread: Duration,
     /// How many were left out since dead ones were last searched for.
     left_out_since_search: usize,
     /// What had to be left out since that was last asked.
@@ -80,9 +82,14 @@ impl Ledger {
             // A reply may have come in time, and its request run a moment later.
             settled: SettledCharges::new(timeout * 2, most),
             earliest: Micros(u64::MAX),
+            clock_spread: Duration::ZERO,
             left_out_since_search: most,
             left_out: 0,
         }
+    }
+
+    pub(crate) fn set_clock_spread(&mut self, spread: Duration) {
+        self.clock_spread = spread;
     }
 
     /// Notes what passed without Redis, or after a call that may have charged it.
@@ -137,17 +144,17 @@ impl Ledger {
     }
 
     /// What a worker's calls have charged is not owed. `outcome` is what became of a request of a
-    /// call, if it is known.
+    /// call, if it is known, and `now_of` tells the time by which a bucket of that name is judged.
     pub(crate) fn resolve(
         &mut self,
         worker: usize,
-        now: Micros,
+        now_of: impl Fn(&[u8]) -> Micros,
         outcome: impl Fn(u64, usize) -> Option<RequestOutcome>,
     ) {
         let known_at = clock::now();
         for (charge, bucket, debt) in std::mem::take(&mut self.uncertain) {
             let known = (charge.worker == worker).then(|| outcome(charge.call, charge.request));
-            let mut charged = (bucket, debt.until);
+            let (mut charged, now) = ((bucket, debt.until), now_of(&debt.name));
             let at = match known.flatten() {
                 None => {
                     self.uncertain.push((charge, bucket, debt));
@@ -334,6 +341,7 @@ impl Ledger {
     /// left out.
     fn forget_dead(&mut self, now: Micros) -> bool {
         const ONE_IN: usize = 16;
+        let now = Micros(now.0.saturating_sub(self.clock_spread.as_micros() as u64));
         if now < self.earliest || self.left_out_since_search < self.debts.len() / ONE_IN {
             return false;
         }

@@ -195,9 +195,11 @@ impl Supervisor {
 
     /// Leaves out what has refilled meanwhile.
     fn age(&self, debts: &mut Vec<Owed>) {
-        let (now, nodes, before) = (self.shared.clock.now(), self.shared.nodes(), debts.len());
+        // They are all of one hash slot.
+        let Some((_, first)) = debts.first() else { return };
         let since = self.payments.refill_until.map_or(Duration::ZERO, |it| it.elapsed());
-        let now = now.before(since);
+        let now = self.shared.now_of(&first.name).before(since);
+        let (nodes, before) = (self.shared.nodes(), debts.len());
         let mut ledger = self.shared.ledger.lock();
         ledger.age(debts, now, nodes);
         ledger.paid(before - debts.len());
@@ -243,10 +245,10 @@ impl Supervisor {
 
     /// Puts debts back that are not paid.
     fn put_back(&self, debts: impl IntoIterator<Item = Owed>) {
-        let now = self.shared.clock.now();
         let mut ledger = self.shared.ledger.lock();
         self.shared.quiet_since.disturb();
         for (bucket, debt) in debts {
+            let now = self.shared.now_of(&debt.name);
             ledger.put_back(bucket, debt, now);
         }
     }

@@ -217,6 +217,7 @@ impl Supervisor {
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
         if session.is_cluster() {
             within(session.ping()).await?;
+            self.shared.follow_clocks();
             self.refresh_nodes();
         }
         let names = self.report_alive(census::LIFETIME).await?;

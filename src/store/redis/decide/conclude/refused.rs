@@ -45,6 +45,8 @@ impl WorkerLink {
                 // There is no reply: by the last known state.
                 (None, group_outcome) => {
                     let mut previous = None;
+                    let is_cluster = self.shared.is_cluster();
+                    let now = if is_cluster { self.shared.now_in(result.slot) } else { now };
                     for (check, outcome) in here {
                         let known = self.shared.local.state(check.bucket).unwrap_or_default();
                         (outcome.state, outcome.now) = (check.policy.clamp(known, now), now);

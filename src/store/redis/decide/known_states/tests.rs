@@ -125,7 +125,7 @@ impl Model {
     fn resolve(&self, worker: usize, outcome: RequestOutcome) {
         let now = self.shared.clock.now();
         let known = |call, _| (call == worker as u64).then_some(outcome);
-        self.shared.ledger.lock().resolve(worker, now, known);
+        self.shared.ledger.lock().resolve(worker, |_| now, known);
     }
 
     /// What is charged to the bucket, by what is known here.

@@ -50,7 +50,7 @@ fn what_refilled_is_taken_off_once_though_some_was_uncertain() {
     let mut debts = ledger.take(false);
     assert!(debts.values_mut().all(|it| it.age(second(15), 1, &[]) && it.cost == 3), "{debts:?}");
     ledger.note_payment(debts.iter().map(|(bucket, debt)| (*bucket, debt)));
-    ledger.resolve(0, second(16), |_, _| Some(RequestOutcome::NotRun));
+    ledger.resolve(0, |_| second(16), |_, _| Some(RequestOutcome::NotRun));
     let mut debts = ledger.take(false);
     assert!(debts.values_mut().all(|it| it.age(second(16), 1, &[]) && it.cost == 4), "{debts:?}");
     assert_eq!(debts.len(), 1);
@@ -91,7 +91,7 @@ fn what_a_call_charged_late_is_not_taken_off_of_a_debt_from_before() {
                 there = passes(there, second(back));
             }
             let admitted = admitted(Some(second(back)));
-            ledger.resolve(0, second(back), |_, _| Some(admitted));
+            ledger.resolve(0, |_| second(back), |_, _| Some(admitted));
             let mut debts: Vec<_> = ledger.take(false).into_iter().collect();
             ledger.age(&mut debts, second(paid), 1);
             for (_, debt) in &debts {
@@ -110,20 +110,20 @@ fn late_charges_are_forgotten_with_the_debts_from_before() {
     let uncertain = |request| Some(UncertainCharge { worker: 0, call: 1, request, pair: None });
     let late = |ledger: &Ledger| ledger.late_charges.values().map(Vec::len).sum::<usize>();
     ledger.add(BucketId(1), debt(1, 50), uncertain(0), Micros(0));
-    ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::Lost));
+    ledger.resolve(0, |_| Micros(0), |_, _| Some(RequestOutcome::Lost));
     assert_eq!(late(&ledger), 0, "nothing is owed");
     ledger.add(BucketId(1), debt(1, 50), None, Micros(0));
     ledger.add(BucketId(1), debt(1, 60), uncertain(0), Micros(0));
     ledger.add(BucketId(2), debt(1, 60), uncertain(1), Micros(0));
-    ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::Lost));
+    ledger.resolve(0, |_| Micros(0), |_, _| Some(RequestOutcome::Lost));
     assert_eq!(late(&ledger), 1, "the other bucket owes nothing");
     let debts = ledger.take(false);
-    ledger.resolve(0, Micros(0), |_, _| None);
+    ledger.resolve(0, |_| Micros(0), |_, _| None);
     assert_eq!(late(&ledger), 1, "it is being paid");
     for (bucket, debt) in debts {
         ledger.put_back(bucket, debt, Micros(0));
     }
-    ledger.resolve(0, Micros(0), |_, _| None);
+    ledger.resolve(0, |_| Micros(0), |_, _| None);
     assert_eq!(late(&ledger), 1, "it was not paid");
     let paid = ledger.take(false).len();
     ledger.paid(paid);
@@ -215,7 +215,7 @@ fn an_old_uncertain_charge_makes_no_newer_debt_die() {
     let uncertain = UncertainCharge { worker: 0, call: 1, request: 0, pair: None };
     ledger.add(BucketId(1), debt(1, 50), Some(uncertain), Micros(0));
     ledger.add(BucketId(1), debt(2, 100), None, Micros(40));
-    ledger.resolve(0, Micros(60), |_, _| Some(RequestOutcome::NotRun));
+    ledger.resolve(0, |_| Micros(60), |_, _| Some(RequestOutcome::NotRun));
     assert_eq!(due(&mut ledger, 60), [3]);
 }
 
@@ -229,13 +229,15 @@ fn what_passed_after_a_call_is_owed_only_if_the_call_did_not_charge_it() {
     }
     assert_eq!(due(&mut ledger, 0), [0; 0]);
     let (admitted, refused) = (admitted(None), RequestOutcome::Refused);
-    ledger.resolve(0, Micros(0), |call, request| {
-        (call == 7).then_some(if request == 0 { admitted } else { refused })
-    });
+    ledger.resolve(
+        0,
+        |_| Micros(0),
+        |call, request| (call == 7).then_some(if request == 0 { admitted } else { refused }),
+    );
     assert_eq!(due(&mut ledger, 0), [4], "the second request of the seventh call was refused");
-    ledger.resolve(0, Micros(0), |_, _| Some(RequestOutcome::NotRun));
+    ledger.resolve(0, |_| Micros(0), |_, _| Some(RequestOutcome::NotRun));
     assert_eq!(due(&mut ledger, 0), [8], "the eighth was not run");
-    ledger.resolve(1, Micros(0), |_, _| Some(RequestOutcome::Lost));
+    ledger.resolve(1, |_| Micros(0), |_, _| Some(RequestOutcome::Lost));
     assert!(ledger.is_empty());
 }
 
@@ -253,7 +255,7 @@ fn what_a_call_charged_to_the_other_of_a_pair_is_not_owed_by_this_one() {
             let uncertain = UncertainCharge { worker: 0, call: 7, request: 0, pair };
             ledger.add(BucketId(bucket), debt(8, 100), Some(uncertain), Micros(0));
         }
-        ledger.resolve(0, Micros(0), |_, _| Some(outcome));
+        ledger.resolve(0, |_| Micros(0), |_, _| Some(outcome));
         let mut late: Vec<_> = ledger.late_charges.keys().map(|it| it.0).collect();
         late.sort_unstable();
         let mut owed: Vec<_> =
@@ -290,4 +292,18 @@ fn a_bucket_is_unpaid_until_its_payment_ends() {
     ledger.paid(taken.len());
     ledger.end_payment(std::iter::empty());
     assert!(!ledger.is_unpaid(bucket, now) && ledger.is_empty());
+}
+
+#[test]
+fn debt_is_dead_once_it_is_by_all_clocks() {
+    for spread in [0, 100] {
+        let mut ledger = ledger(1);
+        ledger.set_clock_spread(Duration::from_micros(spread));
+        ledger.add(BucketId(1), debt(1, 50), None, Micros(0));
+        // By the clock of the other bucket, which is ahead.
+        ledger.add(BucketId(2), debt(1, 200), None, Micros(120));
+        assert_eq!(ledger.take_left_out(), u64::from(spread > 0));
+        ledger.add(BucketId(3), debt(1, 300), None, Micros(250));
+        assert_eq!(ledger.take_left_out(), 0, "it is by both");
+    }
 }
