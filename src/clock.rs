@@ -63,11 +63,6 @@ impl Micros {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// The instant so long after this.
-    pub fn after(self, time: Duration) -> Micros {
-        Micros(self.0.saturating_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)))
-    }
-
     /// The instant so long before this.
     pub fn before(self, time: Duration) -> Micros {
         Micros(self.0.saturating_sub(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)))

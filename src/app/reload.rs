@@ -156,6 +156,9 @@ impl Reloader {
                     let (routes, limits, tenants) = self.served_counts();
                     self.external_state.files.note_read(&before);
                     self.last_failure = None;
+                    // Before it is counted: whoever sees the count may read the gauge next.
+                    self.metrics.last_reload.set(1);
+                    self.count_success();
                     tracing::info!(routes, limits, tenants, "configuration reloaded");
                 }
                 applied
@@ -178,7 +181,7 @@ impl Reloader {
         applied
     }
 
-    /// Whether it is served now.
+    /// Whether it is served now. The caller counts it.
     fn apply(&mut self, loaded: LoadedConfig) -> bool {
         for line in loaded.warnings.lines() {
             tracing::warn!("{line}");
@@ -207,9 +210,6 @@ impl Reloader {
         self.listeners.configure(&mut settings.server);
         self.serve(settings);
         self.current = loaded;
-        // Before it is counted: whoever sees the count may read the gauge next.
-        self.metrics.last_reload.set(1);
-        self.metrics.reloads.with_label_values(&["ok"]).inc();
         let (routes, limits, tenants) = self.served_counts();
         self.logs.audit.record(AuditEvent::ConfigUpdated { routes, limits, tenants });
         true
@@ -327,6 +327,10 @@ impl Reloader {
     async fn workers_applied(&self) {
         let flushed = self.workers.iter().map(Worker::flush);
         let _ = timeout(APPLY_TIMEOUT, futures_util::future::join_all(flushed)).await;
+    }
+
+    fn count_success(&self) {
+        self.metrics.reloads.with_label_values(&["ok"]).inc();
     }
 
     fn count_failure(&self) {

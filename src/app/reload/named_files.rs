@@ -37,7 +37,7 @@ impl Reloader {
         if renewal.has_changed_settings() {
             self.listeners.serve(settings.server.listen.clone());
             self.serve(settings);
-            self.metrics.reloads.with_label_values(&["ok"]).inc();
+            self.count_success();
         }
         renewal.log();
         self.external_state.files.note_some_read(&renewal.read, before);
@@ -64,6 +64,7 @@ impl Reloader {
         match self.source.parse(&self.current.text) {
             Ok(loaded) => {
                 if self.apply(loaded) {
+                    self.count_success();
                     tracing::info!(
                         "files that the configuration names were read again; the configuration \
                          file has faults, and the one before serves on"

@@ -2,9 +2,9 @@
 //! another of those that owe Redis nothing from an outage.
 //!
 //! Plain commands, sent together, and no script: the script calls that a Redis shows are then those
-//! of decisions. Commands of others may come in between. Times are those of the server that has
-//! the set, in ms: every node asks for it before, or the heartbeats of one that makes no decisions would
-//! seem old, or ahead, after that clock was set.
+//! of decisions. Commands of others may come in between. Times are those of one
+//! server, in ms: every node asks it at each heartbeat, or those of one that makes no decisions would
+//! seem old, or ahead, after its clock was set.
 
 use std::time::Duration;
 

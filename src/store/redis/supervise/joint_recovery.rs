@@ -26,17 +26,23 @@ const FOUND: &str = " found";
 /// It pays, or is about to.
 const PAYING: &str = " paying";
 
+/// All that may stand behind a name; nothing does where nothing is owed.
+const STATES: [&str; 3] = ["", FOUND, PAYING];
+
 /// How long the others are waited for. They find Redis within a second of each other; one that has
 /// ended meanwhile does not.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// One that says that it is paying is waited for as long as payments may take.
+/// One that has found Redis or pays is waited for as long as payments may take.
 const LONGEST_PAYMENT: Duration = Duration::from_secs(10);
 /// For how long a node is in the set that has said something. Those that have Redis say it at every
 /// heartbeat.
 const PAID_LIFETIME: Duration = LONGEST_WAIT;
 /// Without an answered heartbeat for so long Redis was away for some time, whenever that was noticed.
 const MISSED_HEARTBEAT: Duration = Duration::from_millis(HEARTBEAT.as_millis() as u64 * 3 / 2);
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// For each gateway, since each of them asks for the reports of all; and at the least and at the most.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+const SHORTEST_POLL_INTERVAL: Duration = Duration::from_millis(10);
+const LONGEST_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What nodes have said of themselves in the set.
 struct Reports(Vec<String>);
@@ -47,7 +53,13 @@ impl Reports {
     }
 
     fn has_any(&self, node: &str) -> bool {
-        ["", FOUND, PAYING].iter().any(|state| self.has(node, state))
+        STATES.iter().any(|state| self.has(node, state))
+    }
+
+    /// Whether any node but this one has said so.
+    fn has_other(&self, node: &str, state: &str) -> bool {
+        let names = self.0.iter().filter_map(|it| it.strip_suffix(state));
+        names.filter(|name| !name.contains(' ')).any(|name| name != node)
     }
 }
 
@@ -61,8 +73,10 @@ impl Supervisor {
     /// After less than a heartbeat nobody is waited for: it cannot be told yet who was in the outage,
     /// and what a gateway admits that was alone in it is on top of what the others do.
     pub(super) async fn pay_with_others(&mut self, trips: u64) -> Result<(), Failure> {
-        self.payments.refill_until = None;
         let begun = Instant::now();
+        // Of an attempt just before: the others may have paid then.
+        let recent = |it: &Instant| it.elapsed() < LONGEST_PAYMENT;
+        self.payments.refill_until = self.payments.refill_until.filter(recent);
         let owes = !self.shared.ledger.lock().is_empty();
         let others_may_owe = owes || self.shared.has_local_limits.load(Ordering::Relaxed);
         let outage = self.shared.breaker.outage();
@@ -81,65 +95,66 @@ impl Supervisor {
             (self.known_nodes.clone(), begun.checked_sub(MISSED_HEARTBEAT).unwrap_or(begun))
         };
         self.pay_down().await?;
-        self.wait_until_paid(&others, since, trips).await?;
+        self.wait_until_paid(&others, begun, since, trips).await?;
         // What came during the last payment.
         self.pay_down().await.map(|_| ())
     }
 
     /// Waits until the other gateways have found Redis as well, or the first of them pays. Returns the
-    /// names of those that were heard of: the others are not waited for once more.
+    /// names of those that may yet be heard of, this node's included.
     async fn wait_until_found(
         &mut self,
         begun: Instant,
         trips: u64,
     ) -> Result<Vec<String>, Failure> {
-        // Nobody can have paid by then: a report of this node or of another was missing.
-        let mut unpaid_at = Instant::now();
-        let others = loop {
+        // Nobody that waits can have paid by then: a report of this node or of another was missing.
+        let mut unpaid_at = begun;
+        let heard = loop {
             let asked = Instant::now();
             let reports = self.report_state(FOUND, begun.elapsed()).await?;
-            let pays = |node: &String| reports.has(node, PAYING);
+            let is_late = begun.elapsed() >= LONGEST_WAIT;
             if self.known_nodes.iter().all(|node| reports.has_any(node))
-                || self.known_nodes.iter().any(pays)
-                || begun.elapsed() >= LONGEST_WAIT
+                || reports.has_other(&self.shared.node, PAYING)
+                || is_late
                 || self.has_tripped_since(trips)
             {
                 let known = self.known_nodes.iter();
-                break known.filter(|node| reports.has_any(node)).cloned().collect::<Vec<_>>();
+                break known.filter(|node| !is_late || reports.has_any(node)).cloned().collect();
             }
-            unpaid_at = asked;
+            // One that says that it owes nothing may have paid without waiting, or decides by Redis.
+            if !reports.has_other(&self.shared.node, "") {
+                unpaid_at = asked;
+            }
             self.poll_again().await?;
         };
-        if others.len() > 1 {
-            self.payments.refill_until = Some(unpaid_at);
-        }
+        let earlier = self.payments.refill_until;
+        self.payments.refill_until = Some(earlier.map_or(unpaid_at, |it| it.min(unpaid_at)));
         // Before anything is paid: whoever still waits takes off no more from here on.
         self.report_state(PAYING, Duration::ZERO).await?;
-        Ok(others)
+        Ok(heard)
     }
 
     /// Waits until the other gateways owe nothing either, by what they have said since an instant. What
     /// is admitted here meanwhile is paid.
     async fn wait_until_paid(
         &mut self,
-        others: &[String],
+        nodes: &[String],
+        begun: Instant,
         since: Instant,
         trips: u64,
     ) -> Result<(), Failure> {
-        let begun = Instant::now();
-        let mut paying_at = begun;
         loop {
             let reports = self.report_state("", since.elapsed()).await?;
-            let missing = |node: &&String| !reports.has(node, "");
-            if !others.iter().any(|node| missing(&node)) || self.has_tripped_since(trips) {
+            let is_missing = |node: &&String| !reports.has(node, "");
+            let mut missing = nodes.iter().filter(is_missing).peekable();
+            if missing.peek().is_none() || self.has_tripped_since(trips) {
                 return Ok(());
             }
             if begun.elapsed() >= LONGEST_WAIT {
-                let recent = self.report_state("", MISSED_HEARTBEAT).await?;
-                if others.iter().filter(missing).any(|it| recent.has(it, PAYING)) {
-                    paying_at = Instant::now();
-                }
-                if paying_at.elapsed() >= MISSED_HEARTBEAT || begun.elapsed() >= LONGEST_PAYMENT {
+                // Those that are on their way are waited for, the others are taken for gone.
+                let recent = self.report_state("", PAID_LIFETIME).await?;
+                let is_coming = |node: &String| recent.has(node, FOUND) || recent.has(node, PAYING);
+                if !missing.any(is_coming) || begun.elapsed() >= LONGEST_PAYMENT {
                     return Ok(());
                 }
             }
@@ -149,7 +164,9 @@ impl Supervisor {
     }
 
     async fn poll_again(&mut self) -> Result<(), Failure> {
-        sleep(POLL_INTERVAL).await;
+        let nodes = u32::try_from(self.known_nodes.len()).unwrap_or(u32::MAX);
+        let interval = POLL_INTERVAL.saturating_mul(nodes);
+        sleep(interval.clamp(SHORTEST_POLL_INTERVAL, LONGEST_POLL_INTERVAL)).await;
         if self.last_heartbeat.elapsed() > HEARTBEAT {
             self.beat().await?;
         }
@@ -171,6 +188,11 @@ impl Supervisor {
             self.report_state(PAYING, Duration::ZERO).await?;
         }
         Ok(())
+    }
+
+    /// What the set may have of a node.
+    pub(super) fn members_of(node: &str) -> impl Iterator<Item = String> {
+        STATES.iter().map(move |state| format!("{node}{state}"))
     }
 
     /// Says what this node does. The answer is what all have said within `max_age`.

@@ -13,13 +13,13 @@ use super::payments::Payments;
 use super::probe;
 use super::recovery_trial::{PAUSE, PROBES};
 use super::tenants;
-use crate::clock::Micros;
 use crate::store::redis::RedisShared;
 use crate::store::redis::connect::backoff::Backoff;
 use crate::store::redis::connect::cluster_view::ClusterView;
 use crate::store::redis::connect::failure::{Failure, Reason};
 use crate::store::redis::connect::reply_deadline::reply_by;
 use crate::store::redis::connect::sentinel_watch;
+use crate::store::redis::connect::server_clock::ServerClock;
 use crate::store::redis::connect::session::Session;
 
 /// How often a node says that it is alive.
@@ -48,8 +48,8 @@ pub(crate) struct Supervisor {
     /// The names of the gateways that share the store, as last heard while it was in use; and those
     /// that were heard since.
     pub(super) known_nodes: Vec<String>,
-    /// What the clock showed by which the sets of nodes are kept, and when it was read.
-    server_time: (Micros, Instant),
+    /// The clock by which the sets of nodes are kept.
+    server_clock: ServerClock,
     /// When it last said that this node is alive.
     pub(crate) last_heartbeat: Instant,
     /// When all that is done once a second was last done.
@@ -75,7 +75,7 @@ impl Supervisor {
                 shared.reserved_key(&format!("fence:{}:supervisor", shared.node)),
             ),
             known_nodes: Vec::new(),
-            server_time: (Micros(0), Instant::now()),
+            server_clock: ServerClock::default(),
             last_heartbeat: Instant::now(),
             last_tick: Instant::now(),
             counting_since: Instant::now(),
@@ -180,6 +180,7 @@ impl Supervisor {
         self.shared.clock.steer(now, sent, Instant::now());
         self.warn_of_eviction(&session).await;
         self.session = Some(session);
+        self.server_clock = ServerClock::default();
         self.read_time().await?;
         if self.known_nodes.is_empty() {
             // It has just started, and the others may be in an outage.
@@ -193,6 +194,7 @@ impl Supervisor {
     async fn renew(&mut self) -> Result<(), Failure> {
         self.session = Some(Session::open(&self.shared.dialer).await?);
         // It may lead to another server, or to one that has lost its data.
+        self.server_clock = ServerClock::default();
         self.counting_since = Instant::now();
         self.tick().await
     }
@@ -248,7 +250,7 @@ impl Supervisor {
         if !session.is_cluster() {
             self.shared.clock.steer(time, sent, received);
         }
-        self.server_time = (time, received);
+        self.server_clock.update(time, sent, received);
         Ok(())
     }
 
@@ -268,8 +270,7 @@ impl Supervisor {
     ) -> Result<Vec<String>, Failure> {
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
         let name = self.shared.reserved_key(set);
-        let (time, read_at) = self.server_time;
-        let now = time.after(read_at.elapsed());
+        let now = self.server_clock.at(Instant::now()).unwrap_or_default();
         let report = census::beat(&name, member, now, lifetime, max_age);
         within(session.run_together(&name, &report)).await
     }
@@ -350,7 +351,9 @@ pub(crate) async fn leave(shared: &RedisShared) {
         let session = Session::open(&shared.dialer).await?;
         for set in [LIVE_NODES, PAID_NODES] {
             let name = shared.reserved_key(set);
-            let _: u64 = session.run_together(&name, &census::leave(&name, &shared.node)).await?;
+            for member in Supervisor::members_of(&shared.node) {
+                let _: u64 = session.run_together(&name, &census::leave(&name, &member)).await?;
+            }
         }
         Ok(())
     })
