@@ -34,7 +34,10 @@ impl Fields {
     }
 
     pub fn add_number(&mut self, name: FieldName, value: u64) {
-        self.add(name, itoa::Buffer::new().format(value).as_bytes());
+        match digit(value) {
+            Some(digit) => self.add(name, &[digit]),
+            None => self.add(name, itoa::Buffer::new().format(value).as_bytes()),
+        }
     }
 
     /// A field whose value is written piece by piece. Text from outside has to be checked to be a
@@ -99,8 +102,20 @@ impl FieldValue<'_> {
 
     #[inline]
     pub fn number(&mut self, value: u64) -> &mut Self {
-        self.text(itoa::Buffer::new().format(value).as_bytes())
+        match digit(value) {
+            Some(digit) => {
+                self.0.push(digit);
+                self
+            }
+            None => self.text(itoa::Buffer::new().format(value).as_bytes()),
+        }
     }
+}
+
+/// A number of one digit, as what is left mostly is in a refusal.
+#[inline]
+fn digit(value: u64) -> Option<u8> {
+    (value < 10).then(|| b'0' + value as u8)
 }
 
 #[cfg(test)]
@@ -119,14 +134,18 @@ mod tests {
     fn fields_come_back_in_order() {
         let (mut fields, mut more) = (some(), Fields::default());
         more.add_with(FieldName::GrpcStatus, |value| {
-            value.number(1).text(b", ").number(23);
+            value.number(9).text(b", ").number(10);
         });
+        more.add_number(FieldName::XRateLimitRemaining, 0);
+        more.add_number(FieldName::XRateLimitReset, u64::MAX);
         fields.append(&more);
         let expected = [
             (FieldName::RateLimit, &b"a: b"[..]),
             (FieldName::RateLimitPolicy, b""),
             (FieldName::RetryAfter, b"5"),
-            (FieldName::GrpcStatus, b"1, 23"),
+            (FieldName::GrpcStatus, b"9, 10"),
+            (FieldName::XRateLimitRemaining, b"0"),
+            (FieldName::XRateLimitReset, b"18446744073709551615"),
         ];
         let expected = expected.map(|(name, value)| Field { name, value });
         assert!(fields.iter().eq(expected), "{fields:?}");
