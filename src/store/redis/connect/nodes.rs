@@ -49,7 +49,7 @@ impl Nodes {
         let mut map = Map { owners: vec![None; usize::from(SLOTS)], ..Map::default() };
         for range in &view.ranges {
             map.owners[range.slots()].fill(Some(range.owner().clone()));
-            dialer.clocks.judge_unheard(range.slots(), range.owner());
+            dialer.clocks.assign_unheard(range.slots(), range.owner());
         }
         let owners: HashSet<&Origin> = view.ranges.iter().map(HashSlotRange::owner).collect();
         let missing = owners.into_iter().filter(|owner| **owner != view.asked);
@@ -130,8 +130,7 @@ impl Nodes {
                     if let Value::BulkString(bytes) = &value
                         && let Some((now, _)) = reply::instant(bytes)
                     {
-                        clocks.update(&origin, now, sent, Instant::now());
-                        clocks.judge(slot, &origin);
+                        clocks.update_in_slot(slot, &origin, now, sent, Instant::now());
                     }
                     return Ok(value);
                 }

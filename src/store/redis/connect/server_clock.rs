@@ -39,7 +39,15 @@ impl ServerClock {
             None => time.0.saturating_sub((seen - instant).as_micros() as u64),
         }))
     }
+
+    /// Whether a reply has come since an instant, or none is missed yet.
+    fn is_heard_since(&self, instant: Option<Instant>) -> bool {
+        self.0.is_none_or(|(_, seen)| instant.is_none_or(|instant| seen >= instant))
+    }
 }
+
+/// A node that is there tells its time with every heartbeat.
+const FORGOTTEN: Duration = Duration::from_secs(600);
 
 /// The clocks of a cluster's nodes, each its own. They are kept when connections are made anew.
 #[derive(Debug, Default)]
@@ -50,9 +58,9 @@ struct NodeClocks {
     clocks: Vec<ServerClock>,
     /// Where in `clocks` each node's is.
     positions: HashMap<Origin, usize>,
-    /// For each hash slot the same of the node that its buckets are judged by. Empty until there is
-    /// one.
-    judges: Vec<Option<usize>>,
+    /// For each hash slot the same of the node by whose clock its buckets are judged. Empty until there
+    /// is one.
+    slot_clocks: Vec<Option<usize>>,
 }
 
 impl NodeClocks {
@@ -65,9 +73,9 @@ impl NodeClocks {
         self.clocks.len() - 1
     }
 
-    fn judges(&mut self) -> &mut [Option<usize>] {
-        self.judges.resize(usize::from(SLOTS), None);
-        &mut self.judges
+    fn slot_clocks(&mut self) -> &mut [Option<usize>] {
+        self.slot_clocks.resize(usize::from(SLOTS), None);
+        &mut self.slot_clocks
     }
 }
 
@@ -78,33 +86,72 @@ impl ServerClocks {
         nodes.clocks[position].update(time, sent, received);
     }
 
+    /// The same where the node has told of buckets in a slot: their instants are of its clock.
+    pub(crate) fn update_in_slot(
+        &self,
+        slot: u16,
+        origin: &Origin,
+        time: Micros,
+        sent: Instant,
+        received: Instant,
+    ) {
+        let mut nodes = self.0.lock();
+        let position = nodes.position(origin);
+        nodes.clocks[position].update(time, sent, received);
+        nodes.slot_clocks()[usize::from(slot)] = Some(position);
+    }
+
     pub(crate) fn at(&self, origin: &Origin, instant: Instant) -> Option<Micros> {
         let nodes = self.0.lock();
         nodes.clocks[*nodes.positions.get(origin)?].at(instant)
     }
 
-    /// A node has told of buckets in this slot: their instants are of its clock.
-    pub(crate) fn judge(&self, slot: u16, origin: &Origin) {
+    /// A node owns these slots. Buckets in them that were heard of from another one before go on being
+    /// judged by that one's clock until this one tells of them.
+    pub(crate) fn assign_unheard(&self, slots: RangeInclusive<usize>, origin: &Origin) {
         let mut nodes = self.0.lock();
         let position = nodes.position(origin);
-        nodes.judges()[usize::from(slot)] = Some(position);
-    }
-
-    /// A node owns these slots. What was heard of buckets in them before, from another one, goes on
-    /// being judged by that one's clock until this one tells of them.
-    pub(crate) fn judge_unheard(&self, slots: RangeInclusive<usize>, origin: &Origin) {
-        let mut nodes = self.0.lock();
-        let position = nodes.position(origin);
-        nodes.judges()[slots].iter_mut().for_each(|judge| {
-            judge.get_or_insert(position);
+        nodes.slot_clocks()[slots].iter_mut().for_each(|clock| {
+            clock.get_or_insert(position);
         });
     }
 
     /// What the clock shows at an instant, at the least, by which the buckets in a slot are judged.
     pub(crate) fn in_slot(&self, slot: u16, instant: Instant) -> Option<Micros> {
         let nodes = self.0.lock();
-        let judge = nodes.judges.get(usize::from(slot)).copied().flatten()?;
-        nodes.clocks[judge].at(instant)
+        let position = nodes.slot_clocks.get(usize::from(slot)).copied().flatten()?;
+        nodes.clocks[position].at(instant)
+    }
+
+    /// Forgets nodes that have left: those that were not heard for [`FORGOTTEN`], though others were.
+    pub(crate) fn forget_silent(&self, now: Instant) {
+        let mut nodes = self.0.lock();
+        let is_heard = |clock: &ServerClock| clock.is_heard_since(now.checked_sub(FORGOTTEN));
+        if nodes.clocks.iter().all(is_heard) {
+            return;
+        }
+        let mut kept = Vec::with_capacity(nodes.clocks.len());
+        let moved: Vec<Option<usize>> = nodes
+            .clocks
+            .iter()
+            .map(|clock| {
+                is_heard(clock).then(|| {
+                    kept.push(*clock);
+                    kept.len() - 1
+                })
+            })
+            .collect();
+        nodes.clocks = kept;
+        nodes.positions.retain(|_, position| match moved[*position] {
+            Some(to) => {
+                *position = to;
+                true
+            }
+            None => false,
+        });
+        for position in &mut nodes.slot_clocks {
+            *position = position.and_then(|from| moved[from]);
+        }
     }
 
     /// By how much the clocks differ at the most, from each other and from one that shows `own` at
@@ -182,20 +229,45 @@ mod tests {
         assert_eq!(clocks.in_slot(5, now), None, "no slot is known");
         clocks.update(&node(1), Micros(HOUR), now, now);
         clocks.update(&node(2), Micros(3 * HOUR), now, now);
-        clocks.judge_unheard(0..=9, &node(1));
+        clocks.assign_unheard(0..=9, &node(1));
         assert_eq!(clocks.in_slot(5, later), Some(Micros(HOUR + 7)), "its owner's");
         assert_eq!(clocks.in_slot(10, now), None);
-        clocks.judge(5, &node(2));
+        clocks.update_in_slot(5, &node(2), Micros(3 * HOUR), now, now);
         assert_eq!(clocks.in_slot(5, later), Some(Micros(3 * HOUR + 7)), "it has moved");
         assert_eq!(clocks.in_slot(6, now), Some(Micros(HOUR)));
-        clocks.judge_unheard(0..=9, &node(3));
+        clocks.assign_unheard(0..=9, &node(3));
         assert_eq!(
             clocks.in_slot(5, now),
             Some(Micros(3 * HOUR)),
             "the new owner told nothing yet"
         );
-        clocks.judge(5, &node(3));
-        assert_eq!(clocks.in_slot(5, now), None, "a clock of which nothing was heard");
+    }
+
+    #[test]
+    fn nodes_that_have_left_are_forgotten_with_their_clocks() {
+        let node = |port| Origin { host: "node".to_owned(), port };
+        let (clocks, start) = (ServerClocks::default(), Instant::now());
+        for (number, hours) in [(1, 1), (2, 9), (3, 3)] {
+            clocks.update_in_slot(number, &node(number), Micros(hours * HOUR), start, start);
+        }
+        let now = start + FORGOTTEN + Duration::from_secs(1);
+        let since = FORGOTTEN.as_micros() as u64 + 1_000_000;
+        for (number, hours) in [(1, 1), (3, 3)] {
+            clocks.update(&node(number), Micros(hours * HOUR + since), now, now);
+        }
+        clocks.forget_silent(now);
+        assert_eq!(clocks.at(&node(2), now), None);
+        assert_eq!(clocks.in_slot(2, now), None);
+        assert_eq!(clocks.in_slot(1, now), Some(Micros(HOUR + since)));
+        assert_eq!(clocks.in_slot(3, now), Some(Micros(3 * HOUR + since)));
+        let spread = clocks.spread(Micros(HOUR + since), now);
+        assert_eq!(spread, Duration::from_micros(2 * HOUR));
+        clocks.update(&node(4), Micros(HOUR), now, now);
+        assert_eq!(
+            clocks.at(&node(3), now),
+            Some(Micros(3 * HOUR + since)),
+            "it is not overwritten"
+        );
     }
 
     #[test]

@@ -80,7 +80,8 @@ impl CallPipeline {
             let sent = clock::now();
             self.send(&call, &mut groups, sent).await;
             // The clock was read when the last reply came.
-            let received = if self.judge(&groups) { clock::cached_now() } else { clock::now() };
+            let received =
+                if self.record_results(&groups) { clock::cached_now() } else { clock::now() };
             call.finish(groups, CallTimes { sent, received });
             // Redis may have given slots to requests that have left.
             for it in call.abandoned() {
@@ -303,12 +304,14 @@ impl CallPipeline {
     }
 
     /// What the replies say of Redis. True if all of them have come.
-    fn judge(&mut self, groups: &[CallGroup]) -> bool {
+    fn record_results(&mut self, groups: &[CallGroup]) -> bool {
         let breaker = &self.link.shared.breaker;
-        let mut last = None;
+        let (mut last, mut is_asked) = (None, true);
         for failure in groups.iter().filter_map(|group| group.reply.as_ref()?.as_ref().err()) {
+            // It says nothing of Redis, but the replies of other hash slots may.
             if failure.reason == Reason::NotAsked {
-                return false;
+                is_asked = false;
+                continue;
             }
             last = Some(failure);
             breaker.count(failure);
@@ -322,12 +325,13 @@ impl CallPipeline {
         }
         match last {
             Some(failure) => self.record_failure(failure),
-            None => {
+            None if is_asked => {
                 self.strikes = 0;
                 breaker.record_in_time();
             }
+            None => {}
         }
-        last.is_none()
+        is_asked && last.is_none()
     }
 
     fn record_failure(&mut self, failure: &Failure) {
