@@ -1,5 +1,6 @@
 //! Counting the nodes that share a Redis, with the time from the test.
 
+use std::iter;
 use std::time::Duration;
 
 use weir::clock::Micros;
@@ -18,12 +19,13 @@ fn beat(redis: &Redis, at: u64, node: &str) -> u64 {
 /// Those that were heard in some time before that.
 fn names(redis: &Redis, at: u64, node: &str, max_age: Duration) -> Vec<String> {
     let now = Micros(at * 1000 + 999);
-    let (names,) = redis.ask_all(&census::beat(b"nodes", node, now, LIFETIME, max_age));
+    let report = census::report(b"nodes", Some(node), now, LIFETIME, max_age);
+    let (names,) = redis.ask_all(&report);
     names
 }
 
 fn leave(redis: &Redis, node: &str) -> u64 {
-    let (nodes,) = redis.ask_all(&census::leave(b"nodes", node));
+    let (nodes,) = redis.ask_all(&census::leave(b"nodes", iter::once(node.to_owned())));
     nodes
 }
 
@@ -50,6 +52,17 @@ fn a_node_that_leaves_counts_no_more() {
     beat(&redis, START, "other");
     assert_eq!(leave(&redis, "one"), 1);
     assert_eq!(leave(&redis, "other"), 0);
+}
+
+#[test]
+fn a_node_that_asks_for_the_others_without_a_name_is_not_put_back() {
+    let redis = Redis::start();
+    beat(&redis, START, "one");
+    beat(&redis, START, "other");
+    leave(&redis, "one");
+    let asked = census::report(b"nodes", None, Micros(START * 1000), LIFETIME, LIFETIME);
+    let (names,): (Vec<String>,) = redis.ask_all(&asked);
+    assert_eq!(names, ["other"]);
 }
 
 #[test]

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use futures_util::future::{BoxFuture, FutureExt as _};
 
 use super::supervise::guards::GuardReporter;
+use super::supervise::heartbeat;
 use super::supervise::overrides;
 use super::supervise::penalty_stream;
-use super::supervise::supervisor::{self, Supervisor};
+use super::supervise::supervisor::Supervisor;
 use super::supervise::tenants;
 use super::supervise::trust::{self, TrustReporter};
 use super::supervise::{bucket_reports, violations};
@@ -219,7 +220,7 @@ impl StoreControl for RedisShared {
                 if let Some(table) = self.trust.get() {
                     trust::report_rest(self, table).await;
                 }
-                supervisor::leave(self).await;
+                heartbeat::leave(self).await;
             }
         }
         .boxed()

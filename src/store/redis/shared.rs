@@ -57,6 +57,8 @@ pub struct RedisShared {
     /// The same as a number.
     pub(super) number: u32,
     pub(super) nodes: AtomicU64,
+    /// This process ends, and is no longer to be heard among the gateways.
+    pub(super) is_leaving: AtomicBool,
     pub(super) calls: IntCounter,
     pub(super) nodes_gauge: IntGauge,
     pub(super) next_worker: AtomicUsize,
@@ -102,6 +104,7 @@ impl RedisShared {
             number: number(node),
             node: node.to_owned(),
             nodes: AtomicU64::new(1),
+            is_leaving: AtomicBool::new(false),
             calls: metrics.store_calls.clone(),
             nodes_gauge: metrics.store_nodes.clone(),
             next_worker: AtomicUsize::new(0),

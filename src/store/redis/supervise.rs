@@ -4,7 +4,7 @@
 //! what Redis does not know, and for a moment what replies may not ([`settled_charges`]). The
 //! [`supervisor`] brings Redis back after it has shown in a [`recovery_trial`] that it is fast enough, pays
 //! the debts ([`payments`]), and waits until the other gateways have paid theirs ([`joint_recovery`]).
-//! Beside that it counts the gateways that share the store ([`census`]) and keeps their overrides and
+//! Beside that it says that this one lives and counts the others ([`heartbeat`], [`census`]), and keeps their overrides and
 //! tenants equal ([`overrides`], [`tenants`]). What guards count, what is known of users and who was
 //! refused is shared by tasks of their own ([`guards`], [`trust`], [`violations`], by way of
 //! [`reporting`]).
@@ -14,6 +14,7 @@ pub(super) mod bucket_reports;
 pub mod census;
 pub(super) mod fallback;
 pub(super) mod guards;
+pub(super) mod heartbeat;
 mod joint_recovery;
 pub(super) mod late_budget;
 pub(super) mod ledger;

@@ -1,6 +1,7 @@
 //! Gateways that have lost Redis together and find it again one after the other: each admits its share
 //! meanwhile, and what it admitted is charged before another can spend it once more.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::support::fault_proxy::Link;
@@ -39,13 +40,18 @@ impl Pair {
         Pair { links, weirs }
     }
 
-    /// Takes Redis away from both for longer than a heartbeat, and spends what they admit without it.
-    #[track_caller]
-    fn spend_without_redis(&self) -> usize {
+    /// Takes Redis away from both.
+    fn lose_redis(&self) {
         for link in &self.links {
             link.set(Link::Refusing);
             link.cut();
         }
+    }
+
+    /// The same for longer than a heartbeat; spends what they admit without it.
+    #[track_caller]
+    fn spend_without_redis(&self) -> usize {
+        self.lose_redis();
         let begun = Instant::now();
         let mut passed = 0;
         wait_until("both decide without Redis", || {
@@ -91,6 +97,31 @@ fn what_another_gateway_owes_is_charged_before_it_can_be_spent_again() {
     }
     second.set(Link::Good);
     passed += pair.spend_until_both_are_back();
+    assert_eq!(passed, BURST);
+}
+
+#[test]
+fn no_gateway_decides_by_its_share_beside_one_that_has_redis_again() {
+    let redis = Redis::start();
+    let pair = Pair::start(&redis);
+    let [idle, busy] = &pair.weirs;
+    pair.lose_redis();
+    let begun = Instant::now();
+    wait_until("both decide without Redis, and it has lasted", || {
+        pair.weirs.iter().all(Weir::degraded) && begun.elapsed() > 2 * HEARTBEAT
+    });
+    let spend = |weir: &Weir| (0..BURST).filter(|_| weir.get("/").status == 200).count();
+    let mut passed = spend(busy);
+    assert_eq!(passed, BURST / 2, "its share");
+    // The idle one hears late what the other says.
+    pair.links[0].set(Link::Slow(Duration::from_millis(40)));
+    pair.links[1].set(Link::Good);
+    wait_at_most(RECOVERY, "one has Redis again", || busy.get("/").status == 200);
+    passed += 1;
+    passed += std::thread::scope(|scope| {
+        let other = scope.spawn(|| spend(idle));
+        spend(busy) + other.join().unwrap()
+    });
     assert_eq!(passed, BURST);
 }
 
@@ -170,6 +201,45 @@ fn gateways_know_of_each_other_whatever_the_clock_is_set_to() {
             since.elapsed() > Duration::from_secs(6)
         });
     }
+}
+
+#[test]
+fn gateways_hear_each_other_though_the_clock_is_set_while_they_wait() {
+    let redis = Redis::skewed(&[], 0);
+    let pair = Pair::start(&redis);
+    let mut passed = pair.spend_without_redis();
+    pair.links[0].set(Link::Good);
+    wait_until("the first has found Redis", || {
+        redis.command(&["ZCARD", "weir:@paid"]).integer() > 0
+    });
+    redis.set_clock(-10_000);
+    // Some of what the other has not paid yet, if it may be spent.
+    check_for(HEARTBEAT / 2, || {
+        passed += usize::from(pair.weirs[0].get("/").status == 200);
+    });
+    pair.links[1].set(Link::Good);
+    passed += pair.spend_until_both_are_back();
+    assert_eq!(passed, BURST);
+}
+
+#[test]
+fn gateway_that_has_redis_again_says_so_until_others_have_heard_it() {
+    let redis = Redis::start();
+    let pair = Pair::start(&redis);
+    pair.lose_redis();
+    wait_until("it decides without Redis", || {
+        pair.weirs[0].get("/");
+        pair.weirs[0].degraded()
+    });
+    pair.links[0].set(Link::Good);
+    wait_at_most(RECOVERY, "it is back", || !pair.weirs[0].degraded());
+    let mut said = HashSet::new();
+    wait_at_most(2 * HEARTBEAT, "it is heard between its heartbeats", || {
+        said.insert(
+            redis.command(&["ZREVRANGE", "weir:@paid", "0", "0", "WITHSCORES"]).list()[1].text(),
+        );
+        said.len() >= 5
+    });
 }
 
 #[test]

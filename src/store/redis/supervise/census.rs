@@ -19,18 +19,20 @@ pub const LIFETIME: Duration = Duration::from_secs(4);
 /// it admits there.
 pub const REMEMBERED: Duration = Duration::from_secs(30);
 
-/// Puts a member into the set `name`, for `lifetime`. The answer is all that were put there within
-/// `max_age`.
-pub fn beat(
+/// Puts a member, if there is one, into the set `name`, for `lifetime`. The answer is all that were put
+/// there within `max_age`.
+pub fn report(
     name: &[u8],
-    member: &str,
+    member: Option<&str>,
     now: Micros,
     lifetime: Duration,
     max_age: Duration,
 ) -> Pipeline {
     let (now, life) = (now.0 / 1000, lifetime.as_millis() as u64);
     let mut commands = redis::pipe();
-    commands.cmd("ZADD").arg(name).arg(now).arg(member).ignore();
+    if let Some(member) = member {
+        commands.cmd("ZADD").arg(name).arg(now).arg(member).ignore();
+    }
     let dead = format!("({}", now.saturating_sub(life));
     commands.cmd("ZREMRANGEBYSCORE").arg(name).arg("-inf").arg(dead).ignore();
     // Left by a clock that has stepped back since: its node is heard again soon, if it lives.
@@ -42,10 +44,14 @@ pub fn beat(
     commands
 }
 
-/// Takes a node out at once. The answer is how many are left.
-pub fn leave(name: &[u8], node: &str) -> Pipeline {
+/// Takes the members of a node out at once. The answer is how many are left.
+pub fn leave(name: &[u8], members: impl Iterator<Item = String>) -> Pipeline {
     let mut commands = redis::pipe();
-    commands.cmd("ZREM").arg(name).arg(node).ignore();
+    commands.cmd("ZREM").arg(name);
+    members.for_each(|member| {
+        commands.arg(member);
+    });
+    commands.ignore();
     commands.cmd("ZCARD").arg(name);
     commands
 }

@@ -6,10 +6,12 @@
 //! go on taking it off. And a bucket is no emptier than empty: what one charges counts for nothing if
 //! another has spent it out of Redis before.
 //!
-//! So they say in a set what they do, and wait for each other twice: with paying until all have found
-//! Redis, and with deciding by Redis until all have paid. Those that are not heard of for two seconds
-//! have to be taken for gone.
+//! And until the last of them has it in use again, each goes on admitting its share. So they say in a set
+//! what they do, and wait for each other: with paying until all have found Redis, with holding requests
+//! back until all have paid, and with deciding by Redis until none decides without it any more. Those
+//! that are not heard of for two seconds have to be taken for gone.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -25,9 +27,11 @@ pub(super) const PAID_NODES: &str = "paid";
 const FOUND: &str = " found";
 /// It pays, or is about to.
 const PAYING: &str = " paying";
+/// It decides nothing without Redis any more, and owes nothing.
+const READY: &str = " ready";
 
 /// All that may stand behind a name; nothing does where nothing is owed.
-const STATES: [&str; 3] = ["", FOUND, PAYING];
+const STATES: [&str; 4] = ["", FOUND, PAYING, READY];
 
 /// How long the others are waited for. They find Redis within a second of each other; one that has
 /// ended meanwhile does not.
@@ -43,6 +47,17 @@ const MISSED_HEARTBEAT: Duration = Duration::from_millis(HEARTBEAT.as_millis() a
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const SHORTEST_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const LONGEST_POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// The same while requests are held back, which is not for long.
+const SHORTEST_HELD_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// How long requests are held back at the most until no gateway decides without Redis.
+const LONGEST_HOLD: Duration = Duration::from_millis(500);
+/// For how long, and how often, a gateway that has Redis again says so: those that come back after it
+/// believe only what it says from then on.
+const ANNOUNCED: Duration = LONGEST_WAIT;
+pub(super) const ANNOUNCEMENT_INTERVAL: Duration = Duration::from_millis(100);
+/// How old the time may be that reports are dated by while others are waited for: the server's clock
+/// may be set meanwhile.
+const LONGEST_TIME_AGE: Duration = Duration::from_millis(250);
 
 /// What nodes have said of themselves in the set.
 struct Reports(Vec<String>);
@@ -63,6 +78,29 @@ impl Reports {
     }
 }
 
+/// The other gateways that may have been in the same outage.
+pub(super) struct Companions {
+    names: Vec<String>,
+    /// What they have said before counts no longer.
+    since: Instant,
+    /// Those that have said since that they come back from it.
+    recovering: HashSet<String>,
+}
+
+impl Companions {
+    fn new(names: Vec<String>, since: Instant) -> Self {
+        Companions { names, since, recovering: HashSet::new() }
+    }
+
+    fn note(&mut self, reports: &Reports) {
+        for node in &self.names {
+            if reports.has(node, FOUND) || reports.has(node, PAYING) {
+                self.recovering.insert(node.clone());
+            }
+        }
+    }
+}
+
 impl Supervisor {
     /// Pays what was admitted here without Redis, and goes on until the other gateways have paid, too,
     /// unless Redis fails again.
@@ -70,9 +108,14 @@ impl Supervisor {
     /// Only what they say from now on counts: one that has said so before may have lost Redis since,
     /// and owe what it admits now. They are waited for by name, since as many others may have come.
     ///
-    /// After less than a heartbeat nobody is waited for: it cannot be told yet who was in the outage,
-    /// and what a gateway admits that was alone in it is on top of what the others do.
-    pub(super) async fn pay_with_others(&mut self, trips: u64) -> Result<(), Failure> {
+    /// After less than a heartbeat nobody is waited for: this may have been the only gateway that was in
+    /// the outage, and what it admits while it waits comes on top of what the others admit by Redis.
+    ///
+    /// The answer is who is to be [waited for](Self::wait_until_ready) once more, if anybody is.
+    pub(super) async fn pay_with_others(
+        &mut self,
+        trips: u64,
+    ) -> Result<Option<Companions>, Failure> {
         let begun = Instant::now();
         // Of an attempt just before: the others may have paid then.
         let recent = |it: &Instant| it.elapsed() < LONGEST_PAYMENT;
@@ -84,29 +127,42 @@ impl Supervisor {
         let is_long = outage.is_none_or(|lasted| lasted >= HEARTBEAT)
             || self.last_tick.elapsed() >= MISSED_HEARTBEAT;
         let is_alone = self.known_nodes.iter().all(|node| *node == self.shared.node);
-        if is_alone || !others_may_owe || !is_long {
-            return self.pay_down().await.map(|_| ());
+        if is_alone || !others_may_owe {
+            self.pay_down().await?;
+            return Ok(None);
+        }
+        if !is_long {
+            // Others may have been in an outage for longer, and wait for what this one says.
+            self.report_state(PAYING, Duration::ZERO).await?;
+            self.pay_down().await?;
+            return Ok(Some(Companions::new(Vec::new(), begun)));
         }
         // One that has just started was in no outage that it knows of. If the others were, they have
         // missed a heartbeat.
-        let (others, since) = if outage.is_some() {
-            (self.wait_until_found(begun, trips).await?, begun)
+        let mut others = if outage.is_some() {
+            self.wait_until_found(begun, trips).await?
         } else {
-            (self.known_nodes.clone(), begun.checked_sub(MISSED_HEARTBEAT).unwrap_or(begun))
+            let since = begun.checked_sub(MISSED_HEARTBEAT).unwrap_or(begun);
+            Companions::new(self.known_nodes.clone(), since)
         };
+        // Redis is another one from here on: this one is to be given up, and is owed nothing.
+        if self.has_tripped_since(trips) {
+            return Ok(None);
+        }
         self.pay_down().await?;
-        self.wait_until_paid(&others, begun, since, trips).await?;
+        self.wait_until_paid(&mut others, begun, trips).await?;
         // What came during the last payment.
-        self.pay_down().await.map(|_| ())
+        self.pay_down().await?;
+        Ok(Some(others))
     }
 
-    /// Waits until the other gateways have found Redis as well, or the first of them pays. Returns the
-    /// names of those that may yet be heard of, this node's included.
+    /// Waits until the other gateways have found Redis as well, or the first of them pays. Returns those
+    /// that may yet be heard of, this node included.
     async fn wait_until_found(
         &mut self,
         begun: Instant,
         trips: u64,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Companions, Failure> {
         // Nobody that waits can have paid by then: a report of this node or of another was missing.
         let mut unpaid_at = begun;
         let heard = loop {
@@ -119,7 +175,10 @@ impl Supervisor {
                 || self.has_tripped_since(trips)
             {
                 let known = self.known_nodes.iter();
-                break known.filter(|node| !is_late || reports.has_any(node)).cloned().collect();
+                let heard = known.filter(|node| !is_late || reports.has_any(node)).cloned();
+                let mut heard = Companions::new(heard.collect(), begun);
+                heard.note(&reports);
+                break heard;
             }
             // One that says that it owes nothing may have paid without waiting, or decides by Redis.
             if !reports.has_other(&self.shared.node, "") {
@@ -127,6 +186,9 @@ impl Supervisor {
             }
             self.poll_again().await?;
         };
+        if self.has_tripped_since(trips) {
+            return Ok(heard);
+        }
         let earlier = self.payments.refill_until;
         self.payments.refill_until = Some(earlier.map_or(unpaid_at, |it| it.min(unpaid_at)));
         // Before anything is paid: whoever still waits takes off no more from here on.
@@ -134,19 +196,19 @@ impl Supervisor {
         Ok(heard)
     }
 
-    /// Waits until the other gateways owe nothing either, by what they have said since an instant. What
-    /// is admitted here meanwhile is paid.
+    /// Waits until the other gateways owe nothing either. What is admitted here meanwhile is paid.
     async fn wait_until_paid(
         &mut self,
-        nodes: &[String],
+        others: &mut Companions,
         begun: Instant,
-        since: Instant,
         trips: u64,
     ) -> Result<(), Failure> {
+        let mut is_logged = self.shared.breaker.outage().is_some();
         loop {
-            let reports = self.report_state("", since.elapsed()).await?;
+            let reports = self.report_state("", others.since.elapsed()).await?;
+            others.note(&reports);
             let is_missing = |node: &&String| !reports.has(node, "");
-            let mut missing = nodes.iter().filter(is_missing).peekable();
+            let mut missing = others.names.iter().filter(is_missing).peekable();
             if missing.peek().is_none() || self.has_tripped_since(trips) {
                 return Ok(());
             }
@@ -158,19 +220,59 @@ impl Supervisor {
                     return Ok(());
                 }
             }
+            if !std::mem::replace(&mut is_logged, true) {
+                let missing = missing.count();
+                tracing::info!(
+                    "waiting up to {LONGEST_WAIT:?} for {missing} gateways that were heard of lately: \
+                     they may have to charge what they admitted without Redis"
+                );
+            }
             self.poll_again().await?;
             self.pay().await?;
         }
     }
 
+    /// Waits until the others decide nothing without Redis any more either: the last of them that has
+    /// paid would else spend by Redis what the others still admit by their shares. Requests are held back
+    /// meanwhile, so this is no longer than one of them may wait; what then passes without Redis is owed,
+    /// as always.
+    pub(super) async fn wait_until_ready(
+        &mut self,
+        others: &Companions,
+        trips: u64,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        loop {
+            let reports = self.report_state(READY, others.since.elapsed()).await?;
+            if others.recovering.iter().all(|node| reports.has(node, READY))
+                || begun.elapsed() >= LONGEST_HOLD.min(self.shared.timeout)
+                || self.has_tripped_since(trips)
+            {
+                return Ok(());
+            }
+            sleep(self.poll_interval(SHORTEST_HELD_POLL_INTERVAL)).await;
+        }
+    }
+
     async fn poll_again(&mut self) -> Result<(), Failure> {
-        let nodes = u32::try_from(self.known_nodes.len()).unwrap_or(u32::MAX);
-        let interval = POLL_INTERVAL.saturating_mul(nodes);
-        sleep(interval.clamp(SHORTEST_POLL_INTERVAL, LONGEST_POLL_INTERVAL)).await;
+        sleep(self.poll_interval(SHORTEST_POLL_INTERVAL)).await;
+        if self.time_read.elapsed() > LONGEST_TIME_AGE {
+            self.read_time().await?;
+        }
         if self.last_heartbeat.elapsed() > HEARTBEAT {
             self.beat().await?;
         }
         Ok(())
+    }
+
+    fn poll_interval(&self, shortest: Duration) -> Duration {
+        let nodes = u32::try_from(self.known_nodes.len()).unwrap_or(u32::MAX);
+        POLL_INTERVAL.saturating_mul(nodes).clamp(shortest, LONGEST_POLL_INTERVAL)
+    }
+
+    /// Whether others may just be waiting to hear that this node has Redis again.
+    pub(super) fn is_announced(&self) -> bool {
+        self.restored.is_some_and(|restored| restored.elapsed() < ANNOUNCED)
     }
 
     fn has_tripped_since(&self, trips: u64) -> bool {

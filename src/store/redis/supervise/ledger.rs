@@ -262,11 +262,19 @@ impl Ledger {
         std::mem::take(&mut self.debts)
     }
 
-    /// Takes off what has refilled until now, and leaves out of which nothing is left.
-    pub(crate) fn age(&self, debts: &mut Vec<(BucketId, Debt)>, now: Micros, nodes: u64) {
+    /// Takes off what has refilled until an instant, and what windows that have ended until now forgive;
+    /// leaves out of which nothing is left.
+    pub(crate) fn age(
+        &self,
+        debts: &mut Vec<(BucketId, Debt)>,
+        now: Micros,
+        refill_until: Micros,
+        nodes: u64,
+    ) {
         debts.retain_mut(|(bucket, debt)| {
             let late = self.late_charges.get(bucket).map(Vec::as_slice).unwrap_or_default();
-            debt.age(now, nodes, late)
+            let until = if debt.policy.refills() { refill_until } else { now };
+            debt.age(until, nodes, late)
         });
     }
 
@@ -309,7 +317,9 @@ impl Ledger {
         self.late_charges.retain(|bucket, late| {
             let known = debts.get(bucket).map(|debt| debt.since);
             let since = known.into_iter().chain(oldest.get(bucket).copied()).min();
-            since.is_some_and(|since| late.iter().any(|it| it.until > since))
+            let Some(since) = since else { return false };
+            late.retain(|it| it.until > since);
+            !late.is_empty()
         });
     }
 

@@ -78,24 +78,21 @@ impl Payments {
 }
 
 impl Supervisor {
-    /// Pays until what comes meanwhile is so little that requests can wait for it. Says how many
-    /// buckets owed something.
-    pub(crate) async fn pay_down(&mut self) -> Result<usize, Failure> {
+    /// Pays until what comes meanwhile is so little that requests can wait for it.
+    pub(crate) async fn pay_down(&mut self) -> Result<(), Failure> {
         self.wait_for_refunds().await;
         let begun = Instant::now();
-        let mut all = 0;
         let enough = self.shared.timeout / PART;
         while begun.elapsed() < ROUNDS {
             let round = Instant::now();
             let paid = self.pay().await?;
-            all += paid;
             let pace = round.elapsed() / u32::try_from(paid).unwrap_or(u32::MAX).max(1);
             let left = self.shared.ledger.lock().debts();
             if left == 0 || pace.saturating_mul(u32::try_from(left).unwrap_or(u32::MAX)) < enough {
                 break;
             }
         }
-        Ok(all)
+        Ok(())
     }
 
     /// Charges what was admitted without Redis, and says how many buckets that were.
@@ -198,10 +195,10 @@ impl Supervisor {
         // They are all of one hash slot.
         let Some((_, first)) = debts.first() else { return };
         let since = self.payments.refill_until.map_or(Duration::ZERO, |it| it.elapsed());
-        let now = self.shared.now_of(&first.name).before(since);
+        let now = self.shared.now_of(&first.name);
         let (nodes, before) = (self.shared.nodes(), debts.len());
         let mut ledger = self.shared.ledger.lock();
-        ledger.age(debts, now, nodes);
+        ledger.age(debts, now, now.before(since), nodes);
         ledger.paid(before - debts.len());
     }
 

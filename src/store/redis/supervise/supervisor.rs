@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::census;
-use super::joint_recovery::PAID_NODES;
+use super::joint_recovery::{ANNOUNCEMENT_INTERVAL, Companions};
 use super::overrides;
 use super::payments::Payments;
 use super::probe;
@@ -15,7 +15,6 @@ use super::recovery_trial::{PAUSE, PROBES};
 use super::tenants;
 use crate::store::redis::RedisShared;
 use crate::store::redis::connect::backoff::Backoff;
-use crate::store::redis::connect::cluster_view::ClusterView;
 use crate::store::redis::connect::failure::{Failure, Reason};
 use crate::store::redis::connect::reply_deadline::reply_by;
 use crate::store::redis::connect::sentinel_watch;
@@ -24,8 +23,6 @@ use crate::store::redis::connect::session::Session;
 
 /// How often a node says that it is alive.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
-/// The set of the nodes that are alive.
-const LIVE_NODES: &str = "nodes";
 /// How long one step of the supervisor may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the tenants of run time are kept from ending.
@@ -48,14 +45,17 @@ pub(crate) struct Supervisor {
     /// The names of the gateways that share the store, as last heard while it was in use; and those
     /// that were heard since.
     pub(super) known_nodes: Vec<String>,
-    /// The clock by which the sets of nodes are kept.
-    server_clock: ServerClock,
+    /// The clock by which the sets of nodes are kept, and when it was last read.
+    pub(super) server_clock: ServerClock,
+    pub(super) time_read: Instant,
+    /// When Redis was last taken into use again.
+    pub(super) restored: Option<Instant>,
     /// When it last said that this node is alive.
     pub(crate) last_heartbeat: Instant,
     /// When all that is done once a second was last done.
     pub(super) last_tick: Instant,
     /// When Redis was last brought into use, or connected to again: the others are counted anew.
-    counting_since: Instant,
+    pub(super) counting_since: Instant,
     /// What was last warned of, so that it is not said at every reconnect.
     warned: Vec<String>,
     /// The mark of the overrides that were last read.
@@ -76,6 +76,8 @@ impl Supervisor {
             ),
             known_nodes: Vec::new(),
             server_clock: ServerClock::default(),
+            time_read: Instant::now(),
+            restored: None,
             last_heartbeat: Instant::now(),
             last_tick: Instant::now(),
             counting_since: Instant::now(),
@@ -87,8 +89,8 @@ impl Supervisor {
         }
     }
 
-    /// The first contact: Redis is in use when this returns true. Takes no longer than it takes
-    /// to find out that there is none.
+    /// The first contact: Redis is in use when this returns true. Takes as long as it takes to find out
+    /// that there is none, or until gateways that were in an outage have paid what they owe.
     pub(crate) async fn start(&mut self) -> bool {
         sentinel_watch::start(&self.shared);
         self.restore().await
@@ -108,8 +110,10 @@ impl Supervisor {
                 continue;
             }
             self.backoff.reset();
+            let announcement = sleep(ANNOUNCEMENT_INTERVAL);
             let mut done = tokio::select! {
                 _ = beats.tick() => self.tick().await,
+                () = announcement, if self.is_announced() => self.report_paid().await,
                 () = shared.debts_noted.notified() => {
                     self.wait_for_refunds().await;
                     self.pay().await.map(|_| ())
@@ -148,10 +152,13 @@ impl Supervisor {
         }
         // What was admitted here meanwhile is paid while that goes on, so that next to nothing is
         // left when requests wait for it.
-        if let Err(failure) = self.pay_with_others(trips).await {
-            self.fail(&failure);
-            return false;
-        }
+        let others = match self.pay_with_others(trips).await {
+            Ok(others) => others,
+            Err(failure) => {
+                self.fail(&failure);
+                return false;
+            }
+        };
         // The others may have taken seconds, and a worker may have lost its connection meanwhile.
         if !self.shared.breaker.all_links_are_up(trips) || !self.shared.breaker.half_close(trips) {
             return false;
@@ -159,14 +166,26 @@ impl Supervisor {
         self.counting_since = Instant::now();
         // From here on no request is decided without Redis, and none by Redis before the last debt is
         // paid.
-        if let Err(failure) = self.pay().await {
+        if let Err(failure) = self.pay_the_rest(others, trips).await {
             self.fail(&failure);
             return false;
         }
         self.payments.refill_until = None;
         self.warn_of_unpaid();
-        self.last_tick = Instant::now();
+        (self.last_tick, self.restored) = (Instant::now(), Some(Instant::now()));
         self.shared.breaker.close(trips)
+    }
+
+    async fn pay_the_rest(
+        &mut self,
+        others: Option<Companions>,
+        trips: u64,
+    ) -> Result<(), Failure> {
+        self.pay().await?;
+        match others {
+            Some(others) => self.wait_until_ready(&others, trips).await,
+            None => Ok(()),
+        }
     }
 
     /// Tests that Redis answers, decides and writes. Debts are paid once every worker has a
@@ -212,82 +231,6 @@ impl Supervisor {
         }
         self.last_tick = Instant::now();
         Ok(())
-    }
-
-    pub(crate) async fn beat(&mut self) -> Result<(), Failure> {
-        self.last_heartbeat = Instant::now();
-        let Some(session) = &self.session else { return Err(Failure::timeout()) };
-        if session.is_cluster() {
-            within(session.ping()).await?;
-            self.shared.follow_clocks();
-            self.refresh_nodes();
-        }
-        let names = self.report_alive(census::LIFETIME).await?;
-        let count = names.len() as u64;
-        // After a failure the other gateways get time for a heartbeat before they count as gone, and
-        // all of it from when Redis is in use again: until then this one keeps to its share, though it
-        // may be the first to find a new master.
-        let is_settled = !self.shared.breaker.is_open();
-        let gone = is_settled && self.counting_since.elapsed() > census::LIFETIME;
-        self.shared.set_nodes(if gone { count } else { count.max(self.shared.nodes()) });
-        if gone {
-            self.known_nodes = names;
-        } else {
-            let new = names.into_iter().filter(|name| !self.known_nodes.contains(name));
-            let new: Vec<_> = new.collect();
-            self.known_nodes.extend(new);
-        }
-        Ok(())
-    }
-
-    /// Reads the clock by which the sets of nodes are kept: that of one server, also on a cluster, for all
-    /// gateways. Decisions tell of it only where there are some.
-    async fn read_time(&mut self) -> Result<(), Failure> {
-        let Some(session) = &self.session else { return Err(Failure::timeout()) };
-        let sent = Instant::now();
-        let time = within(session.time(&self.shared.reserved_key(LIVE_NODES))).await?;
-        let received = Instant::now();
-        if !session.is_cluster() {
-            self.shared.clock.steer(time, sent, received);
-        }
-        self.server_clock.update(time, sent, received);
-        Ok(())
-    }
-
-    /// Says that this node is alive. The answer is the names of all that have said so within `max_age`.
-    async fn report_alive(&self, max_age: Duration) -> Result<Vec<String>, Failure> {
-        self.report_in(LIVE_NODES, &self.shared.node, census::REMEMBERED, max_age).await
-    }
-
-    /// Puts a member into one of the sets of nodes, for `lifetime`. The answer is all that were put there
-    /// within `max_age`.
-    pub(super) async fn report_in(
-        &self,
-        set: &str,
-        member: &str,
-        lifetime: Duration,
-        max_age: Duration,
-    ) -> Result<Vec<String>, Failure> {
-        let Some(session) = &self.session else { return Err(Failure::timeout()) };
-        let name = self.shared.reserved_key(set);
-        let now = self.server_clock.at(Instant::now()).unwrap_or_default();
-        let report = census::beat(&name, member, now, lifetime, max_age);
-        within(session.run_together(&name, &report)).await
-    }
-
-    /// Learns of nodes that have joined the cluster, and forgets those that left. It runs detached:
-    /// what is known is good enough until one of the masters fails.
-    fn refresh_nodes(&self) {
-        let dialer = self.shared.dialer.clone();
-        if !dialer.known.is_due() {
-            return;
-        }
-        tokio::spawn(async move {
-            let Some(seeds) = dialer.seeds() else { return };
-            if let Err(failure) = ClusterView::ask(&dialer, seeds).await {
-                tracing::debug!(%failure, "the nodes of the cluster are not told");
-            }
-        });
     }
 
     /// Reads the overrides and the tenants that other gateways have set. Decisions do not depend on it: a failure is
@@ -342,22 +285,6 @@ impl Supervisor {
         self.shared.breaker.count(failure);
         self.shared.breaker.trip(failure);
     }
-}
-
-/// Takes this node off the lists, so that the shares of the others grow at once. If that fails, its
-/// heartbeat expires.
-pub(crate) async fn leave(shared: &RedisShared) {
-    let _ = within(async {
-        let session = Session::open(&shared.dialer).await?;
-        for set in [LIVE_NODES, PAID_NODES] {
-            let name = shared.reserved_key(set);
-            for member in Supervisor::members_of(&shared.node) {
-                let _: u64 = session.run_together(&name, &census::leave(&name, &member)).await?;
-            }
-        }
-        Ok(())
-    })
-    .await;
 }
 
 pub(crate) async fn within<T>(

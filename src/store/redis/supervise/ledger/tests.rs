@@ -93,7 +93,7 @@ fn what_a_call_charged_late_is_not_taken_off_of_a_debt_from_before() {
             let admitted = admitted(Some(second(back)));
             ledger.resolve(0, |_| second(back), |_, _| Some(admitted));
             let mut debts: Vec<_> = ledger.take(false).into_iter().collect();
-            ledger.age(&mut debts, second(paid), 1);
+            ledger.age(&mut debts, second(paid), second(paid), 1);
             for (_, debt) in &debts {
                 there = policy.charge_after(there, second(paid), debt.cost);
             }
@@ -306,4 +306,21 @@ fn debt_is_dead_once_it_is_by_all_clocks() {
         ledger.add(BucketId(3), debt(1, 300), None, Micros(250));
         assert_eq!(ledger.take_left_out(), 0, "it is by both");
     }
+}
+
+/// Another gateway has paid at second 8: from then on full buckets lose nothing any more.
+#[test]
+fn windows_that_have_ended_owe_nothing_whenever_others_have_paid() {
+    let second = |count: u64| Micros(count * 1_000_000);
+    let rate = Rate::new(1, Duration::from_secs(1)).expect("a rate");
+    let bucket = Policy::TokenBucket(TokenBucket::new(rate, 30).expect("a bucket"));
+    let cost_of = |policy| {
+        let (until, since) = (second(10), second(0));
+        let debt = Debt { name: b"a".to_vec(), policy, cost: 9, until, since };
+        let mut debts = vec![(BucketId(1), debt)];
+        ledger(1).age(&mut debts, second(11), second(8), 1);
+        debts.first().map(|(_, debt)| debt.cost)
+    };
+    assert_eq!(cost_of(window()), None);
+    assert_eq!(cost_of(bucket), Some(1));
 }

@@ -1,0 +1,118 @@
+//! What gateways that share a Redis say to each other by its sets of nodes: that they live, and what they
+//! do about an outage.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::census;
+use super::joint_recovery::PAID_NODES;
+use super::supervisor::{Supervisor, within};
+use crate::store::redis::RedisShared;
+use crate::store::redis::connect::cluster_view::ClusterView;
+use crate::store::redis::connect::failure::Failure;
+use crate::store::redis::connect::session::Session;
+
+/// The set of the nodes that are alive.
+const LIVE_NODES: &str = "nodes";
+
+impl Supervisor {
+    pub(crate) async fn beat(&mut self) -> Result<(), Failure> {
+        self.last_heartbeat = Instant::now();
+        let Some(session) = &self.session else { return Err(Failure::timeout()) };
+        if session.is_cluster() {
+            within(session.ping()).await?;
+            self.shared.follow_clocks();
+            self.refresh_nodes();
+        }
+        let names = self.report_alive(census::LIFETIME).await?;
+        let count = names.len() as u64;
+        // After a failure the other gateways get time for a heartbeat before they count as gone, and
+        // all of it from when Redis is in use again: until then this one keeps to its share, though it
+        // may be the first to find a new master.
+        let is_settled = !self.shared.breaker.is_open();
+        let gone = is_settled && self.counting_since.elapsed() > census::LIFETIME;
+        self.shared.set_nodes(if gone { count } else { count.max(self.shared.nodes()) });
+        if gone {
+            self.known_nodes = names;
+        } else {
+            let new = names.into_iter().filter(|name| !self.known_nodes.contains(name));
+            let new: Vec<_> = new.collect();
+            self.known_nodes.extend(new);
+        }
+        Ok(())
+    }
+
+    /// Reads the clock by which the sets of nodes are kept: that of one server, also on a cluster, for all
+    /// gateways. Decisions tell of it only where there are some.
+    pub(super) async fn read_time(&mut self) -> Result<(), Failure> {
+        let Some(session) = &self.session else { return Err(Failure::timeout()) };
+        let sent = Instant::now();
+        let time = within(session.time(&self.shared.reserved_key(LIVE_NODES))).await?;
+        let received = Instant::now();
+        if !session.is_cluster() {
+            self.shared.clock.steer(time, sent, received);
+        }
+        self.server_clock.update(time, sent, received);
+        self.time_read = received;
+        Ok(())
+    }
+
+    /// Says that this node is alive. The answer is the names of all that have said so within `max_age`.
+    pub(super) async fn report_alive(&self, max_age: Duration) -> Result<Vec<String>, Failure> {
+        self.report_in(LIVE_NODES, &self.shared.node, census::REMEMBERED, max_age).await
+    }
+
+    /// Puts a member into one of the sets of nodes, for `lifetime`. The answer is all that were put there
+    /// within `max_age`.
+    pub(super) async fn report_in(
+        &self,
+        set: &str,
+        member: &str,
+        lifetime: Duration,
+        max_age: Duration,
+    ) -> Result<Vec<String>, Failure> {
+        let Some(session) = &self.session else { return Err(Failure::timeout()) };
+        let name = self.shared.reserved_key(set);
+        // Without a time all others would seem to be ahead of it.
+        let Some(now) = self.server_clock.at(Instant::now()) else {
+            return Err(Failure::timeout());
+        };
+        let member = (!self.shared.is_leaving.load(Ordering::Relaxed)).then_some(member);
+        let report = census::report(&name, member, now, lifetime, max_age);
+        within(session.run_together(&name, &report)).await
+    }
+
+    /// Learns of nodes that have joined the cluster, and forgets those that left. It runs detached:
+    /// what is known is good enough until one of the masters fails.
+    fn refresh_nodes(&self) {
+        let dialer = self.shared.dialer.clone();
+        if !dialer.known.is_due() {
+            return;
+        }
+        tokio::spawn(async move {
+            let Some(seeds) = dialer.seeds() else { return };
+            if let Err(failure) = ClusterView::ask(&dialer, seeds).await {
+                tracing::debug!(%failure, "the nodes of the cluster are not told");
+            }
+        });
+    }
+}
+
+/// Takes this node off the lists, so that the shares of the others grow at once. If that fails, its
+/// heartbeat expires.
+pub(crate) async fn leave(shared: &RedisShared) {
+    // The supervisor goes on until the end, and must not put it back.
+    shared.is_leaving.store(true, Ordering::Relaxed);
+    let _ = within(async {
+        let session = Session::open(&shared.dialer).await?;
+        for set in [LIVE_NODES, PAID_NODES] {
+            let name = shared.reserved_key(set);
+            let members = Supervisor::members_of(&shared.node);
+            let _: u64 = session.run_together(&name, &census::leave(&name, members)).await?;
+        }
+        Ok(())
+    })
+    .await;
+}
