@@ -9,6 +9,7 @@ mod failover;
 mod faults;
 mod guards;
 mod hybrid;
+mod hybrid_outages;
 mod joint_recovery;
 mod keys;
 mod on_error;

@@ -10,13 +10,10 @@
 use std::rc::Rc;
 
 use super::demand::Demand;
-use super::timing::LeaseTiming;
+use super::timing::{LONGEST_DRY, LeaseTiming};
 use crate::clock::Micros;
 use crate::limit::lease::{Grant, LeaseReply, LeaseRequest};
 use crate::limit::{Policy, Retry, State, Verdict};
-
-/// A bucket that was empty is asked for again after so many microseconds at the latest.
-const LONGEST_DRY: u64 = 1_000_000;
 
 #[derive(Debug)]
 pub(super) struct Lease {

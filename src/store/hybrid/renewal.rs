@@ -65,12 +65,20 @@ fn ask_all(leases: &Rc<Leases>, link: &LeaseLink, timing: LeaseTiming) {
         for group in link.group_by_slot(asks) {
             leases.calls.update(|calls| calls + 1);
             let (leases, link) = (leases.clone(), link.clone());
-            tokio::task::spawn_local(async move { ask(&leases, &link, group, deadline).await });
+            tokio::task::spawn_local(
+                async move { ask(&leases, &link, timing, group, deadline).await },
+            );
         }
     }
 }
 
-async fn ask(leases: &Leases, link: &LeaseLink, asks: Vec<LeaseAsk>, deadline: Instant) {
+async fn ask(
+    leases: &Leases,
+    link: &LeaseLink,
+    timing: LeaseTiming,
+    asks: Vec<LeaseAsk>,
+    deadline: Instant,
+) {
     let (began, sent) = (Instant::now(), leases.clock.now());
     let replies = link.lease(&asks, deadline).await;
     leases.calls.update(|calls| calls - 1);
@@ -80,7 +88,7 @@ async fn ask(leases: &Leases, link: &LeaseLink, asks: Vec<LeaseAsk>, deadline: I
         Some(replies) => {
             for (ask, reply) in asks.iter().zip(&replies) {
                 table.apply(ask, reply, times);
-                link.note(ask, reply, began);
+                link.note(ask, reply, began, timing.unheard());
             }
         }
         None => asks.iter().for_each(|ask| table.lose(ask, times.received)),

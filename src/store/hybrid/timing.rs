@@ -21,11 +21,19 @@ pub(super) const TICKS: u64 = 4;
 /// Intervals that a lease lasts for.
 const LIFE: u64 = 8;
 
+/// A bucket that was empty is asked for again after so many microseconds at the latest.
+pub(super) const LONGEST_DRY: u64 = 1_000_000;
+
 impl LeaseTiming {
     pub fn new(sync_interval: Duration) -> Self {
         let sync = (sync_interval.as_micros() as u64).max(1_000);
         let life = (sync * LIFE).min(LONGEST_LEASE / 5 * 4);
         LeaseTiming { tick: sync / TICKS, sync, life }
+    }
+
+    /// For how many microseconds a bucket that is leased, or dry, may go unheard while it is asked for.
+    pub(super) fn unheard(self) -> u64 {
+        self.life.max(LONGEST_DRY)
     }
 
     /// How long after it was sent for a span of the store's clock is sure not to be over, by a clock

@@ -272,17 +272,19 @@ impl WorkerLink {
     }
 
     /// Remembers the state of a bucket of which units were taken in advance, by a call that was sent
-    /// then.
+    /// then, and that it may go unheard for so many microseconds.
     pub(crate) fn note_leased(
         &self,
         bucket: BucketId,
         policy: &Policy,
         reply: &LeaseReply,
         sent: Instant,
+        unheard: u64,
     ) {
         let LeaseReply { state, granted: cost, now: at, .. } = *reply;
         let times = ReplyTimes { sent, at };
         self.shared.note_state(&ToldState { bucket, policy, state, cost, times });
+        self.shared.order.note_lease(bucket, Micros(at.0 + unheard));
     }
 
     /// Refunds what was charged for a request that is not admitted, at once or when it becomes known.

@@ -4,6 +4,10 @@
 //! does not know of: what is owed, what may be, and what Redis has charged since. So an outage begins
 //! with no more than is left, in whichever order workers hear of what Redis did.
 //!
+//! Of a leased bucket a gateway may not have heard for a while, though it is asked for: what has
+//! refilled meanwhile may have been spent by the others, who were there as well. So its share begins
+//! with what there was when it was last heard of ([`RedisShared::hold_to_heard`]).
+//!
 //! Mostly nothing passes without Redis, and a reply knows all: then no worker waits for another one
 //! here, except for the lock of the bucket's shard. Whoever charges a bucket without Redis first says
 //! so ([`QuietSince::disturb`]), and takes that lock later; whoever notes a reply looks while it holds
@@ -14,11 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-use crate::clock;
+use crate::clock::{self, Micros};
 use crate::limit::{Policy, State};
-use crate::store::BucketId;
 use crate::store::redis::RedisShared;
 use crate::store::redis::supervise::settled_charges::ReplyTimes;
+use crate::store::{BucketId, Check};
 
 /// What a reply tells of a bucket.
 #[derive(Debug, Clone, Copy)]
@@ -115,6 +119,24 @@ impl RedisShared {
     fn newer(&self, told: &ToldState<'_>, known: State, state: State) -> Option<State> {
         let is_newest = self.order.is_newest(told.bucket, told.times.at);
         (is_newest || is_deeper(state, known)).then_some(state)
+    }
+
+    /// A bucket is about to be decided without Redis: if it is leased, and others share it, nothing
+    /// has refilled from when it was last heard of until the outage began.
+    pub(crate) fn hold_to_heard(&self, check: &Check<'_>, now: impl FnOnce() -> Micros) {
+        let Check { bucket, policy, .. } = *check;
+        if self.nodes() < 2 || !self.order.may_be_leased(bucket) {
+            return;
+        }
+        let now = now();
+        let began = now.before(self.breaker.outage().unwrap_or_default());
+        let Some(heard) = self.order.take_leased(bucket, began) else { return };
+        self.local.note(bucket, policy, now, |known| {
+            let left = policy.report(known, heard).remaining;
+            let missing = policy.lease_amount(policy.quota().saturating_sub(left));
+            let held = policy.cap_refill(known, began.max(heard), missing);
+            (missing > 0 && is_deeper(held, known)).then_some(held)
+        });
     }
 
     /// Notes whether something has passed that replies may not know of, as the ledger says whose lock

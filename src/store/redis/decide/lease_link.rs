@@ -95,9 +95,16 @@ impl LeaseLink {
         }
     }
 
-    /// Remembers what was heard of a bucket by a call that was sent then, in case Redis fails.
-    pub(in crate::store) fn note(&self, ask: &LeaseAsk, reply: &LeaseReply, sent: Instant) {
-        self.link.note_leased(ask.bucket, &ask.policy, reply, sent);
+    /// Remembers what was heard of a bucket by a call that was sent then, in case Redis fails. It may go
+    /// unheard for so many microseconds.
+    pub(in crate::store) fn note(
+        &self,
+        ask: &LeaseAsk,
+        reply: &LeaseReply,
+        sent: Instant,
+        unheard: u64,
+    ) {
+        self.link.note_leased(ask.bucket, &ask.policy, reply, sent, unheard);
     }
 
     /// Refunds a cost that was spent from a lease which has ended, for a request that was not admitted.

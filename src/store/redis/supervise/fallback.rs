@@ -90,6 +90,9 @@ fn decide(
     }
     // Before any bucket is charged, so that no reply is noted over it: see `known_states`.
     shared.quiet_since.disturb();
+    for check in checks.iter().filter(|check| local(check)) {
+        shared.hold_to_heard(check, || shared.now_for(asked, check));
+    }
     // From when on each bucket would be full without these requests: see `Debt::since`.
     let full = |check: &Check<'_>| shared.local.state(check.bucket).unwrap_or_default().ends_at;
     let before: SmallVec<[Micros; 8]> = checks.iter().map(full).collect();
