@@ -2,6 +2,7 @@
 
 mod calendar;
 mod callers;
+mod client_plans;
 mod clients;
 mod faults;
 mod guards;

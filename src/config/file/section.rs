@@ -244,6 +244,11 @@ impl<'a> Section<'a> {
         self.reporter.report(Diagnostic::warning(self.span.clone(), message).help(help));
     }
 
+    /// Where messages about it point.
+    pub(in crate::config) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
     pub(in crate::config) fn reporter(&self) -> &'a Reporter {
         self.reporter
     }
