@@ -13,6 +13,7 @@ mod limit_faults;
 mod limits;
 mod listeners;
 mod plans;
+mod proposals;
 mod reference;
 mod remedies;
 mod rendering;
