@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use super::names::toml_key;
 use crate::config::file::{Reporter, Value};
 use crate::config::settings::{IdentityName, Settings};
 use crate::config::suggest::{nearest, shown};
@@ -65,7 +66,7 @@ fn help(plan: &str, known: &HashSet<&str>) -> String {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => format!(
             "the usual numbers hold: leave it out if that is meant, or write `[limits.NAME.plans.{}]`",
-            shown(plan)
+            toml_key(&shown(plan))
         ),
     }
 }

@@ -39,6 +39,7 @@ fn a_plan_of_a_client_that_no_limit_knows_is_warned_of() {
             "no limit has numbers of its own; the usual numbers hold: leave it out if that is meant, \
              or write `[limits.NAME.plans.gold]`",
         ),
+        (text("gold plus", pro), "or write `[limits.NAME.plans.\"gold plus\"]`"),
     ]);
     each_good(&[
         text("pro", pro),
