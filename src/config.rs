@@ -105,7 +105,8 @@ fn parse_in(folder: &Path, name: &str, text: &str) -> Result<LoadedConfig, Confi
 pub fn parse_clients(name: &str, text: &str) -> Result<Vec<settings::Client>, ConfigError> {
     let file = file::TomlFile::parse(text);
     let reporter = Reporter::default();
-    let clients = compile::clients(&mut file.root(&reporter)).unwrap_or_default();
+    let clients = compile::clients(&mut file.root(&reporter));
+    let clients = clients.map(|it| it.clients).unwrap_or_default();
     let faults = file.merge(reporter.into_diagnostics());
     let diagnostics = Diagnostics::new(name, Arc::from(text), faults);
     if diagnostics.has_errors() { Err(ConfigError::Invalid(diagnostics)) } else { Ok(clients) }

@@ -67,6 +67,8 @@ pub mod telemetry;
 pub mod tenants;
 #[cfg(test)]
 mod test_folder;
+#[cfg(test)]
+mod test_log;
 mod tls;
 pub mod trust;
 mod upstream;

@@ -11,6 +11,7 @@ mod burst;
 mod calendar;
 pub(crate) mod certificate_dates;
 mod claimed_names;
+mod client_plans;
 mod clients;
 mod cost;
 mod debt;
@@ -78,7 +79,8 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) 
     let clients = clients(&mut root);
     let listeners = server::listeners(root.section("server"), root.section("admin"), folder);
     let certificates = listeners.client_certificates();
-    let (identity, known) = identity::identity(root.section("identity"), clients, certificates);
+    let (identity, known, client_plans) =
+        identity::identity(root.section("identity"), clients, certificates);
     listeners.check_proxies(&identity);
     let access = access::access(root.section("access"), known);
     let (mut store, home) = store::store(root.section("store"));
@@ -112,7 +114,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) 
     let tenants =
         Arc::new(Tenants { tree: tenant_names.tree().clone(), files, limit: tenant_limit });
     let server::Listeners { server, admin, .. } = listeners;
-    Settings {
+    let settings = Settings {
         server,
         admin,
         store,
@@ -126,5 +128,7 @@ pub(super) fn settings(file: &TomlFile<'_>, reporter: &Reporter, folder: &Path) 
         trust,
         tenants,
         routes,
-    }
+    };
+    client_plans.check(&settings, reporter);
+    settings
 }

@@ -13,7 +13,7 @@ use annotate_snippets::{AnnotationKind, Level as Heading, Renderer, Snippet};
 use super::mask::SecretMask;
 
 /// With more, the first one, which often explains the rest, would scroll off the screen.
-const MAX_SHOWN: usize = 100;
+pub(super) const MAX_SHOWN: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {

@@ -4,6 +4,9 @@
 //! what the reader asks for. Neither stops at a fault: it is noted, and reading goes on, so one
 //! look at a file finds everything that is wrong with it.
 
+mod colon;
+mod duplicate;
+mod foreign_keys;
 mod section;
 mod syntax;
 mod unique;
@@ -12,7 +15,7 @@ mod value;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, Severity};
 
 pub(super) use section::{NamedSection, Section};
 pub(super) use syntax::TomlFile;
@@ -34,6 +37,11 @@ impl Reporter {
 
     pub(super) fn into_diagnostics(self) -> Vec<Diagnostic> {
         self.faults.into_inner()
+    }
+
+    /// Whether anything so far keeps the file from being used.
+    pub(super) fn has_errors(&self) -> bool {
+        self.faults.borrow().iter().any(|fault| fault.severity == Severity::Error)
     }
 
     fn note_known_key(&self, path: String) {

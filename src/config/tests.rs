@@ -2,6 +2,7 @@
 
 mod calendar;
 mod callers;
+mod client_plans;
 mod clients;
 mod faults;
 mod guards;
@@ -12,6 +13,7 @@ mod limit_faults;
 mod limits;
 mod listeners;
 mod plans;
+mod proposals;
 mod reference;
 mod remedies;
 mod rendering;

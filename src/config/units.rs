@@ -1,9 +1,13 @@
 //! Durations, sizes and rates: how they are written, and how they are shown.
 
+mod meant;
+
 use std::time::Duration;
 
 use crate::limit::Rate;
 use crate::limit::rate::RateError;
+
+pub(super) use meant::{meant_duration, meant_size};
 
 /// No duration of a configuration is longer.
 pub(super) const LONGEST: Duration = crate::limit::rate::MAX_PERIOD;

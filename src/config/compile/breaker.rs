@@ -6,7 +6,7 @@ use crate::config::settings::Breaker;
 
 /// `None` if the file does not ask for one.
 pub(super) fn breaker(upstream: &mut Section<'_>) -> Option<Breaker> {
-    let mut section = upstream.section("breaker");
+    let mut section = upstream.section_like("breaker", "breaker = { failures = 20 }");
     let breaker = Breaker {
         failures: read(&mut section, "failures", 20, |it| it.integer(1..=1_000_000)) as u32,
         window: read(&mut section, "window", secs(10), |it| it.duration(SOME_TIME)),

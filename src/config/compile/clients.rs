@@ -1,6 +1,7 @@
 //! `[[clients]]`: callers with API keys, in the configuration or in a file of their own.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use super::secret;
@@ -15,11 +16,21 @@ use crate::config::{ConfigError, MAX_CONFIG_BYTES, parse_clients};
 const LONGEST: usize = 128;
 const HASH: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
+/// What stands below `[[clients]]`.
+pub(in crate::config) struct WrittenClients<'a> {
+    pub(in crate::config) clients: Vec<Client>,
+    /// Where the first one is.
+    pub(super) span: Range<usize>,
+    /// Each `plan` that is written.
+    pub(super) plans: Vec<Value<'a>>,
+}
+
 /// `None` if there is nothing written of them.
-pub(in crate::config) fn clients(root: &mut Section<'_>) -> Option<Vec<Client>> {
+pub(in crate::config) fn clients<'a>(root: &mut Section<'a>) -> Option<WrittenClients<'a>> {
     let (mut ids, mut hashes) = (UniqueValues::new(), UniqueValues::new());
-    let mut clients = Vec::new();
+    let (mut clients, mut plans, mut span) = (Vec::new(), Vec::new(), None);
     for mut section in root.array_sections("clients").unwrap_or_default() {
+        span.get_or_insert(section.span());
         let id = section.require("id", "id = \"billing\"");
         let id = id.and_then(|value| {
             let id = name(&value, "billing")?;
@@ -30,6 +41,7 @@ pub(in crate::config) fn clients(root: &mut Section<'_>) -> Option<Vec<Client>> 
             let hash = hash(&value)?;
             hashes.insert(hash, &value).then_some(hash)
         });
+        plans.extend(section.get("plan"));
         let plan = read(&mut section, "plan", None, |it| name(it, "pro").map(Some));
         let tenant = read(&mut section, "tenant", None, |it| name(it, "acme").map(Some));
         let trust = read(&mut section, "trust", None, |it| it.thousandths(1000).map(Some));
@@ -37,7 +49,8 @@ pub(in crate::config) fn clients(root: &mut Section<'_>) -> Option<Vec<Client>> 
             clients.push(Client { id, key_hash, plan, tenant, trust });
         }
     }
-    root.has("clients").then_some(clients)
+    let span = span.unwrap_or(0..0);
+    root.has("clients").then_some(WrittenClients { clients, span, plans })
 }
 
 /// The files of `clients_file`, and all clients: those of the configuration and those of the files.

@@ -28,6 +28,19 @@ pub(super) fn cost<'a>(
     let default = table.get("default");
     let max = table.get("max");
     let value = value?;
+    if let Some(written) = value.as_str() {
+        let help = match written.split_once(':') {
+            Some((kind, _)) if SOURCES.iter().any(|it| it.starts_with(&format!("{kind}:"))) => {
+                format!("write `cost = {{ from = \"{}\" }}`", shown(written))
+            }
+            _ => format!(
+                "write a number from 1 to {MAX_COUNT}, or a table such as \
+                 `{{ from = \"header:x-weight\" }}`"
+            ),
+        };
+        value.error("must be an integer or a table, not a string", help);
+        return None;
+    }
     if !value.is_table() {
         let cost = Cost::Fixed(value.integer(1..=MAX_COUNT)?);
         return Some(CostSpec { cost, value, default: None });

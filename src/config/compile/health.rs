@@ -14,7 +14,7 @@ const FORM: &str = "write a status, a range such as `\"200-299\"`, or a list of 
 
 /// `None` if the file does not ask for it, or is wrong about it.
 pub(super) fn health(upstream: &mut Section<'_>) -> Option<HealthCheck> {
-    let mut section = upstream.section("health");
+    let mut section = upstream.section_like("health", "health = { path = \"/healthz\" }");
     let path = section.require("path", "path = \"/healthz\"");
     let host = section.get("host").map(|value| host(&value));
     let interval = read(&mut section, "interval", secs(5), |it| it.duration(SOME_TIME));

@@ -4,9 +4,12 @@ use http::{HeaderName, header};
 use ipnet::IpNet;
 
 use super::claimed_names::{self, AlwaysVerified};
+use super::client_plans::ClientPlans;
+use super::clients::WrittenClients;
 use super::request_source::{self, KnownIdentities, SourceUse, is_connection_header};
 use super::server::{ClientCertificates, read};
 use super::{address, clients, forwarded_identity, jwt};
+use crate::config::diagnostic::Diagnostic;
 use crate::config::file::{Section, Value, unique_values};
 use crate::config::settings::{Client, Identity};
 use crate::config::suggest::quote;
@@ -16,11 +19,11 @@ use crate::limit::Source;
 const UNFIT: [&str; 4] = ["authorization", "cookie", "host", "via"];
 
 /// `certificates`: how listeners ask clients for theirs.
-pub(super) fn identity(
-    mut section: Section<'_>,
-    written: Option<Vec<Client>>,
+pub(super) fn identity<'a>(
+    mut section: Section<'a>,
+    written: Option<WrittenClients<'a>>,
     certificates: ClientCertificates,
-) -> (Identity, KnownIdentities) {
+) -> (Identity, KnownIdentities, ClientPlans<'a>) {
     let trusted_proxies = trusted_proxies(&mut section);
     let header = section.get("address_header");
     if let Some(header) = header.as_ref().filter(|_| trusted_proxies.is_empty()) {
@@ -50,6 +53,13 @@ pub(super) fn identity(
     let tenant = found("tenant", &mut tenant_there);
     let plan = found("plan", &mut plan_there);
     let file = section.get("clients_file");
+    let place = written.as_ref().map(|it| it.span.clone()).or(file.as_ref().map(Value::span));
+    let (written, plans) = written.map(|it| (it.clients, it.plans)).unzip();
+    let plans = ClientPlans {
+        written: plans.unwrap_or_default(),
+        file: file.clone(),
+        before_files: written.as_ref().map_or(0, Vec::len),
+    };
     let (clients, clients_files) = clients::with_files(file.as_ref(), written);
     // The keys of clients are verified, too.
     let keys_of =
@@ -57,11 +67,11 @@ pub(super) fn identity(
     for value in keys_of.into_iter().flatten().filter_map(|key| section.get(key)) {
         claimed_names::warn_of_claims(&value, always);
     }
-    if clients.is_some() && !client_there {
-        section.warning(
-            "does not say where a `client` is found, so no client is known by its key",
-            "add a line such as `client = \"header:x-api-key\"`",
-        );
+    if let Some(place) = place.filter(|_| clients.is_some() && !client_there) {
+        let message = "`[identity]` does not say where a `client` is found, so no client is known by \
+                       its key";
+        let help = "add a line such as `client = \"header:x-api-key\"` to `[identity]`";
+        section.reporter().report(Diagnostic::warning(place, message).help(help));
     }
     // What a file says may change at any time.
     let of_clients = |has: fn(&Client) -> bool| file.is_some() || clients.iter().flatten().any(has);
@@ -86,7 +96,7 @@ pub(super) fn identity(
         clients_files,
         forward: forwarded_identity::forward(section.section("forward"), known),
     };
-    (identity, known)
+    (identity, known, plans)
 }
 
 /// Those of the file, and those of the environment: one file may serve several places.

@@ -133,6 +133,7 @@ impl NameTable {
 }
 
 /// A name as a header in brackets spells it: a dot would part it in two.
-fn toml_key(name: &str) -> String {
-    if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
+pub(super) fn toml_key(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    if name.chars().all(plain) { name.to_owned() } else { format!("\"{name}\"") }
 }

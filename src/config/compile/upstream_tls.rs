@@ -22,7 +22,7 @@ pub(super) fn tls(
     servers: Option<&Servers>,
     http2: bool,
 ) -> Option<Option<TlsClient>> {
-    let mut section = upstream.section("tls");
+    let mut section = upstream.section_like("tls", "tls = { ca = \"upstream-ca.pem\" }");
     let (ca, cert, key) = (section.get("ca"), section.get("cert"), section.get("key"));
     let name = section.get("server_name");
     let verify = section.get("verify");

@@ -93,7 +93,7 @@ fn upstream(
         max_connections: read(&mut section, "max_connections", 0, |it| it.integer(0..=1_000_000))
             as usize,
         max_pending: max_pending(&mut section),
-        ejection: ejection(section.section("ejection")),
+        ejection: ejection(section.section_like("ejection", "ejection = { failures = 5 }")),
         max_response_headers: read(&mut section, "max_response_headers", 100, |it| {
             it.integer(FIELDS)
         }) as usize,

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
+use super::foreign_keys::{self, Replacement};
 use super::{Reporter, Value};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::suggest::{list, nearest, one_of, quote, shown};
@@ -95,9 +96,23 @@ impl<'a> Section<'a> {
     /// A table below this one; empty if the file leaves it out.
     pub(in crate::config) fn section(&mut self, key: &'static str) -> Section<'a> {
         let (value, section) = self.value_or_section(key);
-        if let Some(value) = value {
-            value.table();
-        }
+        match value {
+            Some(value) if self.path.is_empty() => {
+                value.table_or(&format!("write its keys below `[{key}]`"))
+            }
+            value => value.and_then(|it| it.table()),
+        };
+        section
+    }
+
+    /// The same; `example` is a line that would do.
+    pub(in crate::config) fn section_like(
+        &mut self,
+        key: &'static str,
+        example: &str,
+    ) -> Section<'a> {
+        let (value, section) = self.value_or_section(key);
+        value.map(|it| it.table_or(&format!("write `{example}`")));
         section
     }
 
@@ -126,9 +141,14 @@ impl<'a> Section<'a> {
     /// The tables below a key, each under a name of the author's choice, in the order written.
     pub(in crate::config) fn named_sections(&mut self, key: &'static str) -> Vec<NamedSection<'a>> {
         let path = format!("{}.NAME", self.path_of(key));
-        let Some(table) = self.get(key).and_then(|value| value.table()) else {
-            return Vec::new();
-        };
+        let table = self.get(key).and_then(|value| {
+            let help = match name_of_first(value.item()) {
+                Some(name) => format!("write `[{}.{name}]`", self.path_of(key)),
+                None => format!("give each a name: `[{path}]`"),
+            };
+            value.table_or(&help)
+        });
+        let Some(table) = table else { return Vec::new() };
         let mut entries = Vec::new();
         for (name, item) in table {
             let span = name.span();
@@ -244,6 +264,11 @@ impl<'a> Section<'a> {
         self.reporter.report(Diagnostic::warning(self.span.clone(), message).help(help));
     }
 
+    /// Where messages about it point.
+    pub(in crate::config) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
     pub(in crate::config) fn reporter(&self) -> &'a Reporter {
         self.reporter
     }
@@ -261,12 +286,29 @@ impl<'a> Section<'a> {
     }
 }
 
+/// The `name` of the first table of an array, where tables are to have names of their own.
+fn name_of_first<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
+    let DeValue::Array(items) = value else { return None };
+    let DeValue::Table(first) = items.iter().next()?.get_ref() else { return None };
+    let DeValue::String(name) = first.get("name")?.get_ref() else { return None };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    Some(name.as_ref()).filter(|it| (1..=64).contains(&it.len()) && it.chars().all(plain))
+}
+
 impl Drop for Section<'_> {
     fn drop(&mut self) {
         let Some(table) = self.table else { return };
-        for (key, _) in table {
+        for (key, item) in table {
             let name: &str = key.get_ref();
             if self.known.contains(&name) {
+                continue;
+            }
+            if let Some(Replacement { key: ours, help }) =
+                foreign_keys::replacement(name, item.get_ref(), &self.known)
+            {
+                self.missing.retain(|missing| !missing.keys.contains(&ours));
+                let message = format!("unknown key {}", quote(name));
+                self.reporter.report(Diagnostic::error(key.span(), message).help(help));
                 continue;
             }
             let help = match nearest(name, self.known.iter().copied()) {

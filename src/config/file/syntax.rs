@@ -10,8 +10,9 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Reporter, Section};
-use crate::config::diagnostic::{Diagnostic, LineIndex};
+use super::duplicate::Duplicate;
+use super::{Reporter, Section, colon};
+use crate::config::diagnostic::{Diagnostic, LineIndex, MAX_SHOWN};
 use crate::config::mask::{PLACEHOLDER, SecretMask};
 use crate::config::suggest::quote;
 
@@ -30,6 +31,8 @@ impl<'a> TomlFile<'a> {
         let mask = SecretMask::of(text);
         let mut faults = Vec::new();
         let mut unclosed: Vec<Range<usize>> = Vec::new();
+        // What stands below second headers.
+        let mut repeated: Vec<Range<usize>> = Vec::new();
         for error in &errors {
             let mut at = error.span().unwrap_or(0..0);
             if is_unquoted_value(error.message()) {
@@ -41,7 +44,26 @@ impl<'a> TomlFile<'a> {
                     Some(_) if mask.touches(&at) => PLACEHOLDER,
                     written => written.unwrap_or_default(),
                 };
-                faults.push(describe(error.message(), written, at));
+                match error.message() {
+                    "duplicate key" if repeated.last().is_some_and(|it| it.contains(&at.start)) => {
+                    }
+                    "duplicate key" => {
+                        let Duplicate { fault, below } = Duplicate::of(
+                            text,
+                            root.get_ref(),
+                            written,
+                            at,
+                            faults.len() < MAX_SHOWN,
+                        );
+                        faults.push(fault);
+                        repeated.extend(below);
+                    }
+                    message => {
+                        let fault = message.starts_with("key with no value");
+                        let fault = fault.then(|| colon::fault(text, &mask, &at)).flatten();
+                        faults.push(fault.unwrap_or_else(|| describe(message, written, at)));
+                    }
+                }
                 continue;
             };
             let search = UnclosedSearch { text, what, at: at.start };
@@ -101,10 +123,6 @@ fn describe(message: &str, written: &str, span: Range<usize>) -> Diagnostic {
         (what, _) if is_unquoted_value(what) => {
             (format!("{} is not a value", quote(written)), VALUES.to_owned())
         }
-        ("duplicate key", _) => (
-            format!("duplicate key {}", quote(written)),
-            "remove one of the two, or give it another name".to_owned(),
-        ),
         ("invalid basic string", "`\"`") | ("invalid literal string", "`'`") => {
             ("the string is not closed".to_owned(), format!("end it with {expected}"))
         }

@@ -91,10 +91,15 @@ impl<'a> Value<'a> {
     }
 
     pub(in crate::config) fn table(&self) -> Option<&'a DeTable<'a>> {
+        self.table_or("write its keys below a header in brackets, or within `{ }`")
+    }
+
+    /// The same, with what to write instead.
+    pub(super) fn table_or(&self, help: &str) -> Option<&'a DeTable<'a>> {
         match self.item() {
             DeValue::Table(table) => Some(table),
             _ => {
-                self.not_a("a table", "its keys below a header in brackets, or within `{ }`");
+                self.error(&format!("must be a table, not {}", self.kind()), help);
                 None
             }
         }
@@ -224,7 +229,9 @@ impl<'a> Value<'a> {
         let text = match self.item() {
             DeValue::String(text) => text,
             DeValue::Integer(integer) => {
-                let help = match with_unit(integer, &range) {
+                let meant =
+                    whole(integer).and_then(|it| units::meant_duration(&it.to_string(), &range));
+                let help = match meant {
                     Some(meant) => format!("write it with its unit, such as `\"{meant}\"`"),
                     None => write_between(&range),
                 };
@@ -237,7 +244,9 @@ impl<'a> Value<'a> {
             }
         };
         let Some(duration) = units::duration(text) else {
-            self.error(&format!("is not a duration: {}", quote(text)), FORM);
+            let meant = units::meant_duration(text, &range);
+            let help = meant.map_or(FORM.to_owned(), |meant| format!("write `\"{meant}\"`"));
+            self.error(&format!("is not a duration: {}", quote(text)), help);
             return None;
         };
         if !range.contains(&duration) {
@@ -263,7 +272,9 @@ impl<'a> Value<'a> {
             }
         };
         let Some(size) = size else {
-            self.error(&format!("is not a size: {shown}"), FORM);
+            let meant = self.as_str().and_then(|text| units::meant_size(text, &range));
+            let help = meant.map_or(FORM.to_owned(), |meant| format!("write `\"{meant}\"`"));
+            self.error(&format!("is not a size: {shown}"), help);
             return None;
         };
         if !range.contains(&size) {
@@ -318,15 +329,6 @@ impl<'a> Value<'a> {
     fn entry(&self, item: &'a Spanned<DeValue<'a>>) -> Value<'a> {
         Value::new(format!("an entry of {}", self.subject), item.span(), item, self.reporter)
     }
-}
-
-/// The duration that a number without a unit probably means: in seconds, or in the next unit with which
-/// it can be one.
-fn with_unit(integer: &DeInteger<'_>, range: &RangeInclusive<Duration>) -> Option<String> {
-    let number = whole(integer)?;
-    let written = ["s", "ms", "m", "h", "d"].map(|unit| format!("{number}{unit}"));
-    let fits = |text: &String| units::duration(text).is_some_and(|it| range.contains(&it));
-    written.into_iter().find(fits)
 }
 
 fn write_between(range: &RangeInclusive<Duration>) -> String {

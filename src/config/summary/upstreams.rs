@@ -38,7 +38,9 @@ fn remarks(upstream: &Upstream) -> Vec<String> {
     match upstream.retries {
         USUAL_RETRIES => {}
         0 => remarks.push("no retries".to_owned()),
-        many => remarks.push(format!("up to {many} retries")),
+        many => {
+            remarks.push(format!("up to {}", counted(many as usize, "retry", "retries")));
+        }
     }
     match upstream.max_age {
         Some(USUAL_MAX_AGE) => {}
@@ -50,17 +52,23 @@ fn remarks(upstream: &Upstream) -> Vec<String> {
     }
     if let Some(breaker) = &upstream.breaker {
         let [window, open] = [breaker.window, breaker.open].map(show_duration);
-        let failures = breaker.failures;
-        remarks.push(format!("breaker after {failures} failures in {window}, open for {open}"));
+        let failures = counted(breaker.failures as usize, "failure", "failures");
+        remarks.push(format!("breaker after {failures} in {window}, open for {open}"));
     }
     if upstream.ejection != Ejection::default() {
         remarks.push(ejection(&upstream.ejection));
     }
     if upstream.max_connections > 0 {
         let (most, pending) = (upstream.max_connections, upstream.max_pending);
-        remarks.push(format!("at most {most} connections to a server, {pending} pending"));
+        let connections = counted(most, "connection", "connections");
+        remarks.push(format!("at most {connections} to a server, {pending} pending"));
     }
     remarks
+}
+
+/// `1 connection`, `2 connections`.
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn tls(client: &TlsClient) -> Vec<String> {
@@ -83,9 +91,10 @@ fn ejection(ejection: &Ejection) -> String {
         return "no ejection".to_owned();
     }
     let Ejection { failures, time, max_time, max_percent } = *ejection;
+    let failures = counted(failures as usize, "failure", "failures");
     let [time, max_time] = [time, max_time].map(show_duration);
     format!(
-        "ejection after {failures} failures, for {time} to {max_time}, of up to {max_percent} % of the \
+        "ejection after {failures}, for {time} to {max_time}, of up to {max_percent} % of the \
          servers and one at least"
     )
 }

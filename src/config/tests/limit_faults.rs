@@ -75,7 +75,7 @@ fn faults_of_costs_and_counts_say_what_to_write() {
     let cost = |written: &str| more(&format!("cost = {written}"));
     let count = |written: &str| more(&format!("count = {written}"));
     each_refused(&[
-        (cost("\"5\""), "`cost` must be an integer, not a string"),
+        (cost("\"5\""), "`cost` must be an integer or a table, not a string"),
         (cost("{ max = 5 }"), "`cost` of `[limits.l]` has no `from`; add a line such as `from ="),
         (cost("{ from = 5 }"), "9:17: `from` must be a string, not an integer"),
         (cost("{ from = \"x-weight\" }"), "`from` cannot be `x-weight`; write `header:NAME`, `qu"),

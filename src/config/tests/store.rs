@@ -200,7 +200,7 @@ fn store_faults_say_what_to_write() {
         ("url = \"redis://a/0?b=1\"", "`url` has a query or a fragment: `?b=1`"),
         ("url = \"unix:///a?b=1\"", "has a query other than `?db=N`"),
         ("url = []", "`url` is empty"),
-        ("url = [\"redis://a\", \"redis://b\"]", "has several URLs; write one, `cluster = true`"),
+        ("url = [\"redis://a\", \"redis://b\"]", "has several URLs; write one URL, or add"),
         ("url = \"redis://me@a\"", "names a user without a password; add `password_env`"),
         ("username = \"me\"", "`username` names a user without a password"),
         ("username = \"\"\npassword_env = \"CARGO_PKG_NAME\"", "is not the name of a user"),

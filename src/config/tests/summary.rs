@@ -63,6 +63,22 @@ fn upstreams_show_how_their_servers_are_spoken_to_and_when_they_are_left_out() {
 }
 
 #[test]
+fn one_connection_to_a_server_is_no_plural() {
+    let text = "[[routes]]\nname = \"r\"\npath = \"/*\"\nupstream = \"u\"\n[upstreams.u]\n\
+        servers = [\"http://a\"]\nmax_connections = 1\nretries = 5\nbreaker.failures = 1\n\
+        ejection.failures = 1\n";
+    let shown = rows(text, "upstreams").join("\n");
+    for part in [
+        "at most 1 connection to a server",
+        "up to 5 retries",
+        "breaker after 1 failure in",
+        "ejection after 1 failure, for",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
 fn routes_show_where_their_requests_are_led() {
     let route = |name: &str, path: &str, keys: &str| {
         format!("[[routes]]\nname = \"{name}\"\npath = \"{path}\"\n{keys}\n")

@@ -98,8 +98,10 @@ impl<'a> RedisSection<'a> {
         let entries = value.one_or_more();
         match entries.len() {
             0 => value.error("is empty", "write one URL or several, or leave it out"),
-            2.. if !cluster => value
-                .error("has several URLs", "write one, `cluster = true`, or `sentinel = { … }`"),
+            2.. if !cluster => value.error(
+                "has several URLs",
+                "write one URL, or add `cluster = true` or `sentinel = { … }`",
+            ),
             _ => {
                 let read = |entry: &Value<'_>| {
                     let text = entry.text("redis://127.0.0.1:6379/0")?;

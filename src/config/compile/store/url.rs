@@ -93,7 +93,7 @@ pub(super) fn address(text: &str, default: u16) -> Option<Origin> {
 /// What stands before the `@`.
 fn login(text: &str) -> Result<(Option<String>, Option<Secret>), ValueError> {
     const ENCODE: &str = "percent-encode what is not a letter or a digit, such as `%40` for `@`, \
-                          or write `username` and `password_env` in host of it";
+                          or write `username` and `password_env` in place of it";
     if text.contains(['/', '?', '#']) {
         return Err(ValueError::new("has a `/`, `?` or `#` before its `@`", ENCODE));
     }

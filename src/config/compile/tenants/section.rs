@@ -92,10 +92,11 @@ pub(super) fn tenant(entry: NamedSection<'_>) -> WrittenTenant {
 
 /// `None` if there is something wrong with it.
 fn budget(reader: &mut TenantReader<'_>) -> Option<Budget> {
-    let (value, section) = reader.section.value_or_section("budget");
-    if let Some(value) = value {
-        reader.places.keys.push(("budget", value.span()));
-        reader.faulty |= value.table().is_none();
+    let place = reader.section.get("budget").map(|value| (value.span(), value.is_table()));
+    let section = reader.section.section_like("budget", "budget = { mode = \"shared\" }");
+    if let Some((span, is_table)) = place {
+        reader.places.keys.push(("budget", span));
+        reader.faulty |= !is_table;
     }
     let places = KeyPlaces::default();
     let mut table = TenantReader { section, places, faulty: false };

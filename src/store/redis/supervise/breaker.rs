@@ -227,7 +227,8 @@ impl Breaker {
         let (reason, on_error) = (failure.reason.label(), *self.on_error.lock());
         let detail = format!("{}: {failure}", self.address);
         tracing::error!(
-            "store degraded: {detail}; limits are served by on_error ({}) until it is back",
+            "store degraded: {detail}; limits are served by on_error ({}, unless a limit says \
+             otherwise) until it is back",
             on_error.name()
         );
         self.audit.record(AuditEvent::StoreDegraded { reason, detail: &detail, on_error });

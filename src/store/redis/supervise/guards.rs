@@ -72,7 +72,11 @@ impl GuardReporter {
             return;
         }
         let exchanged = self.exchange().await;
-        self.link.note(&exchanged, "guards count for this gateway alone");
+        self.link.note(
+            &exchanged,
+            "guards: Redis takes no counts, each gateway counts by itself until it does",
+            "guards: Redis takes counts again, gateways count together",
+        );
         match exchanged {
             Ok(()) => {
                 self.sharing.table.set_alone(false);

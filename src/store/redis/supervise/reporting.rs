@@ -40,10 +40,13 @@ impl ReportLink {
         self.session = None;
     }
 
-    /// Notes how a round went. The first of several failures in a row is logged, with what follows.
-    pub(crate) fn note(&mut self, round: &Result<(), Failure>, consequence: &str) {
+    /// Notes how a round went. The first of several failures in a row is logged, with what follows, and so
+    /// is their `end`.
+    pub(crate) fn note(&mut self, round: &Result<(), Failure>, consequence: &str, end: &str) {
         let Err(failure) = round else {
-            self.is_failing = false;
+            if std::mem::take(&mut self.is_failing) {
+                tracing::info!("{end}");
+            }
             return;
         };
         self.close();
@@ -129,6 +132,23 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
+
+    #[test]
+    fn the_first_failure_in_a_row_is_logged_and_so_is_their_end() {
+        let mut link = ReportLink::default();
+        let failed = Err(Failure::timeout());
+        let lines = crate::test_log::logged(|| {
+            for round in [&Ok(()), &failed, &failed, &Ok(()), &Ok(()), &failed] {
+                link.note(round, "counts are kept back", "counts are told again");
+            }
+        });
+        let expected = [
+            "WARN counts are kept back failure=no answer in time",
+            "INFO counts are told again",
+            "WARN counts are kept back failure=no answer in time",
+        ];
+        assert_eq!(lines, expected);
+    }
 
     #[test]
     fn what_was_not_told_is_put_back() {

@@ -46,7 +46,11 @@ impl TrustReporter {
                 continue;
             }
             let told = self.round().await;
-            self.link.note(&told, "what is known of users is not shared");
+            self.link.note(
+                &told,
+                "what is known of users is not shared",
+                "what is known of users is shared again",
+            );
             if told.is_err() {
                 sleep(FAILURE_PAUSE).await;
             }

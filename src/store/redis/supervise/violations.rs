@@ -34,7 +34,11 @@ pub(crate) async fn send_forever(shared: Arc<RedisShared>) {
     loop {
         sleep(SEND_INTERVAL).await;
         let sent = send(&shared, &mut link).await;
-        link.note(&sent, "violations cannot be written to Redis; they wait");
+        link.note(
+            &sent,
+            "violations cannot be written to Redis; they wait",
+            "violations are written to Redis again",
+        );
         if sent.is_err() {
             sleep(FAILURE_PAUSE).await;
         }

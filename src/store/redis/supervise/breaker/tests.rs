@@ -37,6 +37,27 @@ fn gone(what: &str) -> Failure {
 }
 
 #[test]
+fn the_log_promises_no_on_error_that_a_limit_may_have_changed() {
+    let breaker = Breaker::new(
+        2,
+        "redis at here".to_owned(),
+        OnError::Local,
+        Metrics::new(),
+        AuditLog::nowhere(&Metrics::new()),
+    );
+    let lines = crate::test_log::logged(|| {
+        breaker.trip(&gone("gone"));
+    });
+    assert_eq!(
+        lines,
+        [
+            "ERROR store degraded: redis at here: gone; limits are served by on_error (local, unless a \
+          limit says otherwise) until it is back"
+        ]
+    );
+}
+
+#[test]
 fn an_outage_is_logged_once_and_so_is_its_end() {
     let events = recorded("once", |breaker| {
         breaker.trip(&gone("first"));
