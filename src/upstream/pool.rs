@@ -177,7 +177,7 @@ impl Server {
     pub(super) fn may_be_kept(&self, record: &ConnectionRecord, now: Instant) -> bool {
         !record.is_expired(now)
             && record.address.is_none_or(|address| self.address.has(address))
-            && (record.has_slot() || !self.shared.slots.is_limited())
+            && record.is_within_limit(|| self.shared.slots.is_limited())
     }
 
     /// Counts a request until what this returns is dropped.

@@ -32,7 +32,7 @@ pub(super) struct ConnectionSlots {
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     // Given back first, so that whoever gets the place finds a slot.
-    _permit: Permit,
+    permit: Permit,
     _alone: Option<AlonePlace>,
 }
 
@@ -194,7 +194,7 @@ fn alone_place(permit: Permit) -> AlonePlace {
 }
 
 fn slot(permit: Permit) -> ConnectionSlot {
-    ConnectionSlot { _permit: permit, _alone: None }
+    ConnectionSlot { permit, _alone: None }
 }
 
 impl ConnectionSlot {
@@ -208,6 +208,13 @@ impl ConnectionSlot {
     pub(super) fn reusable(mut self) -> Self {
         self._alone = None;
         self
+    }
+
+    /// Whether its connection is one of those that are too many since a reload, and is to be closed as
+    /// soon as it is not in use.
+    #[inline]
+    pub(super) fn is_recalled(&self) -> bool {
+        self.permit.is_recalled()
     }
 }
 
