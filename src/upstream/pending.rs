@@ -153,7 +153,6 @@ pub(super) async fn acquire<'a>(
         Some(pending) => pending,
         None => PendingRequest::enter(server, request.max_pending)?,
     };
-    slots.set_urgent(false);
     slots.request_idle();
     let acquired = async {
         // Each is one future throughout: it has the request's place in its line.
@@ -176,7 +175,7 @@ pub(super) async fn acquire<'a>(
                     if !slots.is_limited() {
                         return Some(Acquired::Slot(None));
                     }
-                    slots.set_urgent(true);
+                    slots.mark_urgent();
                     slots.request_idle();
                 }
                 () = &mut returned => {
@@ -253,3 +252,6 @@ pub(super) struct Waiting<'a> {
     /// It can be sent over HTTP/2.
     pub(super) takes_streams: bool,
 }
+
+#[cfg(test)]
+mod tests;

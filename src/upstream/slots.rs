@@ -166,10 +166,10 @@ impl ConnectionSlots {
         workers.push(Arc::downgrade(signal));
     }
 
-    /// Says whether one worker is to give up a connection that its requests share, and that may never be
-    /// idle.
-    pub(super) fn set_urgent(&self, urgent: bool) {
-        self.urgent.store(urgent, Ordering::Relaxed);
+    /// Says that one worker is to give up a connection that its requests share, and that may never be
+    /// idle. That holds until one has done so, or nobody waits any more.
+    pub(super) fn mark_urgent(&self) {
+        self.urgent.store(true, Ordering::Relaxed);
     }
 
     /// Asks every worker for idle connections; and one of them, if it is urgent, for one that is not.
@@ -220,7 +220,10 @@ impl ConnectionSlot {
 
 impl Drop for PendingPlace<'_> {
     fn drop(&mut self) {
-        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+        let is_last = self.0.pending.fetch_sub(1, Ordering::Relaxed) == 1;
+        if is_last {
+            self.0.urgent.store(false, Ordering::Relaxed);
+        }
         self.0.update_gauge();
     }
 }
