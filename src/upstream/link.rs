@@ -11,6 +11,7 @@ use super::http2_stream::Http2Stream;
 use super::pending::{Acquired, PendingRequest, Waiting, acquire, acquire_alone};
 use super::slots::ConnectionSlot;
 use super::{ActiveRequest, ConnectError, PooledConnection, Server, Upstream};
+use crate::gateway::RequestSignals;
 use crate::http1::BufferedStream;
 use crate::stream::Stream;
 
@@ -50,6 +51,8 @@ pub(crate) struct LinkRequest<'a> {
     pub method: &'a Method,
     pub has_body: bool,
     pub sharing: ConnectionSharing,
+    /// Where it is noted that it waits for its turn.
+    pub signals: &'a RequestSignals,
 }
 
 impl LinkRequest<'_> {
@@ -79,8 +82,8 @@ impl Upstream {
                 // Over HTTP/1.1 every request is alone.
                 _ if server.http2.is_declined() => None,
                 ConnectionSharing::Alone => {
-                    let deadline = Instant::now() + self.connect_timeout;
-                    Some(Box::pin(acquire_alone(&server, self.max_pending, deadline)).await?)
+                    let waiting = self.waiting(request, false);
+                    Some(Box::pin(acquire_alone(&server, waiting)).await?)
                 }
                 ConnectionSharing::PreferablyAlone => {
                     server.shared.slots.try_take_alone().into_slot()
@@ -141,7 +144,7 @@ impl Upstream {
                 break connecting;
             }
             if pending.is_none() && server.shared.slots.is_limited() {
-                pending = Some(PendingRequest::enter(server, self.max_pending)?);
+                pending = Some(PendingRequest::enter(server, waiting)?);
             }
             if timeout_at(deadline, server.http2.freed()).await.is_err() {
                 let is_limited = pending.is_some();

@@ -19,6 +19,7 @@ use super::http2_stream::Http2Stream;
 use super::link::LinkRequest;
 use super::pool::{ActiveRequest, PooledConnection, Server};
 use super::slots::{ConnectionSlot, ConnectionSlots, PendingPlace};
+use crate::gateway::WaitingMark;
 
 /// How often other workers are asked for connections that they could do without.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
@@ -46,11 +47,13 @@ pub(super) enum Acquired {
     Stream(Http2Stream),
 }
 
-/// A request that counts as waiting, from its first wait until it has what it waits for.
+/// A request that counts as waiting, from its first wait until it has what it waits for. Its connection
+/// knows that it waits: who leaves makes room for another.
 #[derive(Debug)]
 pub(super) struct PendingRequest<'a> {
     server: &'a Server,
     _place: PendingPlace<'a>,
+    _mark: WaitingMark<'a>,
 }
 
 impl LocalWaiters {
@@ -116,12 +119,12 @@ impl Drop for LocalWaiters {
 impl<'a> PendingRequest<'a> {
     /// # Errors
     /// If as many wait as may.
-    pub(super) fn enter(server: &'a Server, max_pending: usize) -> Result<Self, ConnectError> {
-        let place = server.shared.slots.enter_queue(max_pending);
+    pub(super) fn enter(server: &'a Server, request: Waiting<'a>) -> Result<Self, ConnectError> {
+        let place = server.shared.slots.enter_queue(request.max_pending);
         let place = place.ok_or(ConnectError::Saturated)?;
         let count = &server.waiting.count;
         count.set(count.get() + 1);
-        Ok(PendingRequest { server, _place: place })
+        Ok(PendingRequest { server, _place: place, _mark: request.link.signals.wait() })
     }
 }
 
@@ -143,7 +146,7 @@ pub(super) async fn acquire<'a>(
     active: &mut ActiveRequest,
     server: &'a Server,
     pending: Option<PendingRequest<'a>>,
-    request: Waiting<'_>,
+    request: Waiting<'a>,
 ) -> Result<Acquired, ConnectError> {
     let slots = &server.shared.slots;
     if let Some(slot) = slots.try_take().into_slot() {
@@ -151,7 +154,7 @@ pub(super) async fn acquire<'a>(
     }
     let _pending = match pending {
         Some(pending) => pending,
-        None => PendingRequest::enter(server, request.max_pending)?,
+        None => PendingRequest::enter(server, request)?,
     };
     slots.request_idle();
     let acquired = async {
@@ -203,15 +206,15 @@ pub(super) async fn acquire<'a>(
 /// If as many wait as may, or no slot is free until `deadline`.
 pub(super) async fn acquire_alone(
     server: &Server,
-    max_pending: usize,
-    deadline: Instant,
+    request: Waiting<'_>,
 ) -> Result<Option<ConnectionSlot>, ConnectError> {
     let slots = &server.shared.slots;
     if let Some(slot) = slots.try_take_alone().into_slot() {
         return Ok(slot);
     }
     // Not one of the worker's own that wait, behind whom others would have to wait for a stream.
-    let _place = slots.enter_queue(max_pending).ok_or(ConnectError::Saturated)?;
+    let _place = slots.enter_queue(request.max_pending).ok_or(ConnectError::Saturated)?;
+    let _mark = request.link.signals.wait();
     let slot = async {
         let place = slots.take_alone().await?;
         // Only then in the line for slots, in which others stand as well.
@@ -239,7 +242,7 @@ pub(super) async fn acquire_alone(
         biased;
         slot = slot => slot.map(Some).ok_or(ConnectError::Saturated),
         () = limit_lifted => Ok(None),
-        () = sleep_until(deadline) => Err(ConnectError::Saturated),
+        () = sleep_until(request.deadline) => Err(ConnectError::Saturated),
     }
 }
 

@@ -3,6 +3,7 @@ use tokio::runtime::Builder;
 
 use super::*;
 use crate::config::parse;
+use crate::gateway::RequestSignals;
 use crate::upstream::connect::ServerProtocol;
 use crate::upstream::link::ConnectionSharing;
 use crate::upstream::shared::SharedServer;
@@ -21,10 +22,10 @@ fn server(max_connections: usize) -> Rc<Server> {
     Rc::new(Server::new(origin, ServerProtocol::default(), shared))
 }
 
-fn waiting() -> Waiting<'static> {
+fn waiting(signals: &RequestSignals) -> Waiting<'_> {
     let sharing = ConnectionSharing::Shared;
     Waiting {
-        link: LinkRequest { method: &Method::GET, has_body: false, sharing },
+        link: LinkRequest { method: &Method::GET, has_body: false, sharing, signals },
         max_pending: 10,
         deadline: Instant::now() + PATIENCE,
         takes_streams: false,
@@ -35,6 +36,7 @@ fn waiting() -> Waiting<'static> {
 fn a_request_that_comes_does_not_put_off_those_for_which_it_is_urgent() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
+        let signals = [(); 2].map(|()| RequestSignals::default());
         let server = server(1);
         let slots = &server.shared.slots;
         let _taken = slots.try_take();
@@ -43,8 +45,8 @@ fn a_request_that_comes_does_not_put_off_those_for_which_it_is_urgent() {
         slots.add_worker(&asked);
         let mut actives = [(); 2].map(|()| server.begin_request(Instant::now()));
         let [first, second] = &mut actives;
-        let mut first = pin!(acquire(first, &server, None, waiting()));
-        let mut second = pin!(acquire(second, &server, None, waiting()));
+        let mut first = pin!(acquire(first, &server, None, waiting(&signals[0])));
+        let mut second = pin!(acquire(second, &server, None, waiting(&signals[1])));
         for _ in ["when it comes", "when it has waited for long"] {
             tokio::select! {
                 biased;
@@ -58,6 +60,7 @@ fn a_request_that_comes_does_not_put_off_those_for_which_it_is_urgent() {
             () = std::future::ready(()) => {}
         }
         assert_eq!(slots.pending(), 2);
+        assert!(signals.iter().all(RequestSignals::is_waiting));
         assert!(slots.claim_urgent());
     });
 }
