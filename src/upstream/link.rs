@@ -85,14 +85,12 @@ impl Upstream {
                     let waiting = self.waiting(request, false);
                     Some(Box::pin(acquire_alone(&server, waiting)).await?)
                 }
-                ConnectionSharing::PreferablyAlone => {
-                    server.shared.slots.try_take_alone().into_slot()
-                }
+                ConnectionSharing::PreferablyAlone => server.shared.slots.try_take_alone(),
                 ConnectionSharing::Shared | ConnectionSharing::Tunnel => None,
             };
             if let Some(slot) = slot {
                 let connecting = server.http2.connect_alone();
-                let opening = connect_http2(&server, connecting, slot, self.connect_timeout);
+                let opening = connect_http2(&server, connecting, Some(slot), self.connect_timeout);
                 let opened = Box::pin(opening).await;
                 return self.link(active, &server, opened);
             }
@@ -215,7 +213,7 @@ async fn connect_http2(
     if stream.has_declined_http2() {
         connecting.declined();
         // One request after another will have it, each alone.
-        return Ok(OpenedConnection::Http1(stream, slot.map(ConnectionSlot::reusable)));
+        return Ok(OpenedConnection::Http1(stream, slot.and_then(ConnectionSlot::reusable)));
     }
     let record = server.record(&stream, slot);
     let handshake = Http2Connection::handshake(stream, record, connecting.freed());

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ConnectError;
 use super::http2_stream::Http2Stream;
@@ -70,7 +70,8 @@ impl LocalWaiters {
     #[inline]
     pub(super) fn yield_to_others(&self, slots: &ConnectionSlots) -> bool {
         let others = slots.pending() > self.count.get();
-        if !others {
+        // Without a limit those that wait do not wait for slots.
+        if !others || !slots.is_limited() {
             return false;
         }
         let reuses = if self.is_empty() { MAX_OWN_REUSES } else { self.own_reuses.get() };
@@ -200,16 +201,17 @@ pub(super) async fn acquire<'a>(
 /// A slot for a request that shares its connection with nobody. Such requests wait in the order in which
 /// they came, and go before no other: while they wait others go on sharing the connections there are,
 /// and only idle ones are closed for it, here as well as by other workers. Of two connections or more
-/// half are always left to others; the only one is had by turns, when it is idle.
+/// half are always left to others; the only one is had by turns, when it is idle. Where connections are
+/// not limited they wait for those of their kind alone, which are.
 ///
 /// # Errors
 /// If as many wait as may, or no slot is free until `deadline`.
 pub(super) async fn acquire_alone(
     server: &Server,
     request: Waiting<'_>,
-) -> Result<Option<ConnectionSlot>, ConnectError> {
+) -> Result<ConnectionSlot, ConnectError> {
     let slots = &server.shared.slots;
-    if let Some(slot) = slots.try_take_alone().into_slot() {
+    if let Some(slot) = slots.try_take_alone() {
         return Ok(slot);
     }
     // Not one of the worker's own that wait, behind whom others would have to wait for a stream.
@@ -220,6 +222,10 @@ pub(super) async fn acquire_alone(
         // Only then in the line for slots, in which others stand as well.
         let mut slot = pin!(slots.take());
         loop {
+            // Or a reload has lifted the limit.
+            if !slots.is_limited() {
+                return Some(ConnectionSlot::unlimited(place));
+            }
             let request_idle = async {
                 slots.request_idle();
                 sleep(REQUEST_INTERVAL).await;
@@ -232,17 +238,9 @@ pub(super) async fn acquire_alone(
             }
         }
     };
-    // By a reload.
-    let limit_lifted = async {
-        while slots.is_limited() {
-            sleep(REQUEST_INTERVAL).await;
-        }
-    };
-    tokio::select! {
-        biased;
-        slot = slot => slot.map(Some).ok_or(ConnectError::Saturated),
-        () = limit_lifted => Ok(None),
-        () = sleep_until(request.deadline) => Err(ConnectError::Saturated),
+    match timeout_at(request.deadline, slot).await {
+        Ok(Some(slot)) => Ok(slot),
+        _ => Err(ConnectError::Saturated),
     }
 }
 

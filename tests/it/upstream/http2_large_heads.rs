@@ -237,6 +237,36 @@ fn who_leaves_while_another_makes_the_connection_is_not_served() {
 }
 
 #[test]
+fn large_heads_have_only_so_many_connections_where_nothing_else_bounds_them() {
+    let upstream = Http2Upstream::start();
+    let lines = "max_pending = 6\nconnect_timeout = \"60s\"";
+    let weir = Weir::start(&config(&upstream).upstream(lines));
+    let mut other = held(&weir, &upstream);
+    let send = || {
+        let mut client = weir.connect();
+        client.send(large("/held/large"));
+        client
+    };
+    let mut clients: Vec<_> = (0..64).map(|_| send()).collect();
+    wait_until("they have connections of their own", || upstream.open() == 65);
+    clients.extend((0..6).map(|_| send()));
+    wait_until("the rest waits", || pending(&weir) == 6.0);
+    let refused = weir.ask(large("/"));
+    assert_eq!((refused.status, refused.error()), (503, "overloaded".into()));
+    // Requests that share their connection do not stand in that line.
+    assert_eq!(weir.get("/").status, 200);
+    drop(clients.pop());
+    wait_until("who leaves makes room", || pending(&weir) == 5.0);
+    upstream.release();
+    assert_eq!(other.response().status, 200);
+    wait_until("the rest is held", || upstream.open() == 5);
+    upstream.release();
+    assert!(clients.iter_mut().all(|client| client.response().status == 200));
+    assert_eq!(upstream.requests().len(), 1 + 1 + 69);
+    assert_eq!(upstream.most_open(), 1 + 1 + 64);
+}
+
+#[test]
 fn the_wait_for_a_slot_leaves_the_whole_connect_timeout_for_the_connection() {
     let options =
         Http2Options { settings_delay: Duration::from_secs(1), ..Http2Options::default() };
