@@ -92,10 +92,8 @@ impl UpstreamRequest<'_> {
             if sharing == ConnectionSharing::Shared && server.shares_connections(upgrade) {
                 sharing = self.sharing(headers, bodiless);
             }
-            // Who leaves while it waits for its turn makes room for another.
-            let waits = idle.is_none() && server.is_full(sharing);
-            let waiting = waits.then(|| self.signals.wait());
-            let wanted = LinkRequest { method: self.method, has_body: !bodiless, sharing };
+            let (method, signals) = (self.method, self.signals);
+            let wanted = LinkRequest { method, has_body: !bodiless, sharing, signals };
             let link = match idle {
                 Some(idle) => Link::Http1(idle),
                 None => match self.upstream.open(&mut active, wanted).await {
@@ -113,7 +111,6 @@ impl UpstreamRequest<'_> {
                     Err(error) => return Err(self.connect_failed(error, wanted)),
                 },
             };
-            drop(waiting);
             let (reused, announced) = link.history();
             // A malformed head may overwrite the headers before it is seen to be malformed.
             let kept = (announced && repeatable).then(|| headers.clone());

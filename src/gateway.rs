@@ -42,7 +42,7 @@ pub use in_flight::RequestsInFlight;
 pub use lifecycle::ProcessShared;
 pub use queues::WaitQueues;
 pub use request::{ClientExchange, ClientRequest, RequestEnd};
-pub use signals::RequestSignals;
+pub use signals::{RequestSignals, WaitingMark};
 
 use crate::body::Body;
 use crate::caller::Peer;

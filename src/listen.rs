@@ -12,6 +12,7 @@ pub(crate) mod address_count;
 mod connection;
 mod control;
 mod ending;
+mod header_reuse;
 mod host;
 mod http2;
 pub(crate) mod listener;

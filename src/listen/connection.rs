@@ -18,6 +18,7 @@ use tower::Service as _;
 
 use super::control::ConnectionControl;
 use super::ending::ConnectionEnd;
+use super::header_reuse;
 use super::http2;
 use super::next_head::HeadReadError;
 use super::presence::{Awaited, ClientPresence};
@@ -149,6 +150,7 @@ impl Connection<'_> {
                 }
             };
             drop(head);
+            let requested = client.parts.headers.len();
             if self.expect_body(&meta) {
                 client.body = Body::client(self.inbound.clone());
             }
@@ -179,11 +181,10 @@ impl Connection<'_> {
                 // next request.
             };
             // What is left of the request holds on to the buffer it was read into, and the client may
-            // stay idle. A refusal has no headers, and to clear an empty map is not free.
+            // stay idle.
             (client.parts.uri, client.body) = (Uri::default(), Body::empty());
-            if !client.parts.headers.is_empty() {
-                client.parts.headers.clear();
-            }
+            let most_fields = requested.max(client.parts.headers.len());
+            header_reuse::clear(&mut client.parts.headers, most_fields);
             if let Some(end) = self.end_after(written, &meta) {
                 return end;
             }

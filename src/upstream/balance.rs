@@ -7,7 +7,6 @@ use std::rc::Rc;
 use tokio::time::Instant;
 
 use super::hashing::{self, KeyDigest, ServerSeed};
-use super::link::ConnectionSharing;
 use super::pool::Server;
 use crate::config::settings::{Balance, UpstreamServer};
 
@@ -71,7 +70,7 @@ impl Balancer {
             Some(failed) if Rc::ptr_eq(server, failed) => Fitness::Failed,
             _ if !server.shared.is_healthy() => Fitness::Unhealthy,
             _ if server.shared.ejection.is_ejected(now, client) => Fitness::Ejected,
-            _ if server.is_full(ConnectionSharing::Shared) => Fitness::Full,
+            _ if server.is_full() => Fitness::Full,
             _ => Fitness::Good,
         };
         let start = self.next_turn();

@@ -102,12 +102,15 @@ impl Http2Pool {
         now: Instant,
         may_be_kept: impl Fn(&ConnectionRecord) -> bool,
     ) {
-        self.connections.borrow_mut().retain(|connection| {
+        let mut connections = self.connections.borrow_mut();
+        // Where only some are too many it is rather those that nobody uses.
+        let (idle, busy): (Vec<_>, Vec<_>) = connections.iter().partition(|it| it.is_idle());
+        for connection in idle.into_iter().chain(busy) {
             if !may_be_kept(connection.record()) {
                 connection.retire();
             }
-            !connection.is_retired() && !connection.is_idle_for(time, now)
-        });
+        }
+        connections.retain(|it| !it.is_retired() && !it.is_idle_for(time, now));
     }
 
     /// Closes an idle connection, so that another worker may open one. If none is idle and it is

@@ -11,6 +11,7 @@ use super::http2_stream::Http2Stream;
 use super::pending::{Acquired, PendingRequest, Waiting, acquire, acquire_alone};
 use super::slots::ConnectionSlot;
 use super::{ActiveRequest, ConnectError, PooledConnection, Server, Upstream};
+use crate::gateway::RequestSignals;
 use crate::http1::BufferedStream;
 use crate::stream::Stream;
 
@@ -50,6 +51,8 @@ pub(crate) struct LinkRequest<'a> {
     pub method: &'a Method,
     pub has_body: bool,
     pub sharing: ConnectionSharing,
+    /// Where it is noted that it waits for its turn.
+    pub signals: &'a RequestSignals,
 }
 
 impl LinkRequest<'_> {
@@ -79,17 +82,15 @@ impl Upstream {
                 // Over HTTP/1.1 every request is alone.
                 _ if server.http2.is_declined() => None,
                 ConnectionSharing::Alone => {
-                    let deadline = Instant::now() + self.connect_timeout;
-                    Some(Box::pin(acquire_alone(&server, self.max_pending, deadline)).await?)
+                    let waiting = self.waiting(request, false);
+                    Some(Box::pin(acquire_alone(&server, waiting)).await?)
                 }
-                ConnectionSharing::PreferablyAlone => {
-                    server.shared.slots.try_take_alone().into_slot()
-                }
+                ConnectionSharing::PreferablyAlone => server.shared.slots.try_take_alone(),
                 ConnectionSharing::Shared | ConnectionSharing::Tunnel => None,
             };
             if let Some(slot) = slot {
                 let connecting = server.http2.connect_alone();
-                let opening = connect_http2(&server, connecting, slot, self.connect_timeout);
+                let opening = connect_http2(&server, connecting, Some(slot), self.connect_timeout);
                 let opened = Box::pin(opening).await;
                 return self.link(active, &server, opened);
             }
@@ -141,7 +142,7 @@ impl Upstream {
                 break connecting;
             }
             if pending.is_none() && server.shared.slots.is_limited() {
-                pending = Some(PendingRequest::enter(server, self.max_pending)?);
+                pending = Some(PendingRequest::enter(server, waiting)?);
             }
             if timeout_at(deadline, server.http2.freed()).await.is_err() {
                 let is_limited = pending.is_some();
@@ -212,7 +213,7 @@ async fn connect_http2(
     if stream.has_declined_http2() {
         connecting.declined();
         // One request after another will have it, each alone.
-        return Ok(OpenedConnection::Http1(stream, slot.map(ConnectionSlot::reusable)));
+        return Ok(OpenedConnection::Http1(stream, slot.and_then(ConnectionSlot::reusable)));
     }
     let record = server.record(&stream, slot);
     let handshake = Http2Connection::handshake(stream, record, connecting.freed());

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ConnectError;
 use super::http2_stream::Http2Stream;
 use super::link::LinkRequest;
 use super::pool::{ActiveRequest, PooledConnection, Server};
 use super::slots::{ConnectionSlot, ConnectionSlots, PendingPlace};
+use crate::gateway::WaitingMark;
 
 /// How often other workers are asked for connections that they could do without.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
@@ -46,11 +47,13 @@ pub(super) enum Acquired {
     Stream(Http2Stream),
 }
 
-/// A request that counts as waiting, from its first wait until it has what it waits for.
+/// A request that counts as waiting, from its first wait until it has what it waits for. Its connection
+/// knows that it waits: who leaves makes room for another.
 #[derive(Debug)]
 pub(super) struct PendingRequest<'a> {
     server: &'a Server,
     _place: PendingPlace<'a>,
+    _mark: WaitingMark<'a>,
 }
 
 impl LocalWaiters {
@@ -67,7 +70,8 @@ impl LocalWaiters {
     #[inline]
     pub(super) fn yield_to_others(&self, slots: &ConnectionSlots) -> bool {
         let others = slots.pending() > self.count.get();
-        if !others {
+        // Without a limit those that wait do not wait for slots.
+        if !others || !slots.is_limited() {
             return false;
         }
         let reuses = if self.is_empty() { MAX_OWN_REUSES } else { self.own_reuses.get() };
@@ -116,12 +120,12 @@ impl Drop for LocalWaiters {
 impl<'a> PendingRequest<'a> {
     /// # Errors
     /// If as many wait as may.
-    pub(super) fn enter(server: &'a Server, max_pending: usize) -> Result<Self, ConnectError> {
-        let place = server.shared.slots.enter_queue(max_pending);
+    pub(super) fn enter(server: &'a Server, request: Waiting<'a>) -> Result<Self, ConnectError> {
+        let place = server.shared.slots.enter_queue(request.max_pending);
         let place = place.ok_or(ConnectError::Saturated)?;
         let count = &server.waiting.count;
         count.set(count.get() + 1);
-        Ok(PendingRequest { server, _place: place })
+        Ok(PendingRequest { server, _place: place, _mark: request.link.signals.wait() })
     }
 }
 
@@ -143,7 +147,7 @@ pub(super) async fn acquire<'a>(
     active: &mut ActiveRequest,
     server: &'a Server,
     pending: Option<PendingRequest<'a>>,
-    request: Waiting<'_>,
+    request: Waiting<'a>,
 ) -> Result<Acquired, ConnectError> {
     let slots = &server.shared.slots;
     if let Some(slot) = slots.try_take().into_slot() {
@@ -151,9 +155,8 @@ pub(super) async fn acquire<'a>(
     }
     let _pending = match pending {
         Some(pending) => pending,
-        None => PendingRequest::enter(server, request.max_pending)?,
+        None => PendingRequest::enter(server, request)?,
     };
-    slots.set_urgent(false);
     slots.request_idle();
     let acquired = async {
         // Each is one future throughout: it has the request's place in its line.
@@ -176,7 +179,7 @@ pub(super) async fn acquire<'a>(
                     if !slots.is_limited() {
                         return Some(Acquired::Slot(None));
                     }
-                    slots.set_urgent(true);
+                    slots.mark_urgent();
                     slots.request_idle();
                 }
                 () = &mut returned => {
@@ -198,26 +201,31 @@ pub(super) async fn acquire<'a>(
 /// A slot for a request that shares its connection with nobody. Such requests wait in the order in which
 /// they came, and go before no other: while they wait others go on sharing the connections there are,
 /// and only idle ones are closed for it, here as well as by other workers. Of two connections or more
-/// half are always left to others; the only one is had by turns, when it is idle.
+/// half are always left to others; the only one is had by turns, when it is idle. Where connections are
+/// not limited they wait for those of their kind alone, which are.
 ///
 /// # Errors
 /// If as many wait as may, or no slot is free until `deadline`.
 pub(super) async fn acquire_alone(
     server: &Server,
-    max_pending: usize,
-    deadline: Instant,
-) -> Result<Option<ConnectionSlot>, ConnectError> {
+    request: Waiting<'_>,
+) -> Result<ConnectionSlot, ConnectError> {
     let slots = &server.shared.slots;
-    if let Some(slot) = slots.try_take_alone().into_slot() {
+    if let Some(slot) = slots.try_take_alone() {
         return Ok(slot);
     }
     // Not one of the worker's own that wait, behind whom others would have to wait for a stream.
-    let _place = slots.enter_queue(max_pending).ok_or(ConnectError::Saturated)?;
+    let _place = slots.enter_queue(request.max_pending).ok_or(ConnectError::Saturated)?;
+    let _mark = request.link.signals.wait();
     let slot = async {
         let place = slots.take_alone().await?;
         // Only then in the line for slots, in which others stand as well.
         let mut slot = pin!(slots.take());
         loop {
+            // Or a reload has lifted the limit.
+            if !slots.is_limited() {
+                return Some(ConnectionSlot::unlimited(place));
+            }
             let request_idle = async {
                 slots.request_idle();
                 sleep(REQUEST_INTERVAL).await;
@@ -230,17 +238,9 @@ pub(super) async fn acquire_alone(
             }
         }
     };
-    // By a reload.
-    let limit_lifted = async {
-        while slots.is_limited() {
-            sleep(REQUEST_INTERVAL).await;
-        }
-    };
-    tokio::select! {
-        biased;
-        slot = slot => slot.map(Some).ok_or(ConnectError::Saturated),
-        () = limit_lifted => Ok(None),
-        () = sleep_until(deadline) => Err(ConnectError::Saturated),
+    match timeout_at(request.deadline, slot).await {
+        Ok(Some(slot)) => Ok(slot),
+        _ => Err(ConnectError::Saturated),
     }
 }
 
@@ -253,3 +253,6 @@ pub(super) struct Waiting<'a> {
     /// It can be sent over HTTP/2.
     pub(super) takes_streams: bool,
 }
+
+#[cfg(test)]
+mod tests;

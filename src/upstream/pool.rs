@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use super::connect::{Dialer, ServerProtocol};
 use super::hashing::mix;
 use super::http2_pool::Http2Pool;
-use super::link::ConnectionSharing;
 use super::pending::LocalWaiters;
 use super::record::ConnectionRecord;
 use super::resolve::ServerAddress;
@@ -138,9 +137,8 @@ impl Server {
     }
 
     /// Whether it has as many connections as it may, and none to spare here.
-    pub(crate) fn is_full(&self, sharing: ConnectionSharing) -> bool {
-        let has_room = || sharing != ConnectionSharing::Alone && self.http2.has_room();
-        self.shared.slots.is_full() && self.idle.borrow().is_empty() && !has_room()
+    pub(super) fn is_full(&self) -> bool {
+        self.shared.slots.is_full() && self.idle.borrow().is_empty() && !self.http2.has_room()
     }
 
     /// What is known of a connection that was just opened.
@@ -177,7 +175,7 @@ impl Server {
     pub(super) fn may_be_kept(&self, record: &ConnectionRecord, now: Instant) -> bool {
         !record.is_expired(now)
             && record.address.is_none_or(|address| self.address.has(address))
-            && (record.has_slot() || !self.shared.slots.is_limited())
+            && record.is_within_limit(|| self.shared.slots.is_limited())
     }
 
     /// Counts a request until what this returns is dropped.

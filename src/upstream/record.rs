@@ -34,8 +34,12 @@ impl ConnectionRecord {
         self.expires.is_some_and(|expires| expires <= now)
     }
 
-    /// Whether it is one of those that the server may have.
-    pub(super) fn has_slot(&self) -> bool {
-        self.slot.is_some()
+    /// Whether it is one of those that a server may have that `is_limited` in their number.
+    #[inline]
+    pub(super) fn is_within_limit(&self, is_limited: impl FnOnce() -> bool) -> bool {
+        match &self.slot {
+            Some(slot) => !slot.is_recalled(),
+            None => !is_limited(),
+        }
     }
 }

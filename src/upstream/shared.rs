@@ -198,7 +198,10 @@ impl SharedServer {
     fn configure(&self, upstream: &settings::Upstream, metrics: &Metrics) {
         let labels = [&self.upstream, &self.name];
         self.slots.resize(upstream.max_connections);
-        self.slots.show_pending(|| metrics.upstream_pending.with_label_values(&labels));
+        // Over HTTP/2 requests with large heads may have to wait in any case.
+        if upstream.max_connections > 0 || upstream.http2 {
+            self.slots.show_pending(|| metrics.upstream_pending.with_label_values(&labels));
+        }
         self.address.set_interval(upstream.resolve_interval);
         let ejections = || metrics.upstream_ejections.with_label_values(&labels);
         self.ejections.lock().get_or_insert_with(ejections);

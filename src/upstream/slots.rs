@@ -1,7 +1,8 @@
 //! How many connections a server may have, and the requests that wait for one.
 //!
 //! All workers share the slots of a server, so its limit is the gateway's and not a worker's. A
-//! connection holds its slot from the attempt to open it until it is closed, idle or not.
+//! connection holds its slot from the attempt to open it until it is closed, idle or not. Connections
+//! that carry one request only are bounded also where there is no such limit.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,15 +13,20 @@ use tokio::sync::Notify;
 
 use super::resizable_semaphore::{Permit, ResizableSemaphore};
 
+/// Connections that carry one request only, of all workers together, where there is no limit: as many
+/// as a worker has at most for requests that share theirs.
+const MAX_ALONE: usize = 64;
+
 /// The slots of one server.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     /// Handed out in the order in which requests began to wait. Without a limit there are none.
     all: Arc<ResizableSemaphore>,
-    /// Of these, the ones for connections that carry one request only, in a line of their own.
+    /// Of these, the ones for connections that carry one request only, in a line of their own. Without
+    /// a limit for all there is one for these.
     alone: Arc<ResizableSemaphore>,
     pending: AtomicUsize,
-    /// Shows how many wait, where there is a limit.
+    /// Shows how many wait, where any may have to.
     gauge: Mutex<Option<IntGauge>>,
     /// A request has waited for long, so that one worker is to retire a connection that it uses.
     urgent: AtomicBool,
@@ -32,12 +38,14 @@ pub(super) struct ConnectionSlots {
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     // Given back first, so that whoever gets the place finds a slot.
-    _permit: Permit,
-    _alone: Option<AlonePlace>,
+    /// `None`: it was taken while there was no limit.
+    permit: Option<Permit>,
+    alone: Option<AlonePlace>,
 }
 
 /// The right to a connection that carries one request only. At most half of a server's may do so, the
-/// rest being for requests that share theirs; where there may be only one, both have it by turns.
+/// rest being for requests that share theirs; where there may be only one, both have it by turns. Without
+/// a limit at most [`MAX_ALONE`] do so.
 #[derive(Debug)]
 pub(super) struct AlonePlace {
     _permit: Permit,
@@ -108,18 +116,13 @@ impl ConnectionSlots {
     }
 
     /// A slot that is free now, for one request only.
-    pub(super) fn try_take_alone(&self) -> FreeSlot {
-        if !self.is_limited() {
-            return FreeSlot::Unlimited;
-        }
+    pub(super) fn try_take_alone(&self) -> Option<ConnectionSlot> {
         // The place first: a slot that is taken only to be given back is missed by others meanwhile.
-        match self.alone.try_take().map(alone_place) {
-            Some(place) => match self.try_take() {
-                FreeSlot::Slot(slot) => FreeSlot::Slot(slot.alone(place)),
-                other => other,
-            },
-            None => FreeSlot::None,
-        }
+        let place = self.alone.try_take().map(alone_place)?;
+        Some(match self.try_take().into_slot()? {
+            Some(slot) => slot.alone(place),
+            None => ConnectionSlot::unlimited(place),
+        })
     }
 
     /// The next slot that becomes free.
@@ -140,12 +143,10 @@ impl ConnectionSlots {
         Some(PendingPlace(self))
     }
 
-    /// Has metrics tell how many wait, if there is a limit.
+    /// Has metrics tell how many wait.
     pub(super) fn show_pending(&self, gauge: impl FnOnce() -> IntGauge) {
-        if self.is_limited() {
-            self.gauge.lock().get_or_insert_with(gauge);
-            self.update_gauge();
-        }
+        self.gauge.lock().get_or_insert_with(gauge);
+        self.update_gauge();
     }
 
     /// The series in metrics is gone.
@@ -166,10 +167,10 @@ impl ConnectionSlots {
         workers.push(Arc::downgrade(signal));
     }
 
-    /// Says whether one worker is to give up a connection that its requests share, and that may never be
-    /// idle.
-    pub(super) fn set_urgent(&self, urgent: bool) {
-        self.urgent.store(urgent, Ordering::Relaxed);
+    /// Says that one worker is to give up a connection that its requests share, and that may never be
+    /// idle. That holds until one has done so, or nobody waits any more.
+    pub(super) fn mark_urgent(&self) {
+        self.urgent.store(true, Ordering::Relaxed);
     }
 
     /// Asks every worker for idle connections; and one of them, if it is urgent, for one that is not.
@@ -186,7 +187,11 @@ impl ConnectionSlots {
 
 /// How many of so many connections may carry one request only.
 fn max_alone(max: usize) -> usize {
-    if max == 0 { 0 } else { (max / 2).max(1) }
+    match max {
+        0 => MAX_ALONE,
+        1 => 1,
+        _ => max / 2,
+    }
 }
 
 fn alone_place(permit: Permit) -> AlonePlace {
@@ -194,95 +199,43 @@ fn alone_place(permit: Permit) -> AlonePlace {
 }
 
 fn slot(permit: Permit) -> ConnectionSlot {
-    ConnectionSlot { _permit: permit, _alone: None }
+    ConnectionSlot { permit: Some(permit), alone: None }
 }
 
 impl ConnectionSlot {
+    /// For one request only, where there is no limit for others.
+    pub(super) fn unlimited(place: AlonePlace) -> Self {
+        ConnectionSlot { permit: None, alone: Some(place) }
+    }
+
     /// The same for one request only.
     pub(super) fn alone(mut self, place: AlonePlace) -> Self {
-        self._alone = Some(place);
+        self.alone = Some(place);
         self
     }
 
-    /// The same for one request after another.
-    pub(super) fn reusable(mut self) -> Self {
-        self._alone = None;
-        self
+    /// The same for one request after another. `None` where there is no limit for these.
+    pub(super) fn reusable(self) -> Option<Self> {
+        self.permit.is_some().then_some(ConnectionSlot { permit: self.permit, alone: None })
+    }
+
+    /// Whether its connection is one of those that are too many since a reload, and is to be closed as
+    /// soon as it is not in use.
+    #[inline]
+    pub(super) fn is_recalled(&self) -> bool {
+        self.permit.as_ref().is_some_and(Permit::is_recalled)
     }
 }
 
 impl Drop for PendingPlace<'_> {
     fn drop(&mut self) {
-        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+        let is_last = self.0.pending.fetch_sub(1, Ordering::Relaxed) == 1;
+        if is_last {
+            self.0.urgent.store(false, Ordering::Relaxed);
+        }
         self.0.update_gauge();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn take(slots: &ConnectionSlots) -> Option<ConnectionSlot> {
-        match slots.try_take() {
-            FreeSlot::Slot(slot) => Some(slot),
-            _ => None,
-        }
-    }
-
-    #[test]
-    fn there_are_as_many_slots_as_configured() {
-        let slots = ConnectionSlots::new(2);
-        let (first, second) = (take(&slots), take(&slots));
-        assert!(first.is_some() && second.is_some() && take(&slots).is_none() && slots.is_full());
-        drop(first);
-        assert!(take(&slots).is_some());
-        let unlimited = ConnectionSlots::new(0);
-        assert!(matches!(unlimited.try_take(), FreeSlot::Unlimited) && !unlimited.is_full());
-    }
-
-    #[test]
-    fn half_of_them_may_be_for_one_request_each() {
-        let slots = ConnectionSlots::new(5);
-        let alone: Vec<_> = std::iter::from_fn(|| slots.try_take_alone().into_slot()).collect();
-        assert_eq!(alone.len(), 2);
-        assert!(take(&slots).is_some());
-        drop(alone);
-        assert!(slots.try_take_alone().into_slot().is_some());
-        let one = ConnectionSlots::new(1);
-        assert!(one.try_take_alone().into_slot().is_some());
-    }
-
-    #[test]
-    fn a_reload_changes_how_many_may_be_for_one_request_each() {
-        let slots = ConnectionSlots::new(4);
-        let take_all =
-            || -> Vec<_> { std::iter::from_fn(|| slots.try_take_alone().into_slot()).collect() };
-        let mut held = take_all();
-        slots.resize(2);
-        held.truncate(1);
-        assert!(take_all().is_empty(), "one was given back, and one is gone");
-        slots.resize(7);
-        assert_eq!(take_all().len(), 2);
-        slots.resize(0);
-        assert!(matches!(slots.try_take_alone(), FreeSlot::Unlimited));
-        held.clear();
-        slots.resize(1);
-        assert_eq!(take_all().len(), 1);
-    }
-
-    #[test]
-    fn a_connection_that_turns_out_to_be_reusable_leaves_its_place_to_others() {
-        let slots = ConnectionSlots::new(2);
-        let slot = slots.try_take_alone().into_slot().flatten().map(ConnectionSlot::reusable);
-        assert!(slot.is_some() && slots.try_take_alone().into_slot().is_some());
-    }
-
-    #[test]
-    fn only_so_many_wait() {
-        let slots = ConnectionSlots::new(1);
-        let places = (slots.enter_queue(2), slots.enter_queue(2));
-        assert!(places.0.is_some() && places.1.is_some() && slots.enter_queue(2).is_none());
-        drop(places);
-        assert_eq!(slots.pending(), 0);
-    }
-}
+mod tests;

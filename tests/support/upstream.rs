@@ -104,6 +104,7 @@ impl Exchange<'_> {
 struct Seen {
     heads: AtomicUsize,
     connections: AtomicUsize,
+    open_connections: AtomicUsize,
     requests: Mutex<Vec<Received>>,
     faults: Mutex<Vec<String>>,
     sockets: Mutex<Vec<TcpStream>>,
@@ -187,11 +188,13 @@ impl Upstream {
                 let (shared, script) = (Arc::clone(&shared), Arc::clone(&script));
                 shared.sockets.lock().unwrap().push(stream.try_clone().unwrap());
                 let connection = shared.connections.fetch_add(1, Ordering::SeqCst);
+                shared.open_connections.fetch_add(1, Ordering::SeqCst);
                 thread::spawn(move || {
                     let served = AssertUnwindSafe(|| serve(stream, connection, &shared, &*script));
                     if catch_unwind(served).is_err() {
                         shared.faults.lock().unwrap().push("what a script could not bear".into());
                     }
+                    shared.open_connections.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
@@ -209,6 +212,11 @@ impl Upstream {
 
     pub(crate) fn connections(&self) -> usize {
         self.seen.connections.load(Ordering::SeqCst)
+    }
+
+    /// Those that nobody has closed.
+    pub(crate) fn open_connections(&self) -> usize {
+        self.seen.open_connections.load(Ordering::SeqCst)
     }
 
     /// Every request that began to arrive, as far as it has been read.

@@ -48,9 +48,11 @@ pub(super) fn upstreams(
     (upstreams, names)
 }
 
-fn max_pending(section: &mut Section<'_>) -> usize {
+/// Over HTTP/2 requests with large heads may have to wait in any case.
+fn max_pending(section: &mut Section<'_>, http2: bool) -> usize {
     let value = section.get("max_pending");
-    if let Some(value) = value.as_ref().filter(|_| !section.has("max_connections")) {
+    let is_used = http2 || section.has("max_connections");
+    if let Some(value) = value.as_ref().filter(|_| !is_used) {
         value.warning(
             "has no effect: servers may have as many connections as there are requests",
             "add `max_connections`, or remove it",
@@ -92,7 +94,7 @@ fn upstream(
         }),
         max_connections: read(&mut section, "max_connections", 0, |it| it.integer(0..=1_000_000))
             as usize,
-        max_pending: max_pending(&mut section),
+        max_pending: max_pending(&mut section, http2),
         ejection: ejection(section.section_like("ejection", "ejection = { failures = 5 }")),
         max_response_headers: read(&mut section, "max_response_headers", 100, |it| {
             it.integer(FIELDS)

@@ -141,4 +141,5 @@ fn connections_and_breakers_have_their_bounds() {
         (upstream("max_connections = -1"), "is out of range: `-1`"),
     ]);
     each_warned(&[(upstream("max_pending = 5"), "`max_pending` has no effect: servers may have")]);
+    assert_eq!(means(&upstream("http2 = true\nmax_pending = 5")).max_pending, 5);
 }

@@ -54,6 +54,13 @@ impl Server {
         }
     }
 
+    fn open_connections(&self) -> usize {
+        match self {
+            Server::Http1(held) => held.upstream.open_connections(),
+            Server::Http2(held) => held.open_connections(),
+        }
+    }
+
     /// The paths of all requests that have come.
     fn targets(&self) -> Vec<String> {
         match self {
@@ -210,6 +217,65 @@ fn a_reload_changes_how_many_connections_there_may_be() {
         wait_until("the last is held", || server.targets().len() == 4);
         server.release("/held");
         assert!(clients.iter_mut().all(|client| client.response().status == 200));
+    }
+}
+
+#[test]
+fn a_reload_that_lowers_how_many_connections_there_may_be_closes_idle_ones() {
+    for server in Server::both() {
+        let config = |lines: &str| server.config(lines).upstream(PATIENT);
+        let weir = Weir::start(&config("max_connections = 4"));
+        // Over both workers.
+        let mut clients: Vec<_> = (0..6).map(|_| weir.connect()).collect();
+        let (busy, more) = clients.split_at_mut(4);
+        busy.iter_mut().for_each(|client| client.send(get("/held")));
+        wait_until("four are held", || server.held_count() == 4);
+        server.release("/held");
+        assert!(busy.iter_mut().all(|client| client.response().status == 200));
+        assert_eq!(server.open_connections(), 4);
+        weir.reload(&config("max_connections = 2"));
+        wait_until("two are closed", || server.open_connections() == 2);
+        busy.iter_mut().chain(&mut *more).for_each(|client| client.send(get("/held")));
+        wait_until("two are held and the rest waits", || {
+            server.held_count() == 2 && pending(&weir) == 4.0
+        });
+        for held in [6, 8, 10] {
+            wait_until("the next are held", || server.targets().len() == held);
+            assert!(server.held_count() <= 2);
+            server.release("/held");
+        }
+        assert!(clients.iter_mut().all(|client| client.response().status == 200));
+    }
+}
+
+#[test]
+fn a_reload_that_lowers_how_many_connections_there_may_be_closes_those_in_use_as_their_requests_end()
+ {
+    for server in Server::both() {
+        let config = |lines: &str| server.config(lines).upstream(PATIENT);
+        let weir = Weir::start(&config("max_connections = 4"));
+        let mut clients: Vec<_> = (0..8).map(|_| weir.connect()).collect();
+        let (busy, more) = clients.split_at_mut(4);
+        busy.iter_mut().for_each(|client| client.send(get("/held")));
+        wait_until("four are held", || server.held_count() == 4);
+        more.iter_mut().for_each(|client| client.send(get("/held/more")));
+        wait_until("the rest waits", || pending(&weir) == 4.0);
+        weir.reload(&config("max_connections = 1"));
+        assert_eq!(server.held_count(), 4, "none ends early");
+        server.release("/held");
+        for come in 5..=8 {
+            wait_until("one more is held", || server.targets().len() == come);
+            wait_until("on the only connection", || server.open_connections() == 1);
+            wait_until("the rest waits", || pending(&weir) == (8 - come) as f64);
+            server.release("/held/more");
+        }
+        assert!(clients.iter_mut().all(|client| client.response().status == 200));
+        weir.reload(&config("max_connections = 3"));
+        let (first, _) = clients.split_at_mut(3);
+        first.iter_mut().for_each(|client| client.send(get("/held")));
+        wait_until("as many are held as may be now", || server.held_count() == 3);
+        server.release("/held");
+        assert!(first.iter_mut().all(|client| client.response().status == 200));
     }
 }
 

@@ -192,6 +192,81 @@ fn a_large_head_that_waits_for_a_connection_stops_no_other_request() {
 }
 
 #[test]
+fn who_leaves_while_it_waits_for_the_half_of_large_heads_makes_room() {
+    let upstream = Http2Upstream::start();
+    let lines = "max_connections = 4\nmax_pending = 2\nconnect_timeout = \"60s\"";
+    let weir = Weir::start(&config(&upstream).upstream(lines));
+    // Another connection may still be made, but for a request that shares it.
+    let mut held: Vec<_> = (0..3).map(|_| weir.connect()).collect();
+    held[0].send(get("/held"));
+    held[1..].iter_mut().for_each(|client| client.send(large("/held")));
+    wait_until("all are held", || upstream.open() == 3);
+    let mut leaving = [weir.connect(), weir.connect()];
+    leaving.iter_mut().for_each(|client| client.send(large("/left")));
+    wait_until("both wait", || pending(&weir) == 2.0);
+    drop(leaving);
+    wait_until("who leaves makes room", || pending(&weir) == 0.0);
+    let mut waits = weir.connect();
+    waits.send(large("/after"));
+    wait_until("another waits", || pending(&weir) == 1.0);
+    upstream.release();
+    assert!(held.iter_mut().all(|client| client.response().status == 200));
+    assert_eq!(waits.response().status, 200);
+    assert!(upstream.requests().iter().all(|it| it.uri.path() != "/left"), "they were not sent");
+}
+
+#[test]
+fn who_leaves_while_another_makes_the_connection_is_not_served() {
+    let options =
+        Http2Options { settings_delay: Duration::from_secs(2), ..Http2Options::default() };
+    let upstream = Http2Upstream::with(options);
+    let lines = "max_connections = 2\nconnect_timeout = \"60s\"";
+    let weir = Weir::start(&config(&upstream).upstream(lines));
+    let (mut first, mut leaving) = (weir.connect(), weir.connect());
+    first.send(get("/first"));
+    wait_until("a connection is being made", || upstream.connections() == 1);
+    leaving.send(get("/left"));
+    wait_until("another request waits for it", || pending(&weir) == 1.0);
+    drop(leaving);
+    wait_until("who leaves makes room", || pending(&weir) == 0.0);
+    assert_eq!(first.response().status, 200);
+    assert_eq!(weir.get("/last").status, 200);
+    let requests = upstream.requests();
+    let paths: Vec<_> = requests.iter().map(|it| it.uri.path()).collect();
+    assert_eq!(paths, ["/first", "/last"]);
+}
+
+#[test]
+fn large_heads_have_only_so_many_connections_where_nothing_else_bounds_them() {
+    let upstream = Http2Upstream::start();
+    let lines = "max_pending = 6\nconnect_timeout = \"60s\"";
+    let weir = Weir::start(&config(&upstream).upstream(lines));
+    let mut other = held(&weir, &upstream);
+    let send = || {
+        let mut client = weir.connect();
+        client.send(large("/held/large"));
+        client
+    };
+    let mut clients: Vec<_> = (0..64).map(|_| send()).collect();
+    wait_until("they have connections of their own", || upstream.open() == 65);
+    clients.extend((0..6).map(|_| send()));
+    wait_until("the rest waits", || pending(&weir) == 6.0);
+    let refused = weir.ask(large("/"));
+    assert_eq!((refused.status, refused.error()), (503, "overloaded".into()));
+    // Requests that share their connection do not stand in that line.
+    assert_eq!(weir.get("/").status, 200);
+    drop(clients.pop());
+    wait_until("who leaves makes room", || pending(&weir) == 5.0);
+    upstream.release();
+    assert_eq!(other.response().status, 200);
+    wait_until("the rest is held", || upstream.open() == 5);
+    upstream.release();
+    assert!(clients.iter_mut().all(|client| client.response().status == 200));
+    assert_eq!(upstream.requests().len(), 1 + 1 + 69);
+    assert_eq!(upstream.most_open(), 1 + 1 + 64);
+}
+
+#[test]
 fn the_wait_for_a_slot_leaves_the_whole_connect_timeout_for_the_connection() {
     let options =
         Http2Options { settings_delay: Duration::from_secs(1), ..Http2Options::default() };

@@ -1,0 +1,66 @@
+use http::Method;
+use tokio::runtime::Builder;
+
+use super::*;
+use crate::config::parse;
+use crate::gateway::RequestSignals;
+use crate::upstream::connect::ServerProtocol;
+use crate::upstream::link::ConnectionSharing;
+use crate::upstream::shared::SharedServer;
+
+/// Longer than any test takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn server(max_connections: usize) -> Rc<Server> {
+    let text = format!(
+        "[upstreams.api]\nservers = [\"http://127.0.0.1:1\"]\nmax_connections = {max_connections}\n\
+         [[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"api\""
+    );
+    let upstream = parse("test", &text).unwrap().settings.upstreams.remove(0);
+    let origin = &upstream.servers[0].origin;
+    let shared = SharedServer::alone(&upstream, origin);
+    Rc::new(Server::new(origin, ServerProtocol::default(), shared))
+}
+
+fn waiting(signals: &RequestSignals) -> Waiting<'_> {
+    let sharing = ConnectionSharing::Shared;
+    Waiting {
+        link: LinkRequest { method: &Method::GET, has_body: false, sharing, signals },
+        max_pending: 10,
+        deadline: Instant::now() + PATIENCE,
+        takes_streams: false,
+    }
+}
+
+#[test]
+fn a_request_that_comes_does_not_put_off_those_for_which_it_is_urgent() {
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let signals = [(); 2].map(|()| RequestSignals::default());
+        let server = server(1);
+        let slots = &server.shared.slots;
+        let _taken = slots.try_take();
+        // Of another worker, which would look what is asked for a little later.
+        let asked = Arc::new(Notify::new());
+        slots.add_worker(&asked);
+        let mut actives = [(); 2].map(|()| server.begin_request(Instant::now()));
+        let [first, second] = &mut actives;
+        let mut first = pin!(acquire(first, &server, None, waiting(&signals[0])));
+        let mut second = pin!(acquire(second, &server, None, waiting(&signals[1])));
+        for _ in ["when it comes", "when it has waited for long"] {
+            tokio::select! {
+                biased;
+                _ = &mut first => panic!("there is no slot"),
+                () = asked.notified() => {}
+            }
+        }
+        tokio::select! {
+            biased;
+            _ = &mut second => panic!("there is no slot"),
+            () = std::future::ready(()) => {}
+        }
+        assert_eq!(slots.pending(), 2);
+        assert!(signals.iter().all(RequestSignals::is_waiting));
+        assert!(slots.claim_urgent());
+    });
+}

@@ -1,0 +1,69 @@
+use super::*;
+
+fn take(slots: &ConnectionSlots) -> Option<ConnectionSlot> {
+    match slots.try_take() {
+        FreeSlot::Slot(slot) => Some(slot),
+        _ => None,
+    }
+}
+
+#[test]
+fn there_are_as_many_slots_as_configured() {
+    let slots = ConnectionSlots::new(2);
+    let (first, second) = (take(&slots), take(&slots));
+    assert!(first.is_some() && second.is_some() && take(&slots).is_none() && slots.is_full());
+    drop(first);
+    assert!(take(&slots).is_some());
+    let unlimited = ConnectionSlots::new(0);
+    assert!(matches!(unlimited.try_take(), FreeSlot::Unlimited) && !unlimited.is_full());
+}
+
+#[test]
+fn half_of_them_may_be_for_one_request_each() {
+    let slots = ConnectionSlots::new(5);
+    let alone: Vec<_> = std::iter::from_fn(|| slots.try_take_alone()).collect();
+    assert_eq!(alone.len(), 2);
+    assert!(take(&slots).is_some());
+    drop(alone);
+    assert!(slots.try_take_alone().is_some());
+    let one = ConnectionSlots::new(1);
+    assert!(one.try_take_alone().is_some());
+    let unlimited = ConnectionSlots::new(0);
+    let alone: Vec<_> = std::iter::from_fn(|| unlimited.try_take_alone()).collect();
+    assert_eq!(alone.len(), MAX_ALONE);
+}
+
+#[test]
+fn a_reload_changes_how_many_may_be_for_one_request_each() {
+    let slots = ConnectionSlots::new(4);
+    let take_all = || -> Vec<_> { std::iter::from_fn(|| slots.try_take_alone()).collect() };
+    let mut held = take_all();
+    slots.resize(2);
+    held.truncate(1);
+    assert!(take_all().is_empty(), "one was given back, and one is gone");
+    slots.resize(7);
+    assert_eq!(take_all().len(), 2);
+    slots.resize(0);
+    assert_eq!(take_all().len(), MAX_ALONE - held.len());
+    held.clear();
+    slots.resize(1);
+    assert_eq!(take_all().len(), 1);
+}
+
+#[test]
+fn a_connection_that_turns_out_to_be_reusable_leaves_its_place_to_others() {
+    let slots = ConnectionSlots::new(2);
+    let slot = slots.try_take_alone().and_then(ConnectionSlot::reusable);
+    assert!(slot.is_some() && slots.try_take_alone().is_some());
+    let unlimited = ConnectionSlots::new(0);
+    assert!(unlimited.try_take_alone().and_then(ConnectionSlot::reusable).is_none());
+}
+
+#[test]
+fn only_so_many_wait() {
+    let slots = ConnectionSlots::new(1);
+    let places = (slots.enter_queue(2), slots.enter_queue(2));
+    assert!(places.0.is_some() && places.1.is_some() && slots.enter_queue(2).is_none());
+    drop(places);
+    assert_eq!(slots.pending(), 0);
+}
