@@ -24,8 +24,9 @@ use crate::http1::{BufferedStream, Framing, HeadFlags, StatusLine, encode};
 use crate::respond::{Content, Fault};
 use crate::telemetry::Failure;
 use crate::upstream::{
-    ActiveRequest, ConnectError, ConnectionSharing, Exchange, ExchangeError, Http2Exchange,
-    KeyDigest, Link, LinkRequest, PooledConnection, Server, Transport, Upstream,
+    ActiveRequest, BreakerPass, ConnectError, ConnectionSharing, Exchange, ExchangeError,
+    FailureScope, Http2Exchange, KeyDigest, Link, LinkRequest, PickRequest, PooledConnection,
+    Server, Transport, Upstream,
 };
 use headers::OutboundHeaders;
 use tunnel::Tunnel;
@@ -71,7 +72,7 @@ impl UpstreamRequest<'_> {
         mut started: Instant,
     ) -> Result<ForwardedResponse, Fault> {
         let upgrade = self.outbound.upgrade;
-        self.upstream.admit(self.client, started).map_err(Fault::BreakerOpen)?;
+        let pass = self.upstream.admit(self.client, started).map_err(Fault::BreakerOpen)?;
         self.upstream.earn_retries();
         let bodiless = body.as_ref().is_none_or(Body::is_empty);
         let repeatable = bodiless && is_idempotent(self.method);
@@ -85,7 +86,13 @@ impl UpstreamRequest<'_> {
             if attempts > 0 {
                 started = Instant::now();
             }
-            let server = self.upstream.pick(self.affinity, failed.as_ref(), self.client, started);
+            let server = self.upstream.pick(PickRequest {
+                key: self.affinity,
+                failed: failed.as_ref(),
+                client: self.client,
+                is_breaker_trial: pass == BreakerPass::Trial,
+                now: started,
+            });
             let mut active = server.begin_request(started);
             let no_idle = fresh || server.shares_connections(upgrade);
             let idle = if no_idle { None } else { active.reuse(started, self.method) };
@@ -124,7 +131,7 @@ impl UpstreamRequest<'_> {
             let pass_hints = |fields: &mut HeaderMap, flags| self.pass_hints(fields, flags);
             match poll_fn(|cx| exchange.poll_head(cx, headers, upgrade, pass_hints)).await {
                 Ok(line) => {
-                    self.upstream.note_answered(&server);
+                    self.upstream.note_answered(&server, self.client);
                     return self.response(exchange, line, headers, started);
                 }
                 // The idle connection was closed before anything was written: no server has seen
@@ -136,7 +143,9 @@ impl UpstreamRequest<'_> {
                 Err(error) if announced && error.is_malformed() => {
                     server.note_forbidden_body();
                     let kept = kept.filter(|_| self.may_retry(&mut attempts, repeatable));
-                    let Some(kept) = kept else { return Err(self.failed(&server, error)) };
+                    let Some(kept) = kept else {
+                        return Err(self.failed(&server, error, self.own_scope()));
+                    };
                     *headers = kept;
                     fresh = true;
                 }
@@ -146,7 +155,8 @@ impl UpstreamRequest<'_> {
                     let again = !fresh || self.has_attempt_left(&mut attempts);
                     *body = exchange.take_back_body().filter(|_| again);
                     if body.is_none() {
-                        return Err(self.failed(&server, error));
+                        let scope = self.own_scope();
+                        return Err(self.failed(&server, error, scope));
                     }
                     fresh = true;
                 }
@@ -156,8 +166,8 @@ impl UpstreamRequest<'_> {
                 Err(error @ (ExchangeError::Closed(_) | ExchangeError::Reset(_)))
                     if self.may_retry(&mut attempts, repeatable) =>
                 {
-                    if !reused {
-                        self.upstream.note_failed(&server, self.client);
+                    if !reused && let FailureScope::Client(client) = self.own_scope() {
+                        self.upstream.note_failed(&server, client);
                     }
                     (failed, fresh) = (Some(server), true);
                     // If the connection has ended over this request, no further one with others on it
@@ -176,7 +186,10 @@ impl UpstreamRequest<'_> {
                     self.upstream.note_failed(&server, self.client);
                     failed = Some(server);
                 }
-                Err(error) => return Err(self.failed(&server, error)),
+                Err(error) => {
+                    let scope = self.own_scope();
+                    return Err(self.failed(&server, error, scope));
+                }
             }
         }
     }
@@ -252,24 +265,33 @@ impl UpstreamRequest<'_> {
 
     fn connect_failed(&self, error: ConnectError, wanted: LinkRequest<'_>) -> Fault {
         if let Some(failure) = error.failure() {
-            let client = wanted.is_cause_of(&error).then_some(self.client);
-            self.upstream.count_failed(failure, client);
+            let is_cause = wanted.is_cause_of(&error);
+            let scope = if is_cause { self.own_scope() } else { FailureScope::Everybody };
+            self.upstream.count_failed(failure, scope);
         }
         error.into()
     }
 
-    /// Counts what was the server's failure.
-    fn failed(&self, server: &Server, error: ExchangeError) -> Fault {
-        if error.failure().is_some() {
-            self.upstream.note_failed(server, self.client);
+    /// A request may have failed for what is in it.
+    fn own_scope(&self) -> FailureScope {
+        FailureScope::Client(self.client)
+    }
+
+    /// Counts what was the upstream's failure, and holds it against the server.
+    fn failed(&self, server: &Server, error: ExchangeError, scope: FailureScope) -> Fault {
+        if let Some(failure) = error.failure() {
+            if let FailureScope::Client(client) = scope {
+                self.upstream.note_failed(server, client);
+            }
+            self.upstream.count_failed(failure, scope);
         }
-        self.counted(error)
+        error.into()
     }
 
     /// Counts what was the upstream's failure.
     fn counted(&self, error: ExchangeError) -> Fault {
         if let Some(failure) = error.failure() {
-            self.upstream.count_failed(failure, Some(self.client));
+            self.upstream.count_failed(failure, self.own_scope());
         }
         error.into()
     }

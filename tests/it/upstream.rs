@@ -21,5 +21,6 @@ mod moving_names;
 mod response_timeout;
 mod tls;
 mod trailers;
+mod trials;
 mod unix_socket;
 mod unreachable;

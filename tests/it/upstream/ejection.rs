@@ -93,7 +93,7 @@ fn a_server_that_is_restarted_is_back_with_the_next_connection() {
     let weir = Weir::start(&Config::to_servers(&servers).open().upstream(lines));
     let mut client = weir.connect();
     (0..10).for_each(|_| assert_eq!(client.ask(get("/")).status, 200));
-    assert!(weir.output().contains("cannot be reached"), "{}", weir.output());
+    wait_until("that is logged", || weir.output().contains("cannot be reached"));
     // It accepts and hangs up, so that requests are repeated at the other.
     let listener = std::net::TcpListener::bind(port).unwrap();
     std::thread::spawn(move || listener.incoming().for_each(drop));
