@@ -130,10 +130,7 @@ impl UpstreamRequest<'_> {
             self.signals.note_sent();
             let pass_hints = |fields: &mut HeaderMap, flags| self.pass_hints(fields, flags);
             match poll_fn(|cx| exchange.poll_head(cx, headers, upgrade, pass_hints)).await {
-                Ok(line) => {
-                    self.upstream.note_answered(&server, self.client);
-                    return self.response(exchange, line, headers, started);
-                }
+                Ok(line) => return self.response(&server, exchange, line, headers, started),
                 // The idle connection was closed before anything was written: no server has seen
                 // the request, so this was no attempt.
                 Err(ExchangeError::Closed(_)) if reused && bodiless && exchange.is_unsent() => {
@@ -228,6 +225,7 @@ impl UpstreamRequest<'_> {
     #[inline]
     fn response(
         &self,
+        server: &Server,
         exchange: Transport,
         line: StatusLine,
         headers: &mut HeaderMap,
@@ -243,13 +241,15 @@ impl UpstreamRequest<'_> {
                 let cut_off = (!line.status.is_server_error()).then_some(&self.upstream.failures);
                 let stall = self.stall_timeout;
                 let body = exchange.into_body(self.method, line, headers, stall, cut_off);
-                let body = body.map_err(|error| self.counted(error))?;
+                // A head that does not say where the response ends is no response.
+                let body = body.map_err(|error| self.failed(server, error, self.own_scope()))?;
                 if line.status.is_server_error() {
                     self.upstream.failures.count(Failure::Status5xx);
                 }
                 Content::Body(body)
             }
         };
+        self.upstream.note_answered(server, self.client);
         self.upstream.seconds.observe(started.elapsed().as_secs_f64());
         headers::clean_response(headers, line.flags, upgraded);
         Ok(ForwardedResponse { status: line.status, content })
@@ -284,14 +284,6 @@ impl UpstreamRequest<'_> {
                 self.upstream.note_failed(server, client);
             }
             self.upstream.count_failed(failure, scope);
-        }
-        error.into()
-    }
-
-    /// Counts what was the upstream's failure.
-    fn counted(&self, error: ExchangeError) -> Fault {
-        if let Some(failure) = error.failure() {
-            self.upstream.count_failed(failure, self.own_scope());
         }
         error.into()
     }
