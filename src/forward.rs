@@ -152,7 +152,7 @@ impl UpstreamRequest<'_> {
                     let again = !fresh || self.has_attempt_left(&mut attempts);
                     *body = exchange.take_back_body().filter(|_| again);
                     if body.is_none() {
-                        let scope = self.own_scope();
+                        let scope = exchange.failure_scope(self.client);
                         return Err(self.failed(&server, error, scope));
                     }
                     fresh = true;
@@ -163,7 +163,9 @@ impl UpstreamRequest<'_> {
                 Err(error @ (ExchangeError::Closed(_) | ExchangeError::Reset(_)))
                     if self.may_retry(&mut attempts, repeatable) =>
                 {
-                    if !reused && let FailureScope::Client(client) = self.own_scope() {
+                    if !reused
+                        && let FailureScope::Client(client) = exchange.failure_scope(self.client)
+                    {
                         self.upstream.note_failed(&server, client);
                     }
                     (failed, fresh) = (Some(server), true);
@@ -184,7 +186,7 @@ impl UpstreamRequest<'_> {
                     failed = Some(server);
                 }
                 Err(error) => {
-                    let scope = self.own_scope();
+                    let scope = exchange.failure_scope(self.client);
                     return Err(self.failed(&server, error, scope));
                 }
             }
@@ -212,6 +214,7 @@ impl UpstreamRequest<'_> {
             Link::Http2(stream) => {
                 let sends_trailers = stream.is_exclusive() && !body.is_empty();
                 let head = self.http2_head(active.server(), headers, sends_trailers)?;
+                stream.set_sender(self.client);
                 let fields = self.outbound.fields.clone();
                 let mut exchange = Http2Exchange::new(stream, active, head, body, fields);
                 exchange.max_fields = max_fields;

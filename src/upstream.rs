@@ -19,6 +19,7 @@ mod http2_body;
 mod http2_connection;
 mod http2_exchange;
 mod http2_pool;
+mod http2_senders;
 mod http2_stream;
 mod http2_uploads;
 mod link;

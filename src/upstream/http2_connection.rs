@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::http2_body::RequestBody;
+use super::http2_senders::Senders;
 use super::http2_stream::Http2Stream;
 use super::http2_uploads::Uploads;
 use super::record::ConnectionRecord;
@@ -74,6 +75,7 @@ pub(super) struct Http2Connection {
     streams: Cell<usize>,
     /// Requests that were given up, less those that were answered since.
     given_up: Cell<u32>,
+    pub(super) senders: Senders,
     pub(super) uploads: Rc<Uploads>,
     idle_since: Cell<Instant>,
     /// Requests that wait for a stream at this server.
@@ -154,6 +156,7 @@ impl Http2Connection {
             is_exclusive: false,
             streams,
             given_up: Cell::new(0),
+            senders: Senders::default(),
             uploads: Rc::default(),
             idle_since,
             freed,

@@ -12,6 +12,7 @@ mod faults;
 mod file_descriptors;
 mod health;
 mod http2;
+mod http2_connection_end;
 mod http2_failures;
 mod http2_large_heads;
 mod http2_resets;
