@@ -117,7 +117,7 @@ impl UpstreamRequest<'_> {
                         failed = Some(server);
                         continue;
                     }
-                    Err(error) => return Err(self.connect_failed(error, wanted)),
+                    Err(error) => return Err(self.connect_failed(&server, error, wanted)),
                 },
             };
             drop(waiting);
@@ -266,9 +266,14 @@ impl UpstreamRequest<'_> {
         }
     }
 
-    fn connect_failed(&self, error: ConnectError, wanted: LinkRequest<'_>) -> Fault {
+    fn connect_failed(
+        &self,
+        server: &Server,
+        error: ConnectError,
+        wanted: LinkRequest<'_>,
+    ) -> Fault {
         if let Some(failure) = error.failure() {
-            let is_cause = wanted.is_cause_of(&error);
+            let is_cause = wanted.is_cause_of(&error, server);
             let scope = if is_cause { self.own_scope() } else { FailureScope::Everybody };
             self.upstream.count_failed(failure, scope);
         }

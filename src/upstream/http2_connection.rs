@@ -24,6 +24,7 @@ use super::http2_senders::Senders;
 use super::http2_stream::Http2Stream;
 use super::http2_uploads::Uploads;
 use super::record::ConnectionRecord;
+use super::shared::LiveConnection;
 use crate::http2::LocalExecutor;
 use crate::stream::{Stream, write_through_stream};
 
@@ -89,6 +90,8 @@ struct ConnectionState {
     last_read: Cell<Option<Instant>>,
     /// It takes no further requests.
     retired: Cell<bool>,
+    /// Counts it as long as it takes requests of anybody.
+    live: RefCell<Option<LiveConnection>>,
     /// Of who waits for the first frame of the server.
     settings_waker: RefCell<Option<Waker>>,
     /// Of the task that drives the connection. It learns of a GOAWAY only when it is polled.
@@ -112,6 +115,7 @@ impl ConnectionState {
 
     fn retire(&self) {
         self.retired.set(true);
+        self.live.take();
         self.wake_handshake();
     }
 }
@@ -181,9 +185,19 @@ impl Http2Connection {
         &self.record
     }
 
+    /// It takes requests of anybody from now on.
+    pub(super) fn count_live(&self, live: LiveConnection) {
+        let live = Some(live).filter(|_| !self.is_retired());
+        *self.state.live.borrow_mut() = live;
+    }
+
     /// Whether it takes no further requests.
     pub(super) fn is_retired(&self) -> bool {
-        self.state.retired.get() || self.sender.is_closed()
+        // The server may have said so, and finish what is under way.
+        if self.sender.is_closed() && !self.state.retired.get() {
+            self.retire();
+        }
+        self.state.retired.get()
     }
 
     /// Has it take no further requests.

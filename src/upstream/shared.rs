@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use prometheus::{IntCounter, IntGauge};
@@ -67,11 +67,30 @@ pub(crate) struct SharedServer {
     pub(super) address: ServerAddress,
     pub(super) ejection: EjectionState,
     pub(super) slots: Arc<ConnectionSlots>,
+    /// Connections over HTTP/2 that take requests of anybody.
+    live_connections: AtomicUsize,
     /// Not, if its probes say so.
     healthy: AtomicBool,
     /// `None` while it is not configured.
     ejections: Mutex<Option<IntCounter>>,
     probing: Mutex<Probing>,
+}
+
+/// One of a server's [live connections](SharedServer::has_live_connections), until it is dropped.
+#[derive(Debug)]
+pub(super) struct LiveConnection(Arc<SharedServer>);
+
+impl LiveConnection {
+    pub(super) fn new(server: &Arc<SharedServer>) -> Self {
+        server.live_connections.fetch_add(1, Ordering::Relaxed);
+        LiveConnection(server.clone())
+    }
+}
+
+impl Drop for LiveConnection {
+    fn drop(&mut self) {
+        self.0.live_connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Who may say whether a server is healthy, and where that is shown.
@@ -167,6 +186,7 @@ impl SharedServer {
             name,
             address: ServerAddress::new(origin),
             slots: Arc::new(ConnectionSlots::new(upstream.max_connections)),
+            live_connections: AtomicUsize::new(0),
             healthy: AtomicBool::new(true),
             ejections: Mutex::default(),
             probing: Mutex::default(),
@@ -243,6 +263,11 @@ impl SharedServer {
             self.healthy.store(healthy, Ordering::Relaxed);
         }
         is_current
+    }
+
+    /// Whether it has connections that take requests of anybody, so that it can be reached.
+    pub(super) fn has_live_connections(&self) -> bool {
+        self.live_connections.load(Ordering::Relaxed) > 0
     }
 
     /// No connection could be had.

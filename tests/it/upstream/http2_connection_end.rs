@@ -1,8 +1,10 @@
-//! Connections over HTTP/2 that end with requests of several clients on them.
+//! Connections over HTTP/2 that end with requests of several clients on them, or cannot be had.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
 
-use super::failing_clients::{TRUSTED, breaker_is_open};
+use super::failing_clients::{TRUSTED, breaker_is_open, of};
 use crate::support::http2_upstream::Http2Upstream;
 use crate::support::{Client, Config, Weir, get_with, wait_until};
 
@@ -77,4 +79,34 @@ fn the_end_of_a_shared_connection_leaves_no_server_out_for_what_others_had_on_it
     servers.iter().for_each(Http2Upstream::release);
     clients.iter_mut().for_each(|client| assert_eq!(client.response().status, 200));
     assert_eq!(weir.metrics().value("weir_upstream_ejections_total", &[]), Some(0.0));
+}
+
+/// Takes one connection, and refuses all further ones.
+fn take_one_connection(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let (client, _) = listener.accept().unwrap();
+        drop(listener);
+        let server = TcpStream::connect(server).unwrap();
+        let copy = |mut from: TcpStream, mut to: TcpStream| {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        };
+        let (answers, requests) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        thread::spawn(move || copy(answers, requests));
+        copy(client, server);
+    });
+    address
+}
+
+#[test]
+fn a_connection_of_its_own_that_cannot_be_had_costs_no_other_client_the_shared_one() {
+    let upstream = Http2Upstream::start();
+    let weir = Weir::start(&config(&[take_one_connection(upstream.address())], BREAKER));
+    assert_eq!(weir.ask(of("192.0.2.2", "/")).status, 200, "which is shared from now on");
+    let large = format!("X-Forwarded-For: 192.0.2.1\r\nX-Large: {}\r\n", "x".repeat(12_000));
+    (0..4).for_each(|_| assert_eq!(weir.ask(get_with("/", &large)).status, 502));
+    assert_eq!(weir.ask(of("192.0.2.1", "/")).status, 503, "the breaker is open for this one");
+    assert_eq!(weir.ask(of("192.0.2.2", "/")).status, 200);
 }
