@@ -24,8 +24,9 @@ use crate::http1::{BufferedStream, Framing, HeadFlags, StatusLine, encode};
 use crate::respond::{Content, Fault};
 use crate::telemetry::Failure;
 use crate::upstream::{
-    ActiveRequest, ConnectError, ConnectionSharing, Exchange, ExchangeError, Http2Exchange,
-    KeyDigest, Link, LinkRequest, PooledConnection, Server, Transport, Upstream,
+    ActiveRequest, BreakerPass, ConnectError, ConnectionSharing, Exchange, ExchangeError,
+    FailureScope, Http2Exchange, KeyDigest, Link, LinkRequest, PickRequest, PooledConnection,
+    Server, Transport, Upstream,
 };
 use headers::OutboundHeaders;
 use tunnel::Tunnel;
@@ -71,7 +72,7 @@ impl UpstreamRequest<'_> {
         mut started: Instant,
     ) -> Result<ForwardedResponse, Fault> {
         let upgrade = self.outbound.upgrade;
-        self.upstream.admit(self.client, started).map_err(Fault::BreakerOpen)?;
+        let pass = self.upstream.admit(self.client, started).map_err(Fault::BreakerOpen)?;
         self.upstream.earn_retries();
         let bodiless = body.as_ref().is_none_or(Body::is_empty);
         let repeatable = bodiless && is_idempotent(self.method);
@@ -85,7 +86,13 @@ impl UpstreamRequest<'_> {
             if attempts > 0 {
                 started = Instant::now();
             }
-            let server = self.upstream.pick(self.affinity, failed.as_ref(), self.client, started);
+            let server = self.upstream.pick(PickRequest {
+                key: self.affinity,
+                failed: failed.as_ref(),
+                client: self.client,
+                is_breaker_trial: pass == BreakerPass::Trial,
+                now: started,
+            });
             let mut active = server.begin_request(started);
             let no_idle = fresh || server.shares_connections(upgrade);
             let idle = if no_idle { None } else { active.reuse(started, self.method) };
@@ -108,7 +115,7 @@ impl UpstreamRequest<'_> {
                         failed = Some(server);
                         continue;
                     }
-                    Err(error) => return Err(self.connect_failed(error, wanted)),
+                    Err(error) => return Err(self.connect_failed(&server, error, wanted)),
                 },
             };
             let (reused, announced) = link.history();
@@ -120,10 +127,7 @@ impl UpstreamRequest<'_> {
             self.signals.note_sent();
             let pass_hints = |fields: &mut HeaderMap, flags| self.pass_hints(fields, flags);
             match poll_fn(|cx| exchange.poll_head(cx, headers, upgrade, pass_hints)).await {
-                Ok(line) => {
-                    self.upstream.note_answered(&server);
-                    return self.response(exchange, line, headers, started);
-                }
+                Ok(line) => return self.response(&server, exchange, line, headers, started),
                 // The idle connection was closed before anything was written: no server has seen
                 // the request, so this was no attempt.
                 Err(ExchangeError::Closed(_)) if reused && bodiless && exchange.is_unsent() => {
@@ -133,7 +137,9 @@ impl UpstreamRequest<'_> {
                 Err(error) if announced && error.is_malformed() => {
                     server.note_forbidden_body();
                     let kept = kept.filter(|_| self.may_retry(&mut attempts, repeatable));
-                    let Some(kept) = kept else { return Err(self.failed(&server, error)) };
+                    let Some(kept) = kept else {
+                        return Err(self.failed(&server, error, self.own_scope()));
+                    };
                     *headers = kept;
                     fresh = true;
                 }
@@ -143,7 +149,8 @@ impl UpstreamRequest<'_> {
                     let again = !fresh || self.has_attempt_left(&mut attempts);
                     *body = exchange.take_back_body().filter(|_| again);
                     if body.is_none() {
-                        return Err(self.failed(&server, error));
+                        let scope = exchange.failure_scope(self.client);
+                        return Err(self.failed(&server, error, scope));
                     }
                     fresh = true;
                 }
@@ -153,8 +160,10 @@ impl UpstreamRequest<'_> {
                 Err(error @ (ExchangeError::Closed(_) | ExchangeError::Reset(_)))
                     if self.may_retry(&mut attempts, repeatable) =>
                 {
-                    if !reused {
-                        self.upstream.note_failed(&server, self.client);
+                    if !reused
+                        && let FailureScope::Client(client) = exchange.failure_scope(self.client)
+                    {
+                        self.upstream.note_failed(&server, client);
                     }
                     (failed, fresh) = (Some(server), true);
                     // If the connection has ended over this request, no further one with others on it
@@ -173,7 +182,10 @@ impl UpstreamRequest<'_> {
                     self.upstream.note_failed(&server, self.client);
                     failed = Some(server);
                 }
-                Err(error) => return Err(self.failed(&server, error)),
+                Err(error) => {
+                    let scope = exchange.failure_scope(self.client);
+                    return Err(self.failed(&server, error, scope));
+                }
             }
         }
     }
@@ -199,6 +211,7 @@ impl UpstreamRequest<'_> {
             Link::Http2(stream) => {
                 let sends_trailers = stream.is_exclusive() && !body.is_empty();
                 let head = self.http2_head(active.server(), headers, sends_trailers)?;
+                stream.set_sender(self.client);
                 let fields = self.outbound.fields.clone();
                 let mut exchange = Http2Exchange::new(stream, active, head, body, fields);
                 exchange.max_fields = max_fields;
@@ -212,6 +225,7 @@ impl UpstreamRequest<'_> {
     #[inline]
     fn response(
         &self,
+        server: &Server,
         exchange: Transport,
         line: StatusLine,
         headers: &mut HeaderMap,
@@ -227,13 +241,15 @@ impl UpstreamRequest<'_> {
                 let cut_off = (!line.status.is_server_error()).then_some(&self.upstream.failures);
                 let stall = self.stall_timeout;
                 let body = exchange.into_body(self.method, line, headers, stall, cut_off);
-                let body = body.map_err(|error| self.counted(error))?;
+                // A head that does not say where the response ends is no response.
+                let body = body.map_err(|error| self.failed(server, error, self.own_scope()))?;
                 if line.status.is_server_error() {
                     self.upstream.failures.count(Failure::Status5xx);
                 }
                 Content::Body(body)
             }
         };
+        self.upstream.note_answered(server, self.client);
         self.upstream.seconds.observe(started.elapsed().as_secs_f64());
         headers::clean_response(headers, line.flags, upgraded);
         Ok(ForwardedResponse { status: line.status, content })
@@ -247,26 +263,32 @@ impl UpstreamRequest<'_> {
         }
     }
 
-    fn connect_failed(&self, error: ConnectError, wanted: LinkRequest<'_>) -> Fault {
+    fn connect_failed(
+        &self,
+        server: &Server,
+        error: ConnectError,
+        wanted: LinkRequest<'_>,
+    ) -> Fault {
         if let Some(failure) = error.failure() {
-            let client = wanted.is_cause_of(&error).then_some(self.client);
-            self.upstream.count_failed(failure, client);
+            let is_cause = wanted.is_cause_of(&error, server);
+            let scope = if is_cause { self.own_scope() } else { FailureScope::Everybody };
+            self.upstream.count_failed(failure, scope);
         }
         error.into()
     }
 
-    /// Counts what was the server's failure.
-    fn failed(&self, server: &Server, error: ExchangeError) -> Fault {
-        if error.failure().is_some() {
-            self.upstream.note_failed(server, self.client);
-        }
-        self.counted(error)
+    /// A request may have failed for what is in it.
+    fn own_scope(&self) -> FailureScope {
+        FailureScope::Client(self.client)
     }
 
-    /// Counts what was the upstream's failure.
-    fn counted(&self, error: ExchangeError) -> Fault {
+    /// Counts what was the upstream's failure, and holds it against the server.
+    fn failed(&self, server: &Server, error: ExchangeError, scope: FailureScope) -> Fault {
         if let Some(failure) = error.failure() {
-            self.upstream.count_failed(failure, Some(self.client));
+            if let FailureScope::Client(client) = scope {
+                self.upstream.note_failed(server, client);
+            }
+            self.upstream.count_failed(failure, scope);
         }
         error.into()
     }

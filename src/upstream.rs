@@ -12,16 +12,17 @@ mod connect;
 mod ejection;
 mod exchange;
 mod failing_clients;
+mod failure_log;
 mod hashing;
 mod health;
 mod http2_body;
 mod http2_connection;
 mod http2_exchange;
 mod http2_pool;
+mod http2_senders;
 mod http2_stream;
 mod http2_uploads;
 mod link;
-mod log_pace;
 mod pending;
 mod pool;
 mod record;
@@ -30,6 +31,7 @@ mod resolve;
 mod shared;
 mod slots;
 mod transport;
+mod trials;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -41,8 +43,11 @@ use std::time::Duration;
 use prometheus::local::LocalHistogram;
 use tokio::time::Instant;
 
+pub(crate) use balance::PickRequest;
+pub(crate) use breaker::BreakerPass;
 pub(crate) use connect::{ConnectError, TlsFailure};
 pub(crate) use exchange::{Exchange, ExchangeError, Upgraded, UpstreamBody};
+pub(crate) use failing_clients::FailureScope;
 pub(crate) use hashing::{KeyDigest, KeyHasher};
 pub(crate) use health::HealthChecks;
 pub(crate) use http2_exchange::{Http2Body, Http2Exchange};
@@ -115,16 +120,10 @@ impl Upstream {
         }
     }
 
-    /// Picks the server for the next attempt, leaving out the one that just failed if possible.
-    pub(crate) fn pick(
-        &self,
-        key: Option<KeyDigest>,
-        failed: Option<&Rc<Server>>,
-        client: IpAddr,
-        now: Instant,
-    ) -> Rc<Server> {
-        let server = self.balancer.pick(&self.servers, key, failed, client, now);
-        server.shared.ejection.note_attempt(now, client, &self.ejection);
+    /// Picks the server for the next attempt.
+    pub(crate) fn pick(&self, request: PickRequest<'_>) -> Rc<Server> {
+        let server = self.balancer.pick(&self.servers, request);
+        server.shared.ejection.note_attempt(request.now, request.client, &self.ejection);
         server.clone()
     }
 
@@ -133,31 +132,31 @@ impl Upstream {
     /// # Errors
     /// If the breaker is open: with the time until another request may try.
     #[inline]
-    pub(crate) fn admit(&self, client: IpAddr, now: Instant) -> Result<(), Duration> {
-        let Some(breaker) = &self.breaker else { return Ok(()) };
+    pub(crate) fn admit(&self, client: IpAddr, now: Instant) -> Result<BreakerPass, Duration> {
+        let Some(breaker) = &self.breaker else { return Ok(BreakerPass::Closed) };
         breaker.state.admit(now, client, &breaker.settings).inspect_err(|_| {
             self.failures.count(Failure::BreakerOpen);
         })
     }
 
-    /// A response has come.
+    /// A response to a request of that client has come.
     #[inline]
-    pub(crate) fn note_answered(&self, server: &Server) {
-        server.shared.note_answered();
+    pub(crate) fn note_answered(&self, server: &Server, client: IpAddr) {
+        server.shared.ejection.note_answered(client);
         if let Some(breaker) = &self.breaker {
             breaker.state.note_answered();
         }
     }
 
-    /// A request has failed for good. `client`: who sent it, unless it failed whatever was in it.
-    pub(crate) fn count_failed(&self, failure: Failure, client: Option<IpAddr>) {
+    /// A request has failed for good. `scope`: whom that holds against; all failures are counted.
+    pub(crate) fn count_failed(&self, failure: Failure, scope: FailureScope) {
         self.failures.count(failure);
         if let Some(breaker) = self.breaker.as_ref().filter(|_| failure != Failure::Saturated) {
-            breaker.state.note_failed(Instant::now(), client, &breaker.settings);
+            breaker.state.note_failed(Instant::now(), scope, &breaker.settings);
         }
     }
 
-    /// A request was sent, and there is no response to it.
+    /// A request of that client was sent, and there is no response to it.
     pub(crate) fn note_failed(&self, server: &Server, client: IpAddr) {
         let others_remain = || {
             let is_out = |it: &&Rc<Server>| it.shared.ejection.is_out_for(client);
@@ -197,7 +196,9 @@ impl Upstream {
     /// Notes how connecting to `server` went.
     fn note_connected<T>(&self, server: &Server, result: &Result<T, ConnectError>) {
         match result {
-            Ok(_) => server.shared.note_connected(),
+            Ok(_) => {
+                server.shared.ejection.note_connected();
+            }
             Err(error) if error.is_ours() => self.log_exhausted(error),
             Err(error) => server.shared.note_unreachable(&self.ejection, self.has_others(), error),
         }

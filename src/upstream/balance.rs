@@ -24,6 +24,19 @@ pub(super) struct Balancer {
     turn: Cell<u64>,
 }
 
+/// What is known of a request that needs a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PickRequest<'a> {
+    /// What it is hashed by, where servers are chosen by that.
+    pub key: Option<KeyDigest>,
+    /// The server that has just failed it.
+    pub failed: Option<&'a Rc<Server>>,
+    pub client: IpAddr,
+    /// Whether an open breaker may close depends on it: it is no trial of a server as well.
+    pub is_breaker_trial: bool,
+    pub now: Instant,
+}
+
 /// How well a server would do for a request. The best there is takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fitness {
@@ -58,18 +71,20 @@ impl Balancer {
     pub(super) fn pick<'a>(
         &self,
         servers: &'a [Rc<Server>],
-        key: Option<KeyDigest>,
-        failed: Option<&Rc<Server>>,
-        client: IpAddr,
-        now: Instant,
+        request: PickRequest<'_>,
     ) -> &'a Rc<Server> {
         if let [only] = servers {
             return only;
         }
-        let fitness = |server: &Rc<Server>| match failed {
+        let PickRequest { key, client, now, .. } = request;
+        let is_out = |server: &Rc<Server>| match request.is_breaker_trial {
+            true => server.shared.ejection.is_out_for(client),
+            false => server.shared.ejection.is_ejected(now, client),
+        };
+        let fitness = |server: &Rc<Server>| match request.failed {
             Some(failed) if Rc::ptr_eq(server, failed) => Fitness::Failed,
             _ if !server.shared.is_healthy() => Fitness::Unhealthy,
-            _ if server.shared.ejection.is_ejected(now, client) => Fitness::Ejected,
+            _ if is_out(server) => Fitness::Ejected,
             _ if server.is_full() => Fitness::Full,
             _ => Fitness::Good,
         };

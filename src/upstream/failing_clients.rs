@@ -16,6 +16,17 @@ const SEVERAL: usize = 4;
 /// Stands for all clients. The key of 255.255.255.255, from which nobody comes.
 const EVERYBODY: u64 = u64::MAX;
 
+/// Against whom a failure holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FailureScope {
+    /// Whose request it was: it may have failed for what was in it.
+    Client(IpAddr),
+    /// No request caused it, such as no connection.
+    Everybody,
+    /// It came with another failure, which was counted for both.
+    Nobody,
+}
+
 /// The keys of up to [`SEVERAL`] clients, from the first on; zero: none yet.
 #[derive(Debug, Default)]
 pub(super) struct FailingClients([AtomicU64; SEVERAL]);
@@ -32,7 +43,14 @@ impl FailingClients {
         let _ = self.0.iter().any(is_noted);
     }
 
-    /// A failure that no request caused, such as no connection: it holds against everybody.
+    pub(super) fn note_scope(&self, scope: FailureScope) {
+        match scope {
+            FailureScope::Client(client) => self.note(client),
+            FailureScope::Everybody => self.note_everybody(),
+            FailureScope::Nobody => {}
+        }
+    }
+
     pub(super) fn note_everybody(&self) {
         self.0[SEVERAL - 1].store(EVERYBODY, Ordering::Relaxed);
     }

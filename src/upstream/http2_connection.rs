@@ -20,9 +20,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::http2_body::RequestBody;
+use super::http2_senders::Senders;
 use super::http2_stream::Http2Stream;
 use super::http2_uploads::Uploads;
 use super::record::ConnectionRecord;
+use super::shared::LiveConnection;
 use crate::http2::LocalExecutor;
 use crate::stream::{Stream, write_through_stream};
 
@@ -74,6 +76,7 @@ pub(super) struct Http2Connection {
     streams: Cell<usize>,
     /// Requests that were given up, less those that were answered since.
     given_up: Cell<u32>,
+    pub(super) senders: Senders,
     pub(super) uploads: Rc<Uploads>,
     idle_since: Cell<Instant>,
     /// Requests that wait for a stream at this server.
@@ -87,6 +90,8 @@ struct ConnectionState {
     last_read: Cell<Option<Instant>>,
     /// It takes no further requests.
     retired: Cell<bool>,
+    /// Counts it as long as it takes requests of anybody.
+    live: RefCell<Option<LiveConnection>>,
     /// Of who waits for the first frame of the server.
     settings_waker: RefCell<Option<Waker>>,
     /// Of the task that drives the connection. It learns of a GOAWAY only when it is polled.
@@ -110,6 +115,7 @@ impl ConnectionState {
 
     fn retire(&self) {
         self.retired.set(true);
+        self.live.take();
         self.wake_handshake();
     }
 }
@@ -154,6 +160,7 @@ impl Http2Connection {
             is_exclusive: false,
             streams,
             given_up: Cell::new(0),
+            senders: Senders::default(),
             uploads: Rc::default(),
             idle_since,
             freed,
@@ -178,9 +185,19 @@ impl Http2Connection {
         &self.record
     }
 
+    /// It takes requests of anybody from now on.
+    pub(super) fn count_live(&self, live: LiveConnection) {
+        let live = Some(live).filter(|_| !self.is_retired());
+        *self.state.live.borrow_mut() = live;
+    }
+
     /// Whether it takes no further requests.
     pub(super) fn is_retired(&self) -> bool {
-        self.state.retired.get() || self.sender.is_closed()
+        // The server may have said so, and finish what is under way.
+        if self.sender.is_closed() && !self.state.retired.get() {
+            self.retire();
+        }
+        self.state.retired.get()
     }
 
     /// Has it take no further requests.

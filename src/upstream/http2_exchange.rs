@@ -5,6 +5,7 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -16,12 +17,12 @@ use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
-use super::ExchangeError;
 use super::exchange::MAX_HEAD;
 use super::http2_body::{BodyFeeder, RequestBody, request_body};
 use super::http2_connection::SentRequest;
 use super::http2_stream::Http2Stream;
 use super::pool::ActiveRequest;
+use super::{ExchangeError, FailureScope};
 use crate::body::Body;
 use crate::deadline::Deadline;
 use crate::forward::field_rules::RouteFields;
@@ -42,6 +43,8 @@ pub(crate) struct Http2Exchange {
     fields: Rc<RouteFields>,
     deadline: Deadline,
     response_timeout: Duration,
+    /// Its connection has ended, and all that was under way there.
+    has_connection_ended: bool,
     /// How many fields the head of the response may have.
     pub(crate) max_fields: usize,
 }
@@ -68,6 +71,7 @@ impl Http2Exchange {
             fields,
             deadline: Deadline::default(),
             response_timeout: Duration::MAX,
+            has_connection_ended: false,
             max_fields: usize::MAX,
         }
     }
@@ -91,8 +95,9 @@ impl Http2Exchange {
         let response = match self.response.as_mut().poll(cx) {
             Poll::Ready(Ok(response)) => response,
             Poll::Ready(Err(error)) => {
-                self.stream.note_ended();
-                return Poll::Ready(Err(self.classify(error)));
+                let error = self.classify(error);
+                self.stream.note_ended(self.has_connection_ended);
+                return Poll::Ready(Err(error));
             }
             Poll::Pending => {
                 let _: io::Result<()> = ready!(self.deadline.poll(cx));
@@ -135,13 +140,16 @@ impl Http2Exchange {
     }
 
     /// What an error says of the request.
-    fn classify(&self, error: TrySendError<Request<RequestBody>>) -> ExchangeError {
+    fn classify(&mut self, error: TrySendError<Request<RequestBody>>) -> ExchangeError {
         if error.message().is_some() {
+            self.has_connection_ended = true;
             self.stream.retire_connection();
             return ExchangeError::Unprocessed;
         }
         let error = error.into_error();
         let cause = find_cause(&error);
+        // Whatever is no reset of this stream has ended the connection.
+        self.has_connection_ended = !cause.is_some_and(h2::Error::is_reset);
         match cause {
             // Sent with the last stream that the server has processed, and this one came after it.
             Some(cause) if cause.is_go_away() && cause.is_remote() => {
@@ -159,6 +167,15 @@ impl Http2Exchange {
                 let kind = io.map_or(io::ErrorKind::ConnectionAborted, io::Error::kind);
                 ExchangeError::Closed(Some(io::Error::new(kind, error)))
             }
+        }
+    }
+
+    /// Against whom it holds that there is no response to a request of that client.
+    pub(crate) fn failure_scope(&self, client: IpAddr) -> FailureScope {
+        if self.has_connection_ended {
+            self.stream.connection_failure_scope(client)
+        } else {
+            FailureScope::Client(client)
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 use super::http2_connection::Http2Connection;
 use super::http2_stream::Http2Stream;
 use super::record::ConnectionRecord;
+use super::shared::{LiveConnection, SharedServer};
 
 /// Connections at a time. With more requests than these have streams, some wait.
 const MAX_CONNECTIONS: usize = 64;
@@ -143,12 +145,17 @@ impl Connecting<'_> {
     }
 
     /// The server speaks HTTP/2 on this connection. The first stream is the caller's.
-    pub(super) fn connected(self, mut connection: Http2Connection) -> Http2Stream {
+    pub(super) fn connected(
+        self,
+        mut connection: Http2Connection,
+        server: &Arc<SharedServer>,
+    ) -> Http2Stream {
         self.pool.declined.set(false);
         connection.is_exclusive = !self.is_kept;
         let connection = Rc::new(connection);
         let stream = connection.open_stream();
         if self.is_kept {
+            connection.count_live(LiveConnection::new(server));
             self.pool.connections.borrow_mut().push(connection);
         }
         stream

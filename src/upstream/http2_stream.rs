@@ -1,11 +1,13 @@
 //! Room for one request on an HTTP/2 connection, and what the connection is told of how it went.
 
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use http::Request;
 
+use super::FailureScope;
 use super::http2_body::RequestBody;
 use super::http2_connection::{Http2Connection, SentRequest};
 use super::http2_uploads::Uploads;
@@ -16,12 +18,24 @@ pub(crate) struct Http2Stream {
     connection: Rc<Http2Connection>,
     /// The request was sent and nothing came of it yet, so that giving it up resets the stream.
     is_unanswered: Cell<bool>,
+    /// Of its request, among those of the connection.
+    number: Cell<u64>,
 }
 
 impl Http2Stream {
     /// For a connection that has counted it.
     pub(super) fn new(connection: Rc<Http2Connection>) -> Self {
-        Http2Stream { connection, is_unanswered: Cell::new(false) }
+        Http2Stream { connection, is_unanswered: Cell::new(false), number: Cell::new(0) }
+    }
+
+    /// Whose request is about to be sent.
+    pub(crate) fn set_sender(&self, client: IpAddr) {
+        self.number.set(self.connection.senders.note_sent(client));
+    }
+
+    /// The connection has ended. Against whom that holds, where a request of that client was on it.
+    pub(super) fn connection_failure_scope(&self, client: IpAddr) -> FailureScope {
+        self.connection.senders.failure_scope(client)
     }
 
     pub(super) fn send(&self, request: Request<RequestBody>) -> SentRequest {
@@ -42,12 +56,16 @@ impl Http2Stream {
     /// The head of the response is there.
     pub(super) fn note_answered(&self) {
         self.is_unanswered.set(false);
+        self.connection.senders.note_over(self.number.get());
         self.connection.note_answered();
     }
 
-    /// The server has ended the stream, or the connection has ended.
-    pub(super) fn note_ended(&self) {
+    /// The server has ended the stream, or `with_connection` all of them.
+    pub(super) fn note_ended(&self, with_connection: bool) {
         self.is_unanswered.set(false);
+        if !with_connection {
+            self.connection.senders.note_over(self.number.get());
+        }
     }
 
     /// The server has refused to go on with this connection.
@@ -67,6 +85,7 @@ impl Http2Stream {
 impl Drop for Http2Stream {
     fn drop(&mut self) {
         if self.is_unanswered.get() {
+            self.connection.senders.note_over(self.number.get());
             self.connection.note_given_up();
         }
         self.connection.close_stream();

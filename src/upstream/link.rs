@@ -56,10 +56,13 @@ pub(crate) struct LinkRequest<'a> {
 }
 
 impl LinkRequest<'_> {
-    /// Whether a connection may have failed for what this request wants of it. Tunnels are offered over
-    /// HTTP/1.1 alone, which a server that speaks only HTTP/2 ends in the handshake.
-    pub(crate) fn is_cause_of(&self, error: &ConnectError) -> bool {
-        self.sharing == ConnectionSharing::Tunnel && matches!(error, ConnectError::Tls(..))
+    /// Whether a connection to that server may have failed for what this request wants of it. Tunnels are
+    /// offered over HTTP/1.1 alone, which a server that speaks only HTTP/2 ends in the handshake. And a
+    /// server with a connection that others share can be reached: one more may be more than it takes.
+    pub(crate) fn is_cause_of(&self, error: &ConnectError, server: &Server) -> bool {
+        let is_refused_tunnel =
+            self.sharing == ConnectionSharing::Tunnel && matches!(error, ConnectError::Tls(..));
+        is_refused_tunnel || server.shared.has_live_connections()
     }
 }
 
@@ -92,7 +95,7 @@ impl Upstream {
                 let connecting = server.http2.connect_alone();
                 let opening = connect_http2(&server, connecting, Some(slot), self.connect_timeout);
                 let opened = Box::pin(opening).await;
-                return self.link(active, &server, opened);
+                return self.link(active, &server, request, opened);
             }
             // FIFO: a stream that is free belongs to the requests that wait, if there are any.
             if server.waiting.is_empty()
@@ -110,9 +113,7 @@ impl Upstream {
             Acquired::Stream(stream) => return Ok(Link::Http2(stream)),
         };
         let stream = server.dialer(true).connect(self.connect_timeout).await;
-        if !stream.as_ref().is_err_and(|error| request.is_cause_of(error)) {
-            self.note_connected(&server, &stream);
-        }
+        self.note_opened(&server, request, &stream);
         Ok(new_connection(active, stream?, slot))
     }
 
@@ -159,16 +160,30 @@ impl Upstream {
             Acquired::Stream(stream) => return Ok(Link::Http2(stream)),
         };
         let opened = connect_http2(server, connecting, slot, self.connect_timeout).await;
-        self.link(active, server, opened)
+        self.link(active, server, request, opened)
+    }
+
+    /// Notes how opening a connection went, unless that says nothing of the server.
+    fn note_opened<T>(
+        &self,
+        server: &Server,
+        request: LinkRequest<'_>,
+        opened: &Result<T, ConnectError>,
+    ) {
+        let is_own = |error: &ConnectError| !error.is_ours() && request.is_cause_of(error, server);
+        if !opened.as_ref().is_err_and(is_own) {
+            self.note_connected(server, opened);
+        }
     }
 
     fn link(
         &self,
         active: &mut ActiveRequest,
         server: &Server,
+        request: LinkRequest<'_>,
         opened: Result<OpenedConnection, ConnectError>,
     ) -> Result<Link, ConnectError> {
-        self.note_connected(server, &opened);
+        self.note_opened(server, request, &opened);
         Ok(match opened? {
             OpenedConnection::Http2(stream) => Link::Http2(stream),
             OpenedConnection::Http1(stream, slot) => new_connection(active, stream, slot),
@@ -218,7 +233,9 @@ async fn connect_http2(
     let record = server.record(&stream, slot);
     let handshake = Http2Connection::handshake(stream, record, connecting.freed());
     match timeout_at(deadline, handshake).await {
-        Ok(Ok(connection)) => Ok(OpenedConnection::Http2(connecting.connected(connection))),
+        Ok(Ok(connection)) => {
+            Ok(OpenedConnection::Http2(connecting.connected(connection, &server.shared)))
+        }
         Ok(Err(error)) => Err(ConnectError::Http2(error)),
         Err(_) => Err(ConnectError::TimedOut),
     }

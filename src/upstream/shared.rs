@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use prometheus::{IntCounter, IntGauge};
@@ -17,17 +17,10 @@ use tokio::time::Instant;
 use super::ConnectError;
 use super::breaker::BreakerState;
 use super::ejection::{EjectionState, Verdict};
-use super::log_pace::LogPace;
 use super::resolve::ServerAddress;
 use super::slots::ConnectionSlots;
 use crate::config::settings::{self, Ejection, Origin};
 use crate::telemetry::Metrics;
-
-/// The same failing server is logged no more often than this, in milliseconds.
-const LOG_INTERVAL: u64 = 30_000;
-/// The same for servers that are left out for requests that failed. Those of one client may do that again
-/// as often as requests of others bring the server back.
-const EJECTION_LOG_INTERVAL: u64 = 1_000;
 
 /// Every upstream of the process, by its name.
 #[derive(Debug, Default)]
@@ -74,16 +67,30 @@ pub(crate) struct SharedServer {
     pub(super) address: ServerAddress,
     pub(super) ejection: EjectionState,
     pub(super) slots: Arc<ConnectionSlots>,
+    /// Connections over HTTP/2 that take requests of anybody.
+    live_connections: AtomicUsize,
     /// Not, if its probes say so.
     healthy: AtomicBool,
-    /// Of its failures, until it has recovered.
-    log_pace: LogPace,
-    ejection_log_pace: LogPace,
-    /// The log says that it is left out for a few clients only.
-    is_logged_for_few: AtomicBool,
     /// `None` while it is not configured.
     ejections: Mutex<Option<IntCounter>>,
     probing: Mutex<Probing>,
+}
+
+/// One of a server's [live connections](SharedServer::has_live_connections), until it is dropped.
+#[derive(Debug)]
+pub(super) struct LiveConnection(Arc<SharedServer>);
+
+impl LiveConnection {
+    pub(super) fn new(server: &Arc<SharedServer>) -> Self {
+        server.live_connections.fetch_add(1, Ordering::Relaxed);
+        LiveConnection(server.clone())
+    }
+}
+
+impl Drop for LiveConnection {
+    fn drop(&mut self) {
+        self.0.live_connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Who may say whether a server is healthy, and where that is shown.
@@ -172,16 +179,15 @@ impl SharedUpstreams {
 
 impl SharedServer {
     fn new(upstream: &settings::Upstream, origin: &Origin, metrics: &Metrics) -> Self {
+        let name = origin.authority();
         let server = SharedServer {
             upstream: upstream.name.clone(),
-            name: origin.authority(),
+            ejection: EjectionState::new(&upstream.name, &name),
+            name,
             address: ServerAddress::new(origin),
-            ejection: EjectionState::default(),
             slots: Arc::new(ConnectionSlots::new(upstream.max_connections)),
+            live_connections: AtomicUsize::new(0),
             healthy: AtomicBool::new(true),
-            log_pace: LogPace::default(),
-            ejection_log_pace: LogPace::default(),
-            is_logged_for_few: AtomicBool::new(false),
             ejections: Mutex::default(),
             probing: Mutex::default(),
         };
@@ -205,6 +211,9 @@ impl SharedServer {
         self.address.set_interval(upstream.resolve_interval);
         let ejections = || metrics.upstream_ejections.with_label_values(&labels);
         self.ejections.lock().get_or_insert_with(ejections);
+        if !upstream.ejection.is_on() {
+            self.ejection.note_turned_off();
+        }
         if upstream.health.is_none() {
             self.end_probing();
             metrics.upstream_healthy.remove(&[&self.upstream, &self.name]);
@@ -259,11 +268,12 @@ impl SharedServer {
         is_current
     }
 
-    fn count_ejection(&self) {
-        self.ejections.lock().as_ref().inspect(|ejections| ejections.inc());
+    /// Whether it has connections that take requests of anybody, so that it can be reached.
+    pub(super) fn has_live_connections(&self) -> bool {
+        self.live_connections.load(Ordering::Relaxed) > 0
     }
 
-    /// No connection could be had. Logged once, and again while it lasts.
+    /// No connection could be had.
     pub(super) fn note_unreachable(
         &self,
         settings: &Ejection,
@@ -271,22 +281,7 @@ impl SharedServer {
         error: &ConnectError,
     ) {
         let now = Instant::now();
-        if let Verdict::Ejected(_) = self.ejection.note_unreachable(now, settings, has_others) {
-            self.count_ejection();
-        }
-        // That it is left out for a few clients is then not all there is to say.
-        let is_news = self.is_logged_for_few.swap(false, Ordering::Relaxed);
-        if is_news {
-            self.log_pace.note(now);
-        }
-        if is_news || self.log_pace.is_due(now, LOG_INTERVAL) {
-            tracing::warn!(
-                "upstream server {} of `{}` cannot be reached: {}",
-                self.name,
-                self.upstream,
-                error.detail()
-            );
-        }
+        self.count(self.ejection.note_unreachable(now, settings, has_others, error));
     }
 
     /// A request got no response. `may_eject` is asked if that was one too many.
@@ -297,65 +292,12 @@ impl SharedServer {
         settings: &Ejection,
         may_eject: impl FnOnce() -> bool,
     ) {
-        let time = match self.ejection.note_failed(now, client, settings, may_eject) {
-            Verdict::Ejected(time) => {
-                self.count_ejection();
-                time
-            }
-            // One that is left out again too soon to be logged may stay so for long.
-            Verdict::EjectedAgain(time) if !self.log_pace.has_logged() => time,
-            Verdict::StillEjected | Verdict::EjectedAgain(_) => {
-                return self.log_left_out_for_everybody();
-            }
-            Verdict::Kept => return,
-        };
-        if self.ejection_log_pace.is_due(now, EJECTION_LOG_INTERVAL) {
-            let for_whom = self.ejection.clients().for_whom();
-            self.log_pace.note(now);
-            self.is_logged_for_few.store(!for_whom.is_empty(), Ordering::Relaxed);
-            tracing::warn!(
-                "upstream server {} of `{}` is left out for {time}ms{for_whom}: {} requests in a \
-                 row got no response",
-                self.name,
-                self.upstream,
-                settings.failures,
-            );
-        }
+        self.count(self.ejection.note_failed(now, client, settings, may_eject));
     }
 
-    /// What the log has said of a few clients may come to hold for all while it is left out.
-    fn log_left_out_for_everybody(&self) {
-        let is_news = self.ejection.clients().are_everybody()
-            && self.is_logged_for_few.swap(false, Ordering::Relaxed);
-        if is_news {
-            tracing::warn!(
-                "upstream server {} of `{}` is now left out for everybody: not only requests of a \
-                 few clients got no response",
-                self.name,
-                self.upstream
-            );
-        }
-    }
-
-    /// There is a connection to it.
-    pub(super) fn note_connected(&self) {
-        if self.ejection.note_connected() {
-            self.log_recovered("can be reached again");
-        }
-    }
-
-    /// A response has come from it.
-    #[inline]
-    pub(super) fn note_answered(&self) {
-        if self.ejection.note_answered() {
-            self.log_recovered("answers again");
-        }
-    }
-
-    fn log_recovered(&self, what: &str) {
-        self.is_logged_for_few.store(false, Ordering::Relaxed);
-        if self.log_pace.reset() {
-            tracing::info!("upstream server {} of `{}` {what}", self.name, self.upstream);
+    fn count(&self, verdict: Verdict) {
+        if let Verdict::Ejected(_) = verdict {
+            self.ejections.lock().as_ref().inspect(|ejections| ejections.inc());
         }
     }
 }

@@ -1,12 +1,13 @@
 //! A request on its way, over whichever version of HTTP.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{HeaderMap, Method};
 
-use super::{Exchange, ExchangeError, Http2Exchange};
+use super::{Exchange, ExchangeError, FailureScope, Http2Exchange};
 use crate::body::Body;
 use crate::http1::{HeadFlags, StatusLine};
 use crate::telemetry::FailureMeter;
@@ -50,6 +51,14 @@ impl Transport {
     /// Whether nothing of the request was written.
     pub(crate) fn is_unsent(&self) -> bool {
         matches!(self, Transport::Http1(exchange) if exchange.is_unsent())
+    }
+
+    /// Against whom it holds that there is no response to a request of that client.
+    pub(crate) fn failure_scope(&self, client: IpAddr) -> FailureScope {
+        match self {
+            Transport::Http1(_) => FailureScope::Client(client),
+            Transport::Http2(exchange) => exchange.failure_scope(client),
+        }
     }
 
     /// The body of a request that no server has looked at, if it can be sent again.

@@ -3,7 +3,7 @@ use crate::config::parse;
 use crate::config::settings::{Ejection, Origin, Upstream};
 use crate::limit::Source;
 use crate::telemetry::Metrics;
-use crate::upstream::connect::ServerProtocol;
+use crate::upstream::connect::{ConnectError, ServerProtocol};
 use crate::upstream::hashing::KeyHasher;
 use crate::upstream::shared::SharedServer;
 
@@ -40,7 +40,9 @@ impl Servers {
     }
 
     fn picked(&self, balancer: &Balancer, key: Option<KeyDigest>) -> usize {
-        let picked = balancer.pick(&self.servers, key, None, CLIENT, Instant::now());
+        let (client, now) = (CLIENT, Instant::now());
+        let request = PickRequest { key, failed: None, client, is_breaker_trial: false, now };
+        let picked = balancer.pick(&self.servers, request);
         self.servers.iter().position(|server| Rc::ptr_eq(server, picked)).unwrap()
     }
 
@@ -62,7 +64,8 @@ impl Servers {
 
     fn eject(&self, at: usize) {
         let ejection = Ejection::default();
-        self.servers[at].shared.ejection.note_unreachable(Instant::now(), &ejection, true);
+        let (now, error) = (Instant::now(), ConnectError::TimedOut);
+        self.servers[at].shared.ejection.note_unreachable(now, &ejection, true, &error);
     }
 }
 

@@ -53,16 +53,16 @@ fn a_server_that_is_left_out_again_soon_is_logged_when_its_trial_has_failed() {
         let at = start + Duration::from_millis(millis);
         server.ejection.note_attempt(at, client, settings);
         server.note_failed(at, client, settings, || true);
-        server.log_pace.has_logged()
+        server.ejection.is_logged()
     };
     assert!(fail(0));
-    server.note_answered();
+    server.ejection.note_answered(IpAddr::from([192, 0, 2, 1]));
     assert!(!fail(100), "too soon");
     assert!(server.ejection.is_out());
     assert!(!fail(1500), "it was no trial");
     assert!(fail(2100));
-    server.note_answered();
-    assert!(!server.log_pace.has_logged(), "and it is logged that it is back");
+    server.ejection.note_answered(IpAddr::from([192, 0, 2, 1]));
+    assert!(!server.ejection.is_logged(), "and it is logged that it is back");
 }
 
 #[test]
@@ -72,14 +72,14 @@ fn the_log_says_when_a_server_is_no_longer_left_out_for_a_few_only() {
     let (start, settings) = (Instant::now(), &upstream.ejection);
     let fails = |last| {
         server.note_failed(start, IpAddr::from([192, 0, 2, last]), settings, || true);
-        server.is_logged_for_few.load(Ordering::Relaxed)
+        server.ejection.is_logged_for_few()
     };
     assert_eq!([1, 1, 2, 3, 4].map(fails), [true, true, true, true, false]);
-    server.note_answered();
+    server.ejection.note_answered(IpAddr::from([192, 0, 2, 1]));
     assert!(!fails(1), "it is left out again too soon to be logged");
     let server = SharedServer::alone(&upstream, &upstream.servers[0].origin);
     server.note_failed(start, IpAddr::from([192, 0, 2, 1]), settings, || true);
-    assert!(server.is_logged_for_few.load(Ordering::Relaxed));
+    assert!(server.ejection.is_logged_for_few());
     server.note_unreachable(settings, true, &ConnectError::TimedOut);
-    assert!(!server.is_logged_for_few.load(Ordering::Relaxed), "it is for everybody now");
+    assert!(!server.ejection.is_logged_for_few(), "it is for everybody now");
 }

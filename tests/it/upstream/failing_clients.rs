@@ -8,17 +8,17 @@ use crate::support::upstream::ok;
 use crate::support::{After, Client, Config, Upstream, Weir, get_with, wait_until};
 
 const BREAKER: &str = "retries = 0\nbreaker = { failures = 20, window = \"1m\", open = \"1h\" }";
-const TRUSTED: &str = "[identity]\ntrusted_proxies = [\"127.0.0.1\"]";
+pub(super) const TRUSTED: &str = "[identity]\ntrusted_proxies = [\"127.0.0.1\"]";
 /// How many clients make everybody.
-const SEVERAL: usize = 4;
+pub(super) const SEVERAL: usize = 4;
 
 /// A request of a client that a proxy names.
-fn of(client: &str, path: &str) -> String {
+pub(super) fn of(client: &str, path: &str) -> String {
     get_with(path, &format!("X-Forwarded-For: {client}\r\n"))
 }
 
 /// A server that hangs up on one path, as one does that crashes over it, and answers others.
-fn fragile() -> Upstream {
+pub(super) fn fragile() -> Upstream {
     Upstream::scripted(|exchange| match exchange.request.target.as_str() {
         "/fatal" => After::Close,
         _ => {
@@ -28,7 +28,7 @@ fn fragile() -> Upstream {
     })
 }
 
-fn breaker_is_open(weir: &Weir) -> bool {
+pub(super) fn breaker_is_open(weir: &Weir) -> bool {
     weir.metrics().value("weir_upstream_breaker_open", &[("upstream", "api")]) == Some(1.0)
 }
 

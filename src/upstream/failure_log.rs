@@ -1,0 +1,122 @@
+//! What the log has said of something that fails, so that it is said once, and again when it comes to
+//! hold for everybody.
+//!
+//! It is kept under the lock of what it tells of: else the last line of the log might not be what holds.
+
+use tokio::time::Instant;
+
+use super::failing_clients::FailingClients;
+use crate::clock::millis;
+
+#[derive(Debug, Default)]
+pub(super) struct FailureLog {
+    /// When it was last said, in milliseconds.
+    last: Option<u64>,
+    /// What the log says now.
+    said: Option<Scope>,
+}
+
+/// For whom something fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    FewClients,
+    Everybody,
+}
+
+impl FailureLog {
+    /// Whether the caller is to log that it has failed, for these clients: unless the log says so
+    /// already, or did within `interval` milliseconds.
+    pub(super) fn begin(&mut self, now: Instant, interval: u64, clients: &FailingClients) -> bool {
+        let is_due = self.said.is_none() && self.is_older(now, interval);
+        if is_due {
+            let for_all = clients.for_whom().is_empty();
+            self.say(now, if for_all { Scope::Everybody } else { Scope::FewClients });
+        }
+        is_due
+    }
+
+    /// The same for what holds for everybody, and is said again while it lasts, once in `interval`.
+    pub(super) fn repeat(&mut self, now: Instant, interval: u64) -> bool {
+        let is_due = self.said != Some(Scope::Everybody) || self.is_older(now, interval);
+        if is_due {
+            self.say(now, Scope::Everybody);
+        }
+        is_due
+    }
+
+    /// Whether the caller is to log that it has come to hold for everybody.
+    pub(super) fn widen(&mut self, clients: &FailingClients) -> bool {
+        let is_news = self.said == Some(Scope::FewClients) && clients.are_everybody();
+        if is_news {
+            self.said = Some(Scope::Everybody);
+        }
+        is_news
+    }
+
+    /// It is over. Whether the caller is to log that.
+    pub(super) fn end(&mut self) -> bool {
+        self.said.take().is_some()
+    }
+
+    fn is_older(&self, now: Instant, interval: u64) -> bool {
+        self.last.is_none_or(|last| millis(now).saturating_sub(last) > interval)
+    }
+
+    fn say(&mut self, now: Instant, scope: Scope) {
+        self.last = Some(millis(now));
+        self.said = Some(scope);
+    }
+}
+
+#[cfg(test)]
+impl FailureLog {
+    pub(super) fn has_said(&self) -> bool {
+        self.said.is_some()
+    }
+
+    pub(super) fn has_said_for_few(&self) -> bool {
+        self.said == Some(Scope::FewClients)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn it_is_said_once_until_it_is_over_and_then_once_in_each_interval() {
+        let (mut log, start) = (FailureLog::default(), Instant::now());
+        let clients = FailingClients::default();
+        let mut begin = |millis, ends| {
+            let said = log.begin(start + Duration::from_millis(millis), 1000, &clients);
+            (said, ends && log.end())
+        };
+        assert_eq!(begin(0, false), (true, false));
+        assert_eq!(begin(5000, true), (false, true), "the log says so already");
+        assert_eq!(begin(5001, true), (true, true));
+        assert_eq!(begin(6001, true), (false, false), "too soon");
+        assert_eq!(begin(6002, true), (true, true));
+    }
+
+    #[test]
+    fn what_lasts_is_said_again_once_in_each_interval() {
+        let (mut log, start) = (FailureLog::default(), Instant::now());
+        let mut repeat = |millis| log.repeat(start + Duration::from_millis(millis), 1000);
+        assert_eq!([0, 500, 1000, 1001, 1002].map(&mut repeat), [true, false, false, true, false]);
+        assert!(log.end() && log.repeat(start, 1000), "at once after its end");
+    }
+
+    #[test]
+    fn what_comes_to_hold_for_everybody_is_said_again() {
+        let (mut log, now) = (FailureLog::default(), Instant::now());
+        let clients = FailingClients::default();
+        clients.note(IpAddr::from([192, 0, 2, 1]));
+        assert!(log.begin(now, 1000, &clients) && !log.widen(&clients));
+        clients.note_everybody();
+        assert!(log.widen(&clients) && !log.widen(&clients));
+        assert!(log.end() && !log.widen(&clients));
+    }
+}

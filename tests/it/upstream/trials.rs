@@ -1,0 +1,128 @@
+//! Who finds out whether an upstream, or a server that is left out, is well again.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::failing_clients::{SEVERAL, TRUSTED, fragile, of};
+use crate::support::upstream::ok;
+use crate::support::{After, Client, Config, Upstream, Weir, wait_until};
+
+fn breaker(failures: usize, open: &str) -> String {
+    format!(
+        "retries = 0\nbreaker = {{ failures = {failures}, window = \"1m\", open = \"{open}\" }}"
+    )
+}
+
+fn config(servers: &[SocketAddr], lines: &str) -> Config {
+    Config::to_servers(servers).open().also(TRUSTED).upstream(lines)
+}
+
+/// Asks as that client.
+fn ask(client: &mut Client, number: usize, path: &str) -> u16 {
+    client.ask(of(&format!("192.0.2.{number}"), path)).status
+}
+
+#[test]
+fn a_client_that_fails_the_trial_of_a_breaker_leaves_the_next_to_others_at_once() {
+    let upstream = fragile();
+    let weir = Weir::start(&config(&[upstream.address()], &breaker(SEVERAL, "3s")));
+    let mut client = weir.connect();
+    for number in 1..=SEVERAL {
+        assert_eq!(ask(&mut client, number, "/fatal"), 502);
+    }
+    assert_eq!(ask(&mut client, 9, "/"), 503, "it is open for everybody");
+    wait_until("one client has the trial", || ask(&mut client, 1, "/fatal") == 502);
+    assert_eq!(ask(&mut client, 1, "/fatal"), 503, "that one has no other");
+    assert_eq!(ask(&mut client, 9, "/"), 200);
+    assert_eq!(ask(&mut client, 8, "/"), 200, "it is closed");
+}
+
+#[test]
+fn a_breaker_that_is_open_for_two_gives_a_trial_to_each() {
+    let upstream = fragile();
+    let weir = Weir::start(&config(&[upstream.address()], &breaker(4, "3s")));
+    let mut client = weir.connect();
+    for number in [2, 1, 1, 1] {
+        assert_eq!(ask(&mut client, number, "/fatal"), 502);
+    }
+    assert_eq!(ask(&mut client, 2, "/"), 503);
+    wait_until("one of them has the trial", || ask(&mut client, 1, "/fatal") == 502);
+    assert_eq!(ask(&mut client, 2, "/"), 200);
+}
+
+#[test]
+fn a_client_that_fails_the_trial_of_a_server_leaves_the_next_to_others_at_once() {
+    let (bad, good) = (fragile(), Upstream::ok());
+    let lines = "balance = \"round_robin\"\nretries = 0\n\
+                 ejection = { failures = 1, time = \"3s\", max_time = \"1m\" }";
+    let weir = Weir::start(&config(&[bad.address(), good.address()], lines));
+    let mut client = weir.connect();
+    for number in 1..=SEVERAL {
+        wait_until("the server has failed", || ask(&mut client, number, "/fatal") == 502);
+    }
+    let before = bad.heads();
+    (0..4).for_each(|_| assert_eq!(ask(&mut client, 9, "/"), 200));
+    assert_eq!(bad.heads(), before, "it is left out for everybody");
+    wait_until("one client has the trial", || ask(&mut client, 1, "/fatal") == 502);
+    let before = bad.heads();
+    (0..2).for_each(|_| assert_eq!(ask(&mut client, 9, "/"), 200));
+    assert_eq!(bad.heads(), before + 1, "the other's answer brings it back");
+}
+
+#[test]
+fn the_trial_of_a_breaker_goes_to_a_server_that_is_not_left_out() {
+    let broken = Arc::new(AtomicBool::new(true));
+    let is_broken = broken.clone();
+    let upstream = Upstream::scripted(move |exchange| {
+        if is_broken.load(Ordering::SeqCst) {
+            return After::Close;
+        }
+        exchange.reply(ok("ok"));
+        After::Keep
+    });
+    let servers = [crate::support::ports::nobody(), upstream.address()];
+    let ejection = "balance = \"random\"\n\
+                    ejection = { failures = 0, time = \"10ms\", max_time = \"10ms\" }";
+    let lines = format!("{}\n{ejection}", breaker(4, "300ms"));
+    let weir = Weir::start(&config(&servers, &lines).server("workers = 1"));
+    let mut client = weir.connect();
+    wait_until("the other is left out", || {
+        ask(&mut client, 1, "/");
+        weir.metrics().value("weir_upstream_ejections_total", &[]) == Some(1.0)
+    });
+    for round in 0..8 {
+        broken.store(true, Ordering::SeqCst);
+        wait_until("the breaker is open", || ask(&mut client, 1, "/") == 503);
+        broken.store(false, Ordering::SeqCst);
+        let mut trial = 503;
+        wait_until("there is a trial", || {
+            trial = ask(&mut client, 1, "/");
+            trial != 503
+        });
+        assert_eq!(trial, 200, "{round}");
+    }
+}
+
+#[test]
+fn a_server_is_back_when_a_reload_turns_ejection_off() {
+    let (bad, good) = (fragile(), Upstream::ok());
+    let lines = |failures: u32| {
+        format!(
+            "balance = \"round_robin\"\nretries = 0\n\
+             ejection = {{ failures = {failures}, time = \"1h\", max_time = \"1h\" }}"
+        )
+    };
+    let servers = [bad.address(), good.address()];
+    let weir = Weir::start(&config(&servers, &lines(1)));
+    let mut client = weir.connect();
+    wait_until("it has failed", || ask(&mut client, 1, "/fatal") == 502);
+    let before = bad.heads();
+    (0..4).for_each(|_| assert_eq!(ask(&mut client, 1, "/"), 200));
+    assert_eq!(bad.heads(), before, "it is left out");
+    weir.reload(&config(&servers, &lines(0)));
+    wait_until("it is asked again", || {
+        assert_eq!(ask(&mut client, 1, "/"), 200);
+        bad.heads() > before
+    });
+}
