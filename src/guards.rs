@@ -26,7 +26,7 @@ pub use listing::{PenaltyCursor, PenaltyId, PenaltyPage};
 use overflow::GuardOverflow;
 pub use penalty::{Penalty, PenaltyNotice};
 use shard::{GuardShard, Reporting};
-pub use sharing::GuardSharing;
+pub use sharing::{GuardSharing, is_overtaken};
 
 use crate::clock::Micros;
 use crate::limit::Mode;

@@ -293,3 +293,17 @@ fn offence_is_recorded_once_the_store_has_been_told_of_it() {
     assert_eq!(send(&alone, 1, later(10), 6).detection, Detection::Noticed, "nobody to ask");
     assert_eq!(send(&table(100, false), 1, NOW, 6).detection, Detection::Noticed);
 }
+
+#[test]
+fn two_offences_before_a_report_are_a_warning_and_a_block() {
+    let here = table(100, true);
+    assert_eq!(send(&here, 1, NOW, 6).detection, Detection::Pending);
+    let blocked = send(&here, 1, later(10), 6);
+    assert_eq!((blocked.stage, blocked.detection), (GuardStage::Blocked, Detection::Noticed));
+    let [report, _] = &here.take_reports(10)[..] else { panic!("one for each window") };
+    let noticed = report.pending.as_deref().expect("the warning has not been recorded");
+    assert!(is_overtaken(noticed, report.state.stage), "it is no second block");
+    let other = send(&here, 2, NOW, 6);
+    let first = &here.take_reports(10)[0];
+    assert!(!is_overtaken(first.pending.as_deref().expect("it is pending"), other.stage));
+}

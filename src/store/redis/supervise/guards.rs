@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::penalty_stream::{StreamPosition, announce_all};
 use super::reporting::{CALL_TIMEOUT, ReportCall, ReportCalls, ReportLink, parsed};
 use crate::clock::Micros;
-use crate::guards::{GuardReport, GuardSharing, Penalty, PenaltyNotice};
+use crate::guards::{GuardReport, GuardSharing, Penalty, PenaltyNotice, is_overtaken};
 use crate::limit::guard::{GuardStage, GuardState};
 use crate::store::redis::RedisShared;
 use crate::store::redis::connect::failure::{Failure, Reason};
@@ -139,10 +139,13 @@ impl GuardReporter {
             self.sharing.table.merge_shared(report, heard, now);
             if changed && heard.stage != GuardStage::Clean {
                 let penalty = penalty_of(report, &heard);
-                // What this gateway knew of before has been counted: it only tells of it again.
-                if report.pending.is_some() || heard.stage > report.state.stage {
-                    let noticed = report.pending.as_deref().cloned();
-                    self.sharing.note_detection(&penalty, noticed, now);
+                match report.pending.as_deref() {
+                    Some(noticed) if is_overtaken(noticed, report.state.stage) => {
+                        self.sharing.note_overtaken(&penalty, noticed.clone());
+                    }
+                    // What this gateway knew of before has been counted: it only tells of it again.
+                    None if heard.stage <= report.state.stage => {}
+                    noticed => self.sharing.note_detection(&penalty, noticed.cloned(), now),
                 }
                 unannounced.push(penalty.notice());
             }
