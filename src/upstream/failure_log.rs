@@ -10,11 +10,16 @@ use crate::clock::millis;
 
 #[derive(Debug, Default)]
 pub(super) struct FailureLog {
-    /// When it was last said, in milliseconds.
+    /// When it was last said, in milliseconds; and when last of a few clients.
     last: Option<u64>,
+    last_for_few: Option<u64>,
     /// What the log says now.
     said: Option<Scope>,
 }
+
+/// One client can have something fail for itself, and answers to others end that, as often as it likes:
+/// the log says so once a minute, in milliseconds.
+const FEW_CLIENTS_INTERVAL: u64 = 60_000;
 
 /// For whom something fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +32,11 @@ impl FailureLog {
     /// Whether the caller is to log that it has failed, for these clients: unless the log says so
     /// already, or did within `interval` milliseconds.
     pub(super) fn begin(&mut self, now: Instant, interval: u64, clients: &FailingClients) -> bool {
-        let is_due = self.said.is_none() && self.is_older(now, interval);
+        let for_all = clients.for_whom().is_empty();
+        let is_due = self.said.is_none()
+            && is_older(self.last, now, interval)
+            && (for_all || is_older(self.last_for_few, now, FEW_CLIENTS_INTERVAL));
         if is_due {
-            let for_all = clients.for_whom().is_empty();
             self.say(now, if for_all { Scope::Everybody } else { Scope::FewClients });
         }
         is_due
@@ -37,7 +44,7 @@ impl FailureLog {
 
     /// The same for what holds for everybody, and is said again while it lasts, once in `interval`.
     pub(super) fn repeat(&mut self, now: Instant, interval: u64) -> bool {
-        let is_due = self.said != Some(Scope::Everybody) || self.is_older(now, interval);
+        let is_due = self.said != Some(Scope::Everybody) || is_older(self.last, now, interval);
         if is_due {
             self.say(now, Scope::Everybody);
         }
@@ -58,14 +65,17 @@ impl FailureLog {
         self.said.take().is_some()
     }
 
-    fn is_older(&self, now: Instant, interval: u64) -> bool {
-        self.last.is_none_or(|last| millis(now).saturating_sub(last) > interval)
-    }
-
     fn say(&mut self, now: Instant, scope: Scope) {
         self.last = Some(millis(now));
+        if scope == Scope::FewClients {
+            self.last_for_few = self.last;
+        }
         self.said = Some(scope);
     }
+}
+
+fn is_older(last: Option<u64>, now: Instant, interval: u64) -> bool {
+    last.is_none_or(|last| millis(now).saturating_sub(last) > interval)
 }
 
 #[cfg(test)]
@@ -99,6 +109,24 @@ mod tests {
         assert_eq!(begin(5001, true), (true, true));
         assert_eq!(begin(6001, true), (false, false), "too soon");
         assert_eq!(begin(6002, true), (true, true));
+    }
+
+    #[test]
+    fn what_one_client_has_fail_is_said_once_a_minute_and_what_all_do_at_once() {
+        let (mut log, start) = (FailureLog::default(), Instant::now());
+        let clients = FailingClients::default();
+        clients.note(IpAddr::from([192, 0, 2, 1]));
+        let mut begin = |millis| {
+            let said = log.begin(start + Duration::from_millis(millis), 1000, &clients);
+            log.end();
+            said
+        };
+        assert_eq!(
+            [0, 2000, 30_000, 60_000, 60_001].map(&mut begin),
+            [true, false, false, false, true]
+        );
+        clients.note_everybody();
+        assert!(!begin(60_900) && begin(62_000));
     }
 
     #[test]
