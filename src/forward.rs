@@ -24,9 +24,9 @@ use crate::http1::{BufferedStream, Framing, HeadFlags, StatusLine, encode};
 use crate::respond::{Content, Fault};
 use crate::telemetry::Failure;
 use crate::upstream::{
-    ActiveRequest, BreakerPass, ConnectError, ConnectionSharing, Exchange, ExchangeError,
-    FailureScope, Http2Exchange, KeyDigest, Link, LinkRequest, PickRequest, PooledConnection,
-    Server, Transport, Upstream,
+    ActiveRequest, ConnectError, ConnectionSharing, Exchange, ExchangeError, FailureScope,
+    Http2Exchange, KeyDigest, Link, LinkRequest, PickRequest, PooledConnection, Server, Transport,
+    Upstream,
 };
 use headers::OutboundHeaders;
 use tunnel::Tunnel;
@@ -90,7 +90,7 @@ impl UpstreamRequest<'_> {
                 key: self.affinity,
                 failed: failed.as_ref(),
                 client: self.client,
-                is_breaker_trial: pass == BreakerPass::Trial,
+                pass,
                 now: started,
             });
             let mut active = server.begin_request(started);
@@ -112,10 +112,14 @@ impl UpstreamRequest<'_> {
                             && self.upstream.has_others()
                             && self.has_attempt_left(&mut attempts) =>
                     {
+                        self.note_refused(&server, &error, wanted);
                         failed = Some(server);
                         continue;
                     }
-                    Err(error) => return Err(self.connect_failed(&server, error, wanted)),
+                    Err(error) => {
+                        self.note_refused(&server, &error, wanted);
+                        return Err(self.connect_failed(&server, error, wanted));
+                    }
                 },
             };
             let (reused, announced) = link.history();
@@ -260,6 +264,15 @@ impl UpstreamRequest<'_> {
         if self.signals.hints.is_wanted() {
             headers::clean_hints(fields, flags, &self.outbound.fields.response_edits);
             self.signals.hints.push(std::mem::take(fields));
+        }
+    }
+
+    /// A server that others use over connections that they have may be gone all the same: what it does
+    /// not accept holds against it, for this client, until another one is answered.
+    fn note_refused(&self, server: &Server, error: &ConnectError, wanted: LinkRequest<'_>) {
+        let is_tunnel = wanted.sharing == ConnectionSharing::Tunnel;
+        if !error.is_ours() && !is_tunnel && wanted.is_cause_of(error, server) {
+            self.upstream.note_failed(server, self.client);
         }
     }
 

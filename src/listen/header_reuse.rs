@@ -7,12 +7,14 @@ use http::HeaderMap;
 
 /// Room for so many fields is kept: more than browsers send and servers answer with.
 const KEPT_FIELDS: usize = 64;
+/// What the map has room for once it has held so many names.
+const KEPT_CAPACITY: usize = 96;
 
 /// Empties the map for the next request. `most_fields`: how many it has held at a time.
 pub(super) fn clear(headers: &mut HeaderMap, most_fields: usize) {
     // The map has room of two kinds: for names, which it tells, and for further values of these. What it
     // was read into may have gone with a refusal, which has no fields.
-    if most_fields > KEPT_FIELDS || headers.capacity() > KEPT_FIELDS {
+    if most_fields > KEPT_FIELDS || headers.capacity() > KEPT_CAPACITY {
         *headers = HeaderMap::new();
     } else if !headers.is_empty() {
         // To clear an empty map is not free.

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use tokio::time::Instant;
 
+use super::breaker::BreakerPass;
 use super::hashing::{self, KeyDigest, ServerSeed};
 use super::pool::Server;
 use crate::config::settings::{Balance, UpstreamServer};
@@ -32,8 +33,7 @@ pub(crate) struct PickRequest<'a> {
     /// The server that has just failed it.
     pub failed: Option<&'a Rc<Server>>,
     pub client: IpAddr,
-    /// Whether an open breaker may close depends on it: it is no trial of a server as well.
-    pub is_breaker_trial: bool,
+    pub pass: BreakerPass,
     pub now: Instant,
 }
 
@@ -77,15 +77,27 @@ impl Balancer {
             return only;
         }
         let PickRequest { key, client, now, .. } = request;
-        let is_out = |server: &Rc<Server>| match request.is_breaker_trial {
-            true => server.shared.ejection.is_out_for(client),
-            false => server.shared.ejection.is_ejected(now, client),
+        let is_left_out = |server: &Rc<Server>| server.shared.ejection.is_out_for(client);
+        let is_avoided = |server: &Rc<Server>| server.shared.ejection.is_ejected(now, client);
+        let has_failed =
+            |it: &Rc<Server>| request.failed.is_some_and(|failed| Rc::ptr_eq(it, failed));
+        let is_due = |it: &&Rc<Server>| {
+            is_left_out(it) && !is_avoided(it) && it.shared.is_healthy() && !has_failed(it)
         };
-        let fitness = |server: &Rc<Server>| match request.failed {
-            Some(failed) if Rc::ptr_eq(server, failed) => Fitness::Failed,
-            _ if !server.shared.is_healthy() => Fitness::Unhealthy,
-            _ if is_out(server) => Fitness::Ejected,
-            _ if server.is_full() => Fitness::Full,
+        if request.pass == BreakerPass::TrialOfServer
+            && let Some(server) = servers.iter().find(is_due)
+        {
+            return server;
+        }
+        let is_out = |server: &Rc<Server>| match request.pass {
+            BreakerPass::Closed => is_avoided(server),
+            BreakerPass::Trial | BreakerPass::TrialOfServer => is_left_out(server),
+        };
+        let fitness = |server: &Rc<Server>| match server {
+            it if has_failed(it) => Fitness::Failed,
+            it if !it.shared.is_healthy() => Fitness::Unhealthy,
+            it if is_out(it) => Fitness::Ejected,
+            it if it.is_full() => Fitness::Full,
             _ => Fitness::Good,
         };
         let start = self.next_turn();

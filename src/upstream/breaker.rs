@@ -42,6 +42,9 @@ pub(super) struct BreakerState {
 struct Changing {
     /// When the first of the failures was.
     first: u64,
+    /// What the next trial is. Every other one tries a server that is left out: while the breaker is
+    /// open, nothing else asks it, and it may be the one that is well.
+    tries_server: bool,
     /// Requests of others may close it as soon as those of one client have opened it.
     log: FailureLog,
 }
@@ -51,8 +54,11 @@ struct Changing {
 pub(crate) enum BreakerPass {
     /// It is closed, or open for others only.
     Closed,
-    /// It is open, and this request finds out whether it may close.
+    /// It is open, and this request finds out whether it may close. It is not sent to a server that is
+    /// left out, if there is another.
     Trial,
+    /// The same, but if the trial of a server that is left out is due, this one is that as well.
+    TrialOfServer,
 }
 
 impl BreakerState {
@@ -91,14 +97,19 @@ impl BreakerState {
         settings: &Breaker,
     ) -> Result<BreakerPass, Duration> {
         if now >= self.trials.due_for(client) {
-            let _changing = self.changing.lock();
+            let mut changing = self.changing.lock();
             if !self.is_open() {
                 return Ok(BreakerPass::Closed);
             }
             // Unless another request was faster.
             if now >= self.trials.due_for(client) {
                 self.trials.begin(client, now + span(settings.open));
-                return Ok(BreakerPass::Trial);
+                let tries_server = changing.tries_server;
+                changing.tries_server = !tries_server;
+                return Ok(match tries_server {
+                    true => BreakerPass::TrialOfServer,
+                    false => BreakerPass::Trial,
+                });
             }
         }
         Err(Duration::from_millis(self.trials.due_for(client).saturating_sub(now)))
@@ -135,15 +146,16 @@ impl BreakerState {
         let now = millis(instant);
         let mut changing = self.changing.lock();
         if self.is_open() {
+            let was_for_all = self.clients.are_everybody();
             self.clients.note_scope(scope);
+            let has_failed = self.fail_trial(now, scope, settings);
             if changing.log.widen(&self.clients) {
                 tracing::warn!(
                     "the breaker of upstream `{}` is now open for everybody: not only requests of \
                      a few clients fail",
                     self.upstream
                 );
-            }
-            if self.fail_trial(now, scope, settings) {
+            } else if has_failed || (!was_for_all && self.clients.are_everybody()) {
                 self.log_open(&mut changing.log, instant, settings);
             }
             return;
@@ -160,6 +172,7 @@ impl BreakerState {
         if failures >= settings.failures {
             self.is_open.store(true, Ordering::Relaxed);
             self.trials.wait(now + span(settings.open));
+            changing.tries_server = false;
             self.gauge.set(1);
             self.log_open(&mut changing.log, instant, settings);
         }

@@ -106,12 +106,15 @@ impl EjectionState {
         if !self.is_out() || !is_trial() {
             return;
         }
-        let changing = self.changing.lock();
+        let changing = &mut *self.changing.lock();
         // If another request was faster, that one is the trial, and this one is no harm; or it is back.
         if is_trial() {
             let for_all = self.clients.are_everybody();
-            let backoff = if for_all { &changing.backoff } else { &changing.few_backoff };
-            self.trials.begin(client, now + backoff.time(settings));
+            let backoff = if for_all { &mut changing.backoff } else { &mut changing.few_backoff };
+            // A server that hangs fails no trial for long: that nothing is heard of several is as bad.
+            if self.trials.begin(client, now + backoff.time(settings)) {
+                self.trials.hold(client, now + backoff.begin(now, settings));
+            }
         }
     }
 
@@ -146,6 +149,9 @@ impl EjectionState {
     fn readmit(&self, why: &str, change: impl FnOnce(&mut Changing)) -> bool {
         let mut changing = self.changing.lock();
         change(&mut changing);
+        if self.clients.are_everybody() {
+            changing.few_backoff = Backoff::default();
+        }
         self.failures.store(0, Ordering::Relaxed);
         self.clients.clear();
         self.unreachable.store(false, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// So many clients do not all send what a server cannot bear. One machine has two addresses easily, one
 /// of each version of IP.
-const SEVERAL: usize = 4;
+pub(super) const SEVERAL: usize = 4;
 /// Stands for all clients. The key of 255.255.255.255, from which nobody comes.
 const EVERYBODY: u64 = u64::MAX;
 
@@ -57,8 +57,13 @@ impl FailingClients {
 
     /// Whether failures hold against that client.
     pub(super) fn include(&self, client: IpAddr) -> bool {
+        self.are_everybody() || self.position(client).is_some()
+    }
+
+    /// Where among these clients it stands.
+    pub(super) fn position(&self, client: IpAddr) -> Option<usize> {
         let key = key(client);
-        self.are_everybody() || self.0.iter().any(|slot| slot.load(Ordering::Relaxed) == key)
+        self.0.iter().position(|slot| slot.load(Ordering::Relaxed) == key)
     }
 
     /// Whether they hold against everybody.

@@ -96,7 +96,9 @@ impl Http2Exchange {
             Poll::Ready(Ok(response)) => response,
             Poll::Ready(Err(error)) => {
                 let error = self.classify(error);
-                self.stream.note_ended(self.has_connection_ended);
+                // A request that the server says it has not processed did not end it.
+                let takes_part = !matches!(error, ExchangeError::Unprocessed);
+                self.stream.note_ended(self.has_connection_ended && takes_part);
                 return Poll::Ready(Err(error));
             }
             Poll::Pending => {

@@ -9,17 +9,16 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::failing_clients::FailingClients;
+use super::failing_clients::{FailingClients, SEVERAL};
 
 /// Changed only under the lock of whom they belong to; [`due_for`](Trials::due_for) needs none.
 #[derive(Debug, Default)]
 pub(super) struct Trials {
     /// When the next is due for clients that have had none lately, in milliseconds.
     due: AtomicU64,
-    /// When it is for those that have had one.
-    due_again: AtomicU64,
-    /// Who has had one: the last few clients.
+    /// Who has had one: the last few clients; and when the next is due for each of them.
     tried: FailingClients,
+    due_again: [AtomicU64; SEVERAL],
     /// Whose have failed since all had to wait.
     failed: FailingClients,
     /// How the last one has ended is not known yet.
@@ -38,32 +37,50 @@ pub(super) enum TrialFailure {
 impl Trials {
     /// When a request of that client may be a trial.
     pub(super) fn due_for(&self, client: IpAddr) -> u64 {
-        let due = if self.tried.include(client) { &self.due_again } else { &self.due };
+        let due = match self.tried.position(client) {
+            Some(at) => &self.due_again[at],
+            None => &self.due,
+        };
         due.load(Ordering::Relaxed)
     }
 
     /// There are none before that instant, and whose have failed is forgotten.
     pub(super) fn wait(&self, until: u64) {
         self.due.store(until, Ordering::Relaxed);
-        self.due_again.store(until, Ordering::Relaxed);
         self.tried.clear();
         self.failed.clear();
         self.is_under_way.store(false, Ordering::Relaxed);
     }
 
-    /// A request of that client is a trial. Others wait until `next` to hear how it ends.
-    pub(super) fn begin(&self, client: IpAddr, next: u64) {
-        if !self.tried.include(client) {
+    /// A request of that client is a trial. Others wait until `next` to hear how it ends. True if several
+    /// clients have had one since, and of the last one nothing was heard.
+    pub(super) fn begin(&self, client: IpAddr, next: u64) -> bool {
+        let is_unheard = self.is_under_way.swap(true, Ordering::Relaxed);
+        let mut are_several = false;
+        if self.tried.position(client).is_none() {
             self.due.store(next, Ordering::Relaxed);
             self.tried.note(client);
             // Those that have not heard of theirs for so long may try again as others do.
             if self.tried.are_everybody() {
+                are_several = true;
                 self.tried.clear();
                 self.tried.note(client);
             }
         }
-        self.due_again.store(next, Ordering::Relaxed);
-        self.is_under_way.store(true, Ordering::Relaxed);
+        self.store_due_again(client, next);
+        are_several && is_unheard
+    }
+
+    /// The trial of that client takes longer to be heard of than was thought: others wait until then.
+    pub(super) fn hold(&self, client: IpAddr, until: u64) {
+        self.due.store(until, Ordering::Relaxed);
+        self.store_due_again(client, until);
+    }
+
+    fn store_due_again(&self, client: IpAddr, due: u64) {
+        if let Some(at) = self.tried.position(client) {
+            self.due_again[at].store(due, Ordering::Relaxed);
+        }
     }
 
     /// It has ended, whoever had it. False if there was none.
@@ -74,7 +91,7 @@ impl Trials {
     /// A request of that client has failed. `None` if it was no trial, but under way before: that says
     /// nothing new. `again`: when a client whose trial has failed may try again.
     pub(super) fn fail(&self, client: IpAddr, now: u64, again: u64) -> Option<TrialFailure> {
-        if !self.tried.include(client) || !self.end() {
+        if self.tried.position(client).is_none() || !self.end() {
             return None;
         }
         self.failed.note(client);
@@ -82,7 +99,7 @@ impl Trials {
             return Some(TrialFailure::OfSeveralClients);
         }
         self.due.store(now, Ordering::Relaxed);
-        self.due_again.store(again, Ordering::Relaxed);
+        self.store_due_again(client, again);
         Some(TrialFailure::OfOneClient)
     }
 }
@@ -116,6 +133,37 @@ mod tests {
         for next in [300, 400, 500] {
             trials.begin(client(1), next);
             assert_eq!([1, 2].map(|it| trials.due_for(client(it))), [next, 200]);
+        }
+    }
+
+    #[test]
+    fn a_client_that_fails_its_trials_puts_off_those_of_no_other_that_has_had_one() {
+        let trials = Trials::default();
+        trials.wait(100);
+        for number in [1, 2] {
+            trials.begin(client(number), 200);
+            trials.fail(client(number), 120, 220);
+        }
+        for again in [320, 420, 520] {
+            trials.begin(client(1), again);
+            trials.fail(client(1), again - 100, again);
+            assert_eq!([1, 2].map(|it| trials.due_for(client(it))), [again, 220]);
+        }
+    }
+
+    #[test]
+    fn several_trials_of_which_nothing_is_heard_are_noticed() {
+        let trials = Trials::default();
+        trials.wait(100);
+        let begin = |number| trials.begin(client(number), 200);
+        assert_eq!([1, 2, 3, 3].map(begin), [false; 4]);
+        assert!(begin(4));
+        trials.hold(client(4), 900);
+        assert_eq!([4, 5].map(|it| trials.due_for(client(it))), [900, 900]);
+        trials.wait(100);
+        for number in [1, 2, 3, 4] {
+            assert!(!trials.begin(client(number), 200), "all others are heard of");
+            trials.end();
         }
     }
 

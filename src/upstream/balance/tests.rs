@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::config::parse;
 use crate::config::settings::{Ejection, Origin, Upstream};
@@ -41,7 +43,8 @@ impl Servers {
 
     fn picked(&self, balancer: &Balancer, key: Option<KeyDigest>) -> usize {
         let (client, now) = (CLIENT, Instant::now());
-        let request = PickRequest { key, failed: None, client, is_breaker_trial: false, now };
+        let pass = BreakerPass::Closed;
+        let request = PickRequest { key, failed: None, client, pass, now };
         let picked = balancer.pick(&self.servers, request);
         self.servers.iter().position(|server| Rc::ptr_eq(server, picked)).unwrap()
     }
@@ -163,6 +166,24 @@ fn an_ejected_server_is_passed_over_unless_all_are() {
         servers.eject(1);
         let both = servers.tally(Balance::RoundRobin, 12);
         assert!(both.iter().all(|&count| count > 0), "{both:?}");
+    }
+}
+
+#[test]
+fn every_other_trial_of_a_breaker_goes_to_a_server_that_is_left_out_once_its_own_is_due() {
+    let servers = servers(&[1, 1]);
+    servers.eject(0);
+    let (soon, late) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
+    for (pass, now, wanted) in [
+        (BreakerPass::Trial, soon, 1),
+        (BreakerPass::Trial, late, 1),
+        (BreakerPass::TrialOfServer, soon, 1),
+        (BreakerPass::TrialOfServer, late, 0),
+    ] {
+        let balancer = servers.balancer(Balance::LeastRequests);
+        let request = PickRequest { key: None, failed: None, client: CLIENT, pass, now };
+        let picked = balancer.pick(&servers.servers, request);
+        assert!(Rc::ptr_eq(picked, &servers.servers[wanted]), "{request:?}");
     }
 }
 

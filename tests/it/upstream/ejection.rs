@@ -21,7 +21,7 @@ fn moody() -> (Upstream, Arc<AtomicBool>) {
     (server, broken)
 }
 
-fn ejections(weir: &Weir, server: &Upstream) -> f64 {
+pub(super) fn ejections(weir: &Weir, server: &Upstream) -> f64 {
     let server = server.address().to_string();
     let labels = [("upstream", "api"), ("server", server.as_str())];
     weir.metrics().value("weir_upstream_ejections_total", &labels).unwrap()

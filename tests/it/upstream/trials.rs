@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::ejection::ejections;
 use super::failing_clients::{SEVERAL, TRUSTED, fragile, of};
 use crate::support::upstream::ok;
 use crate::support::{After, Client, Config, Upstream, Weir, wait_until};
@@ -102,6 +103,35 @@ fn the_trial_of_a_breaker_goes_to_a_server_that_is_not_left_out() {
         });
         assert_eq!(trial, 200, "{round}");
     }
+}
+
+#[test]
+fn the_next_trial_of_a_breaker_finds_a_server_that_is_left_out_and_well() {
+    let is_broken = Arc::new([true, true].map(AtomicBool::new));
+    let server = |at: usize| {
+        let is_broken = is_broken.clone();
+        Upstream::scripted(move |exchange| {
+            if is_broken[at].load(Ordering::SeqCst) {
+                return After::Close;
+            }
+            exchange.reply(ok("ok"));
+            After::Keep
+        })
+    };
+    let upstreams = [server(0), server(1)];
+    let ejection = "ejection = { failures = 1, time = \"10ms\", max_time = \"10ms\" }";
+    let lines = format!("{}\n{ejection}", breaker(4, "300ms"));
+    let servers = upstreams.each_ref().map(Upstream::address);
+    let weir = Weir::start(&config(&servers, &lines).server("workers = 1"));
+    let mut client = weir.connect();
+    wait_until("the breaker is open", || ask(&mut client, 1, "/") == 503);
+    let left_out = upstreams.iter().position(|it| ejections(&weir, it) > 0.0).unwrap();
+    is_broken[left_out].store(false, Ordering::SeqCst);
+    let before = upstreams.each_ref().map(Upstream::heads);
+    wait_until("it is closed", || ask(&mut client, 1, "/") == 200);
+    let trials: Vec<_> =
+        upstreams.iter().zip(before).map(|(it, before)| it.heads() - before).collect();
+    assert!(trials[1 - left_out] <= 1, "{trials:?}");
 }
 
 #[test]
