@@ -167,7 +167,10 @@ impl RedisShared {
     /// ended before it has by all of them.
     pub(super) fn follow_clocks(&self) {
         let (clocks, now) = (&self.dialer.clocks, clock::now());
-        clocks.forget_silent(now);
+        // What is owed from an outage is judged by the clocks from before it.
+        if !self.breaker.is_open() {
+            clocks.forget_silent(now);
+        }
         if let Some(time) = clocks.in_slot(self.slot_of(&self.reserved_key("probe")), now) {
             self.clock.steer(time, now, now);
         }

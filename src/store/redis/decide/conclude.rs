@@ -284,7 +284,7 @@ impl WorkerLink {
         let LeaseReply { state, granted: cost, now: at, .. } = *reply;
         let times = ReplyTimes { sent, at };
         self.shared.note_state(&ToldState { bucket, policy, state, cost, times });
-        self.shared.order.note_lease(bucket, Micros(at.0 + unheard));
+        self.shared.order.note_lease(bucket, at, unheard);
     }
 
     /// Refunds what was charged for a request that is not admitted, at once or when it becomes known.

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 use crate::clock::Micros;
 use crate::store::BucketId;
 
@@ -17,14 +19,25 @@ const ENTRIES: usize = 1 << 14;
 pub(crate) struct ReplyOrder {
     /// For each entry the latest instant of Redis's clock that a reply had.
     latest: Box<[AtomicU64]>,
-    /// For each entry until when a lease may go on without another reply. Zero if there is none.
-    leased_until: Box<[AtomicU64]>,
+    /// For each entry the lease that was heard of last.
+    leases: Box<[Mutex<Option<LeaseNote>>]>,
+}
+
+/// What a reply about a lease has said.
+#[derive(Debug, Clone, Copy)]
+struct LeaseNote {
+    bucket: BucketId,
+    heard: Micros,
+    /// Until when the lease may go on without another reply.
+    until: Micros,
 }
 
 impl ReplyOrder {
     pub(crate) fn new() -> Self {
-        let entries = || (0..ENTRIES).map(|_| AtomicU64::new(0)).collect();
-        ReplyOrder { latest: entries(), leased_until: entries() }
+        ReplyOrder {
+            latest: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect(),
+            leases: (0..ENTRIES).map(|_| Mutex::new(None)).collect(),
+        }
     }
 
     /// Whether what Redis said of a bucket at this instant is newer than all replies before.
@@ -34,21 +47,22 @@ impl ReplyOrder {
         latest.fetch_max(now.0, Ordering::Relaxed) < now.0
     }
 
-    /// A bucket is leased: until then Redis may not be asked for it.
-    pub(crate) fn note_lease(&self, bucket: BucketId, until: Micros) {
-        self.leased_until[entry_of(bucket)].fetch_max(until.0, Ordering::Relaxed);
+    /// A bucket is leased, as was heard at that instant: for so long Redis may not be asked for it.
+    pub(crate) fn note_lease(&self, bucket: BucketId, heard: Micros, unheard: u64) {
+        let until = Micros(heard.0.saturating_add(unheard));
+        *self.leases[entry_of(bucket)].lock() = Some(LeaseNote { bucket, heard, until });
     }
 
     /// When a bucket that was leased then was last heard of. Says so once for each reply about a lease.
     pub(crate) fn take_leased(&self, bucket: BucketId, at: Micros) -> Option<Micros> {
-        let entry = entry_of(bucket);
-        let until = self.leased_until[entry].swap(0, Ordering::Relaxed);
-        (at.0 < until).then(|| Micros(self.latest[entry].load(Ordering::Relaxed)))
+        let mut lease = self.leases[entry_of(bucket)].lock();
+        let noted = lease.take_if(|it| it.bucket == bucket)?;
+        (at < noted.until).then_some(noted.heard)
     }
 
     /// Whether [`ReplyOrder::take_leased`] may say something.
     pub(crate) fn may_be_leased(&self, bucket: BucketId) -> bool {
-        self.leased_until[entry_of(bucket)].load(Ordering::Relaxed) > 0
+        self.leases[entry_of(bucket)].lock().is_some_and(|it| it.bucket == bucket)
     }
 }
 
@@ -75,13 +89,15 @@ mod tests {
     fn a_leased_bucket_tells_once_when_it_was_heard_of_while_its_lease_lasts() {
         let order = ReplyOrder::new();
         let take = |bucket, now| order.take_leased(BucketId(bucket), Micros(now));
-        assert!(order.is_newest(BucketId(1), Micros(100)));
         assert_eq!(take(1, 101), None, "it is not leased");
-        order.note_lease(BucketId(1), Micros(200));
+        order.note_lease(BucketId(1), Micros(100), 100);
         assert_eq!(take(2, 101), None, "another bucket");
+        let same_entry = ENTRIES as u128 + 1;
+        assert!(order.is_newest(BucketId(same_entry), Micros(150)));
+        assert_eq!(take(same_entry, 160), None, "another one in the same entry");
         assert_eq!(take(1, 199), Some(Micros(100)));
         assert_eq!(take(1, 199), None, "it has been told");
-        order.note_lease(BucketId(1), Micros(200));
+        order.note_lease(BucketId(1), Micros(100), 100);
         assert_eq!(take(1, 200), None, "the lease is over");
     }
 }

@@ -83,13 +83,15 @@ pub(super) struct Companions {
     names: Vec<String>,
     /// What they have said before counts no longer.
     since: Instant,
-    /// Those that have said since that they come back from it.
+    /// Those that have said since that they come back from it, and that they are ready. They do not
+    /// repeat what they have said for as long as one may have to wait for another.
     recovering: HashSet<String>,
+    ready: HashSet<String>,
 }
 
 impl Companions {
     fn new(names: Vec<String>, since: Instant) -> Self {
-        Companions { names, since, recovering: HashSet::new() }
+        Companions { names, since, recovering: HashSet::new(), ready: HashSet::new() }
     }
 
     fn note(&mut self, reports: &Reports) {
@@ -97,7 +99,14 @@ impl Companions {
             if reports.has(node, FOUND) || reports.has(node, PAYING) {
                 self.recovering.insert(node.clone());
             }
+            if reports.has(node, READY) {
+                self.ready.insert(node.clone());
+            }
         }
+    }
+
+    fn are_ready(&self) -> bool {
+        self.recovering.is_subset(&self.ready)
     }
 }
 
@@ -133,7 +142,7 @@ impl Supervisor {
         }
         if !is_long {
             // Others may have been in an outage for longer, and wait for what this one says.
-            self.report_state(PAYING, Duration::ZERO).await?;
+            self.report_state(if owes { PAYING } else { FOUND }, Duration::ZERO).await?;
             self.pay_down().await?;
             return Ok(Some(Companions::new(Vec::new(), begun)));
         }
@@ -151,6 +160,9 @@ impl Supervisor {
         }
         self.pay_down().await?;
         self.wait_until_paid(&mut others, begun, trips).await?;
+        if self.has_tripped_since(trips) {
+            return Ok(None);
+        }
         // What came during the last payment.
         self.pay_down().await?;
         Ok(Some(others))
@@ -228,6 +240,9 @@ impl Supervisor {
                 );
             }
             self.poll_again().await?;
+            if self.has_tripped_since(trips) {
+                return Ok(());
+            }
             self.pay().await?;
         }
     }
@@ -238,19 +253,20 @@ impl Supervisor {
     /// as always.
     pub(super) async fn wait_until_ready(
         &mut self,
-        others: &Companions,
+        others: &mut Companions,
+        held: Instant,
         trips: u64,
     ) -> Result<(), Failure> {
-        let begun = Instant::now();
+        // A little is left for what those still have to do that were held back.
+        let until = held + LONGEST_HOLD.min(self.shared.timeout * 3 / 4);
         loop {
             let reports = self.report_state(READY, others.since.elapsed()).await?;
-            if others.recovering.iter().all(|node| reports.has(node, READY))
-                || begun.elapsed() >= LONGEST_HOLD.min(self.shared.timeout)
-                || self.has_tripped_since(trips)
-            {
+            others.note(&reports);
+            let left = until.saturating_duration_since(Instant::now());
+            if others.are_ready() || left.is_zero() || self.has_tripped_since(trips) {
                 return Ok(());
             }
-            sleep(self.poll_interval(SHORTEST_HELD_POLL_INTERVAL)).await;
+            sleep(self.poll_interval(SHORTEST_HELD_POLL_INTERVAL).min(left)).await;
         }
     }
 
@@ -275,13 +291,16 @@ impl Supervisor {
         self.restored.is_some_and(|restored| restored.elapsed() < ANNOUNCED)
     }
 
-    fn has_tripped_since(&self, trips: u64) -> bool {
+    pub(super) fn has_tripped_since(&self, trips: u64) -> bool {
         *self.shared.breaker.trips().borrow() != trips
     }
 
-    /// Says that this node owes Redis nothing.
-    pub(super) async fn report_paid(&self) -> Result<(), Failure> {
-        self.report_state("", Duration::ZERO).await.map(|_| ())
+    /// Says that this node owes Redis nothing. Not if Redis was lost meanwhile: from then on it may.
+    pub(super) async fn announce(&self) -> Result<(), Failure> {
+        if !self.shared.breaker.is_open() {
+            self.report_state("", Duration::ZERO).await?;
+        }
+        Ok(())
     }
 
     /// Says that this node is still paying, if it does so together with others.

@@ -102,6 +102,8 @@ impl Supervisor {
         let mut trips = shared.breaker.trips();
         let mut beats = interval(HEARTBEAT);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut announcements = interval(ANNOUNCEMENT_INTERVAL);
+        announcements.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if self.shared.breaker.is_open() {
                 if !self.restore().await {
@@ -110,10 +112,9 @@ impl Supervisor {
                 continue;
             }
             self.backoff.reset();
-            let announcement = sleep(ANNOUNCEMENT_INTERVAL);
             let mut done = tokio::select! {
                 _ = beats.tick() => self.tick().await,
-                () = announcement, if self.is_announced() => self.report_paid().await,
+                _ = announcements.tick(), if self.is_announced() => self.announce().await,
                 () = shared.debts_noted.notified() => {
                     self.wait_for_refunds().await;
                     self.pay().await.map(|_| ())
@@ -170,22 +171,30 @@ impl Supervisor {
             self.fail(&failure);
             return false;
         }
+        if !self.shared.breaker.close(trips) {
+            return false;
+        }
         self.payments.refill_until = None;
         self.warn_of_unpaid();
         (self.last_tick, self.restored) = (Instant::now(), Some(Instant::now()));
-        self.shared.breaker.close(trips)
+        true
     }
 
+    /// While requests are held back.
     async fn pay_the_rest(
         &mut self,
         others: Option<Companions>,
         trips: u64,
     ) -> Result<(), Failure> {
+        let held = Instant::now();
         self.pay().await?;
-        match others {
-            Some(others) => self.wait_until_ready(&others, trips).await,
-            None => Ok(()),
+        let Some(mut others) = others else { return Ok(()) };
+        self.wait_until_ready(&mut others, held, trips).await?;
+        if self.has_tripped_since(trips) {
+            return Ok(());
         }
+        // What could not be held back for so long.
+        self.pay().await.map(|_| ())
     }
 
     /// Tests that Redis answers, decides and writes. Debts are paid once every worker has a
@@ -225,10 +234,7 @@ impl Supervisor {
         self.sync_overrides().await?;
         // Mostly there is nothing to pay: a new debt wakes the supervisor at once.
         self.pay().await?;
-        // Not if Redis was lost meanwhile: from then on something may be owed.
-        if !self.shared.breaker.is_open() {
-            self.report_paid().await?;
-        }
+        self.announce().await?;
         self.last_tick = Instant::now();
         Ok(())
     }
