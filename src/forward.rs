@@ -100,7 +100,8 @@ impl UpstreamRequest<'_> {
                 sharing = self.sharing(headers, bodiless);
             }
             let (method, signals) = (self.method, self.signals);
-            let wanted = LinkRequest { method, has_body: !bodiless, sharing, signals };
+            let client = self.client;
+            let wanted = LinkRequest { method, client, has_body: !bodiless, sharing, signals };
             let link = match idle {
                 Some(idle) => Link::Http1(idle),
                 None => match self.upstream.open(&mut active, wanted).await {
@@ -112,14 +113,10 @@ impl UpstreamRequest<'_> {
                             && self.upstream.has_others()
                             && self.has_attempt_left(&mut attempts) =>
                     {
-                        self.note_refused(&server, &error, wanted);
                         failed = Some(server);
                         continue;
                     }
-                    Err(error) => {
-                        self.note_refused(&server, &error, wanted);
-                        return Err(self.connect_failed(&server, error, wanted));
-                    }
+                    Err(error) => return Err(self.connect_failed(&server, error, wanted)),
                 },
             };
             let (reused, announced) = link.history();
@@ -264,15 +261,6 @@ impl UpstreamRequest<'_> {
         if self.signals.hints.is_wanted() {
             headers::clean_hints(fields, flags, &self.outbound.fields.response_edits);
             self.signals.hints.push(std::mem::take(fields));
-        }
-    }
-
-    /// A server that others use over connections that they have may be gone all the same: what it does
-    /// not accept holds against it, for this client, until another one is answered.
-    fn note_refused(&self, server: &Server, error: &ConnectError, wanted: LinkRequest<'_>) {
-        let is_tunnel = wanted.sharing == ConnectionSharing::Tunnel;
-        if !error.is_ours() && !is_tunnel && wanted.is_cause_of(error, server) {
-            self.upstream.note_failed(server, self.client);
         }
     }
 

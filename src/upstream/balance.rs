@@ -84,10 +84,12 @@ impl Balancer {
         let is_due = |it: &&Rc<Server>| {
             is_left_out(it) && !is_avoided(it) && it.shared.is_healthy() && !has_failed(it)
         };
-        if request.pass == BreakerPass::TrialOfServer
-            && let Some(server) = servers.iter().find(is_due)
-        {
-            return server;
+        let start = self.next_turn();
+        if request.pass == BreakerPass::TrialOfServer {
+            let (before, from) = servers.split_at(start as usize % servers.len());
+            if let Some(server) = from.iter().chain(before).find(is_due) {
+                return server;
+            }
         }
         let is_out = |server: &Rc<Server>| match request.pass {
             BreakerPass::Closed => is_avoided(server),
@@ -100,7 +102,6 @@ impl Balancer {
             it if it.is_full() => Fitness::Full,
             _ => Fitness::Good,
         };
-        let start = self.next_turn();
         let choose = |wanted: Fitness| {
             self.choose(servers, key, start, |at| fitness(&servers[at]) == wanted)
         };

@@ -42,9 +42,8 @@ pub(super) struct BreakerState {
 struct Changing {
     /// When the first of the failures was.
     first: u64,
-    /// What the next trial is. Every other one tries a server that is left out: while the breaker is
-    /// open, nothing else asks it, and it may be the one that is well.
-    tries_server: bool,
+    /// How many trials there have been since it opened.
+    trials: u32,
     /// Requests of others may close it as soon as those of one client have opened it.
     log: FailureLog,
 }
@@ -104,12 +103,9 @@ impl BreakerState {
             // Unless another request was faster.
             if now >= self.trials.due_for(client) {
                 self.trials.begin(client, now + span(settings.open));
-                let tries_server = changing.tries_server;
-                changing.tries_server = !tries_server;
-                return Ok(match tries_server {
-                    true => BreakerPass::TrialOfServer,
-                    false => BreakerPass::Trial,
-                });
+                let pass = kind_of_trial(changing.trials);
+                changing.trials = changing.trials.wrapping_add(1);
+                return Ok(pass);
             }
         }
         Err(Duration::from_millis(self.trials.due_for(client).saturating_sub(now)))
@@ -172,7 +168,7 @@ impl BreakerState {
         if failures >= settings.failures {
             self.is_open.store(true, Ordering::Relaxed);
             self.trials.wait(now + span(settings.open));
-            changing.tries_server = false;
+            changing.trials = 0;
             self.gauge.set(1);
             self.log_open(&mut changing.log, instant, settings);
         }
@@ -219,6 +215,16 @@ impl BreakerState {
         self.is_open.store(false, Ordering::Relaxed);
         self.gauge.set(0);
         changing
+    }
+}
+
+/// While a breaker is open nothing but its trials asks a server that is left out, and that may be the one
+/// that is well: half of them do. By the number of ones in the trial's number (the Thue-Morse sequence):
+/// if every other one did, clients that take turns would have trials of one kind only.
+fn kind_of_trial(number: u32) -> BreakerPass {
+    match number.count_ones() % 2 {
+        0 => BreakerPass::Trial,
+        _ => BreakerPass::TrialOfServer,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a request is sent over: a connection of its own, or a stream of one that it shares.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use http::Method;
@@ -49,6 +50,7 @@ pub(crate) enum ConnectionSharing {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinkRequest<'a> {
     pub method: &'a Method,
+    pub client: IpAddr,
     pub has_body: bool,
     pub sharing: ConnectionSharing,
     /// Where it is noted that it waits for its turn.
@@ -163,7 +165,9 @@ impl Upstream {
         self.link(active, server, request, opened)
     }
 
-    /// Notes how opening a connection went, unless that says nothing of the server.
+    /// Notes how opening a connection went. A server that others use over connections that they have may
+    /// be gone all the same: what it does not accept holds against it for this client. A tunnel that it
+    /// does not offer says nothing of it.
     fn note_opened<T>(
         &self,
         server: &Server,
@@ -173,6 +177,8 @@ impl Upstream {
         let is_own = |error: &ConnectError| !error.is_ours() && request.is_cause_of(error, server);
         if !opened.as_ref().is_err_and(is_own) {
             self.note_connected(server, opened);
+        } else if request.sharing != ConnectionSharing::Tunnel {
+            self.note_failed(server, request.client);
         }
     }
 

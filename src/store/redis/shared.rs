@@ -168,7 +168,7 @@ impl RedisShared {
     pub(super) fn follow_clocks(&self) {
         let (clocks, now) = (&self.dialer.clocks, clock::now());
         // What is owed from an outage is judged by the clocks from before it.
-        if !self.breaker.is_open() {
+        if self.breaker.is_closed() {
             clocks.forget_silent(now);
         }
         if let Some(time) = clocks.in_slot(self.slot_of(&self.reserved_key("probe")), now) {

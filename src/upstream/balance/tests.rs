@@ -188,6 +188,18 @@ fn every_other_trial_of_a_breaker_goes_to_a_server_that_is_left_out_once_its_own
 }
 
 #[test]
+fn trials_of_servers_that_are_left_out_are_had_by_all_of_them() {
+    let servers = servers(&[1, 1, 1]);
+    (0..2).for_each(|at| servers.eject(at));
+    let balancer = servers.balancer(Balance::LeastRequests);
+    let (pass, now) = (BreakerPass::TrialOfServer, Instant::now() + Duration::from_secs(3600));
+    let request = PickRequest { key: None, failed: None, client: CLIENT, pass, now };
+    let picked: Vec<_> = (0..8).map(|_| balancer.pick(&servers.servers, request)).collect();
+    let is_picked = |at: usize| picked.iter().any(|it| Rc::ptr_eq(it, &servers.servers[at]));
+    assert_eq!([0, 1, 2].map(is_picked), [true, true, false]);
+}
+
+#[test]
 fn unhealthy_servers_are_used_only_if_no_other_is_left() {
     let servers = servers(&[1, 1, 1]);
     servers.find_unhealthy(0);

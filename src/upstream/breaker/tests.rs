@@ -217,3 +217,15 @@ fn nothing_is_left_of_one_that_is_reset() {
     test.fails(1, 3500);
     assert_eq!(test.wait(4000), Some(1000), "the last of them was no trial");
 }
+
+#[test]
+fn trials_of_both_kinds_are_had_by_each_of_some_clients_that_take_turns() {
+    assert_eq!([0, 1].map(kind_of_trial), [BreakerPass::Trial, BreakerPass::TrialOfServer]);
+    for clients in 1..=8 {
+        for first in 0..clients {
+            let mut kinds = (first..64).step_by(clients).map(|it| kind_of_trial(it as u32));
+            let one = kinds.next();
+            assert!(kinds.any(|it| Some(it) != one), "{first} of {clients}");
+        }
+    }
+}

@@ -8,6 +8,7 @@ use crate::upstream::connect::ServerProtocol;
 use crate::upstream::link::ConnectionSharing;
 use crate::upstream::shared::SharedServer;
 
+const CLIENT: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 /// Longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -25,7 +26,13 @@ fn server(max_connections: usize) -> Rc<Server> {
 fn waiting(signals: &RequestSignals) -> Waiting<'_> {
     let sharing = ConnectionSharing::Shared;
     Waiting {
-        link: LinkRequest { method: &Method::GET, has_body: false, sharing, signals },
+        link: LinkRequest {
+            method: &Method::GET,
+            client: CLIENT,
+            has_body: false,
+            sharing,
+            signals,
+        },
         max_pending: 10,
         deadline: Instant::now() + PATIENCE,
         takes_streams: false,

@@ -1,11 +1,14 @@
 //! Heads over which a connection to an HTTP/2 server may end: they cost nobody else theirs.
 
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::faults::proxy_error;
 use super::http2::config;
+use crate::support::frame_server::FrameServer;
+use crate::support::frames::{DATA, END_STREAM};
 use crate::support::http2_upstream::{Http2Options, Http2Received, Http2Upstream};
 use crate::support::{Client, Config, Weir, get, wait_until};
 
@@ -74,6 +77,47 @@ fn large_heads_leave_others_a_connection_to_share() {
     let mut statuses = clients.map(|mut client| client.response().status);
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 503]);
+}
+
+/// Servers of which one failure leaves one out for long.
+fn touchy(servers: &[SocketAddr], lines: &str) -> Weir {
+    let touchy = "http2 = true\nbalance = \"round_robin\"\n\
+                  ejection = { failures = 1, time = \"1h\", max_time = \"1h\" }";
+    let config = Config::to_servers(servers).open().upstream(&format!("{touchy}\n{lines}"));
+    Weir::start(&config.server("workers = 1"))
+}
+
+fn ejections(weir: &Weir) -> Option<f64> {
+    weir.metrics().value("weir_upstream_ejections_total", &[("upstream", "api")])
+}
+
+#[test]
+fn a_server_is_not_left_out_for_heads_that_wait_in_vain_for_a_connection_of_their_own() {
+    let servers = [(); 2].map(|()| Http2Upstream::start());
+    let lines = "max_connections = 2\nconnect_timeout = \"100ms\"\nretries = 0";
+    let weir = touchy(&servers.each_ref().map(Http2Upstream::address), lines);
+    (0..2).for_each(|_| assert_eq!(weir.get("/").status, 200));
+    let mut held: Vec<_> = (0..2).map(|_| weir.connect()).collect();
+    held.iter_mut().for_each(|client| client.send(large("/held")));
+    wait_until("each server has one", || servers.iter().all(|it| it.open() == 1));
+    (0..4).for_each(|_| assert_eq!(weir.ask(large("/")).status, 503));
+    assert_eq!(ejections(&weir).unwrap_or_default(), 0.0);
+}
+
+#[test]
+fn a_server_that_takes_no_connection_beside_a_shared_one_is_left_out_for_who_asks_for_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let good = Http2Upstream::start();
+    let weir = touchy(&[listener.local_addr().unwrap(), good.address()], "");
+    let mut clients = [weir.connect(), weir.connect()];
+    clients.iter_mut().for_each(|client| client.send(get("/")));
+    let mut server = FrameServer::accept(&listener);
+    let stream = server.begin_answer();
+    drop(listener);
+    (0..4).for_each(|_| assert_eq!(weir.ask(large("/")).status, 200, "the other one answers"));
+    assert_eq!(ejections(&weir), Some(1.0));
+    server.send(DATA, END_STREAM, stream, b"y");
+    assert!(clients.iter_mut().all(|client| client.response().status == 200));
 }
 
 #[test]

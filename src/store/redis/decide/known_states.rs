@@ -122,7 +122,7 @@ impl RedisShared {
     }
 
     /// A bucket is about to be decided without Redis: if it is leased, and others share it, nothing
-    /// has refilled from when it was last heard of until the outage began.
+    /// has refilled from the last reply about its lease until the outage began.
     pub(crate) fn hold_to_heard(&self, check: &Check<'_>, now: impl FnOnce() -> Micros) {
         let Check { bucket, policy, .. } = *check;
         if self.nodes() < 2 || !self.order.may_be_leased(bucket) {

@@ -15,12 +15,18 @@ use crate::store::BucketId;
 /// means that the deeper of two states is kept.
 const ENTRIES: usize = 1 << 14;
 
+/// Leased buckets are told apart, and share sets of entries. Where more share one than it has room for,
+/// the lease that would be over first is forgotten.
+const LEASE_SETS: usize = 1 << 13;
+const LEASES_PER_SET: usize = 4;
+
+type LeaseSet = [Option<LeaseNote>; LEASES_PER_SET];
+
 #[derive(Debug)]
 pub(crate) struct ReplyOrder {
     /// For each entry the latest instant of Redis's clock that a reply had.
     latest: Box<[AtomicU64]>,
-    /// For each entry the lease that was heard of last.
-    leases: Box<[Mutex<Option<LeaseNote>>]>,
+    leases: Box<[Mutex<LeaseSet>]>,
 }
 
 /// What a reply about a lease has said.
@@ -36,7 +42,7 @@ impl ReplyOrder {
     pub(crate) fn new() -> Self {
         ReplyOrder {
             latest: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect(),
-            leases: (0..ENTRIES).map(|_| Mutex::new(None)).collect(),
+            leases: (0..LEASE_SETS).map(|_| Mutex::default()).collect(),
         }
     }
 
@@ -50,19 +56,32 @@ impl ReplyOrder {
     /// A bucket is leased, as was heard at that instant: for so long Redis may not be asked for it.
     pub(crate) fn note_lease(&self, bucket: BucketId, heard: Micros, unheard: u64) {
         let until = Micros(heard.0.saturating_add(unheard));
-        *self.leases[entry_of(bucket)].lock() = Some(LeaseNote { bucket, heard, until });
+        let mut set = self.lease_set(bucket).lock();
+        let worth = |it: &Option<LeaseNote>| match it {
+            Some(it) if it.bucket == bucket => None,
+            Some(it) => Some(it.until),
+            None => Some(Micros(0)),
+        };
+        if let Some(place) = set.iter_mut().min_by_key(|it| worth(it)) {
+            *place = Some(LeaseNote { bucket, heard, until });
+        }
     }
 
-    /// When a bucket that was leased then was last heard of. Says so once for each reply about a lease.
+    /// When a reply about the lease of a bucket that was leased then last came. Says so once for each
+    /// such reply.
     pub(crate) fn take_leased(&self, bucket: BucketId, at: Micros) -> Option<Micros> {
-        let mut lease = self.leases[entry_of(bucket)].lock();
-        let noted = lease.take_if(|it| it.bucket == bucket)?;
+        let mut set = self.lease_set(bucket).lock();
+        let noted = set.iter_mut().find_map(|it| it.take_if(|it| it.bucket == bucket))?;
         (at < noted.until).then_some(noted.heard)
     }
 
     /// Whether [`ReplyOrder::take_leased`] may say something.
     pub(crate) fn may_be_leased(&self, bucket: BucketId) -> bool {
-        self.leases[entry_of(bucket)].lock().is_some_and(|it| it.bucket == bucket)
+        self.lease_set(bucket).lock().iter().flatten().any(|it| it.bucket == bucket)
+    }
+
+    fn lease_set(&self, bucket: BucketId) -> &Mutex<LeaseSet> {
+        &self.leases[bucket.0 as usize % LEASE_SETS]
     }
 }
 
@@ -99,5 +118,21 @@ mod tests {
         assert_eq!(take(1, 199), None, "it has been told");
         order.note_lease(BucketId(1), Micros(100), 100);
         assert_eq!(take(1, 200), None, "the lease is over");
+    }
+
+    #[test]
+    fn leases_that_share_a_set_are_kept_as_long_as_there_is_room_and_then_the_longest() {
+        let order = ReplyOrder::new();
+        let bucket = |number: u64| BucketId(u128::from(number) * LEASE_SETS as u128 + 7);
+        let room = LEASES_PER_SET as u64;
+        for number in 0..room {
+            order.note_lease(bucket(number), Micros(100), 100 + number);
+        }
+        order.note_lease(bucket(1), Micros(110), 200);
+        assert!((0..room).all(|number| order.may_be_leased(bucket(number))));
+        order.note_lease(bucket(room), Micros(120), 200);
+        assert!(!order.may_be_leased(bucket(0)), "it would be over first");
+        assert!((1..=room).all(|number| order.may_be_leased(bucket(number))));
+        assert_eq!(order.take_leased(bucket(1), Micros(199)), Some(Micros(110)));
     }
 }

@@ -192,8 +192,9 @@ impl Supervisor {
                 heard.note(&reports);
                 break heard;
             }
-            // One that says that it owes nothing may have paid without waiting, or decides by Redis.
-            if !reports.has_other(&self.shared.node, "") {
+            // One that says that it owes nothing may have paid without waiting, or decides by Redis, as
+            // does one that is ready.
+            if !["", READY].iter().any(|it| reports.has_other(&self.shared.node, it)) {
                 unpaid_at = asked;
             }
             self.poll_again().await?;
