@@ -276,6 +276,32 @@ fn what_refills_is_lost_once_though_gateways_come_back_one_after_the_other() {
     assert!(passed as f64 <= most, "{passed} of {most:.1}");
 }
 
+#[test]
+fn gateways_wait_for_each_other_after_a_restart_of_redis_however_short_it_was() {
+    let mut redis = Redis::start();
+    let pair = Pair::start(&redis);
+    let spend = || pair.weirs.iter().filter(|weir| weir.get("/").status == 200).count();
+    redis.command(&["SAVE"]);
+    redis.kill();
+    pair.lose_redis();
+    let mut passed = 0;
+    wait_until("both decide without Redis", || {
+        passed += spend();
+        pair.weirs.iter().all(Weir::degraded)
+    });
+    redis.spawn_again(&[]);
+    redis.wait_ready();
+    pair.links[0].set(Link::Good);
+    let begun = Instant::now();
+    wait_until("one has found Redis, and the other has not", || {
+        passed += spend();
+        begun.elapsed() > 3 * HEARTBEAT / 2
+    });
+    pair.links[1].set(Link::Good);
+    passed += pair.spend_until_both_are_back();
+    assert_eq!(passed, BURST);
+}
+
 /// A gateway is started when Redis is back, and spends what it may.
 #[track_caller]
 fn assert_debts_come_first(redis: &Redis, pair: &Pair) {

@@ -22,6 +22,15 @@ pub(crate) enum Session {
     Cluster(Arc<Nodes>),
 }
 
+/// What a master says of itself.
+#[derive(Debug)]
+pub(crate) struct MasterInfo {
+    /// Another one each time it is started.
+    pub run_id: Option<String>,
+    /// What it does when its memory is full.
+    pub eviction_policy: Option<String>,
+}
+
 impl Session {
     pub(crate) async fn open(dialer: &Arc<Dialer>) -> Result<Session, Failure> {
         if let Some(seeds) = dialer.seeds() {
@@ -99,21 +108,24 @@ impl Session {
         }
     }
 
-    /// Asks every master what it does when its memory is full.
-    pub(crate) async fn eviction_policies(&self) -> Result<Vec<String>, Failure> {
-        let masters = match self {
+    /// Asks every master about itself.
+    pub(crate) async fn masters(&self) -> Result<Vec<MasterInfo>, Failure> {
+        let connections = match self {
             Session::Single(connection) => vec![connection.clone()],
             Session::Cluster(nodes) => nodes.masters().into_iter().map(|(_, it)| it).collect(),
         };
-        let mut policies = Vec::new();
-        for mut master in masters {
-            let info: String = redis::cmd("INFO").arg("memory").query_async(&mut master).await?;
-            let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
-            policies.extend(policy.map(|policy| policy.trim().to_owned()));
+        let mut masters = Vec::new();
+        for mut connection in connections {
+            // Servers before version 7 take one section or all.
+            let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
+            let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
+            let field = |name| field(name).map(|it| it.trim().to_owned());
+            masters.push(MasterInfo {
+                run_id: field("run_id:"),
+                eviction_policy: field("maxmemory_policy:"),
+            });
         }
-        policies.sort();
-        policies.dedup();
-        Ok(policies)
+        Ok(masters)
     }
 
     /// The clock of the one master, if it tells. Those of a cluster are heard with its replies.

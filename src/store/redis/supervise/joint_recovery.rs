@@ -117,8 +117,9 @@ impl Supervisor {
     /// Only what they say from now on counts: one that has said so before may have lost Redis since,
     /// and owe what it admits now. They are waited for by name, since as many others may have come.
     ///
-    /// After less than a heartbeat nobody is waited for: this may have been the only gateway that was in
-    /// the outage, and what it admits while it waits comes on top of what the others admit by Redis.
+    /// After less than a heartbeat nobody is waited for if Redis is still the same process: this may have
+    /// been the only gateway that was in the outage, and what it admits while it waits comes on top of
+    /// what the others admit by Redis.
     ///
     /// The answer is who is to be [waited for](Self::wait_until_ready) once more, if anybody is.
     pub(super) async fn pay_with_others(
@@ -134,7 +135,8 @@ impl Supervisor {
         let outage = self.shared.breaker.outage();
         // One without requests notices an outage at its heartbeat, late.
         let is_long = outage.is_none_or(|lasted| lasted >= HEARTBEAT)
-            || self.last_tick.elapsed() >= MISSED_HEARTBEAT;
+            || self.last_tick.elapsed() >= MISSED_HEARTBEAT
+            || self.has_another_master();
         let is_alone = self.known_nodes.iter().all(|node| *node == self.shared.node);
         if is_alone || !others_may_owe {
             self.pay_down().await?;

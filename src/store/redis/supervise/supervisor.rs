@@ -19,7 +19,7 @@ use crate::store::redis::connect::failure::{Failure, Reason};
 use crate::store::redis::connect::reply_deadline::reply_by;
 use crate::store::redis::connect::sentinel_watch;
 use crate::store::redis::connect::server_clock::ServerClock;
-use crate::store::redis::connect::session::Session;
+use crate::store::redis::connect::session::{MasterInfo, Session};
 
 /// How often a node says that it is alive.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -56,6 +56,10 @@ pub(crate) struct Supervisor {
     pub(super) last_tick: Instant,
     /// When Redis was last brought into use, or connected to again: the others are counted anew.
     pub(super) counting_since: Instant,
+    /// The masters, by a name that each has until it ends: as they were while Redis was in use, and as
+    /// they were found last.
+    known_masters: Vec<String>,
+    found_masters: Vec<String>,
     /// What was last warned of, so that it is not said at every reconnect.
     warned: Vec<String>,
     /// The mark of the overrides that were last read.
@@ -81,6 +85,8 @@ impl Supervisor {
             last_heartbeat: Instant::now(),
             last_tick: Instant::now(),
             counting_since: Instant::now(),
+            known_masters: Vec::new(),
+            found_masters: Vec::new(),
             warned: Vec::new(),
             overrides_seen: None,
             overrides_failing: false,
@@ -175,6 +181,7 @@ impl Supervisor {
             return false;
         }
         self.payments.refill_until = None;
+        self.known_masters.clone_from(&self.found_masters);
         self.warn_of_unpaid();
         (self.last_tick, self.restored) = (Instant::now(), Some(Instant::now()));
         true
@@ -206,7 +213,7 @@ impl Supervisor {
         let sent = Instant::now();
         let now = probe::decide(&self.shared, &session, SUPERVISOR).await?;
         self.shared.clock.steer(now, sent, Instant::now());
-        self.warn_of_eviction(&session).await;
+        self.look_at_masters(&session).await;
         self.session = Some(session);
         self.server_clock = ServerClock::default();
         self.read_time().await?;
@@ -220,7 +227,10 @@ impl Supervisor {
     }
 
     async fn renew(&mut self) -> Result<(), Failure> {
-        self.session = Some(Session::open(&self.shared.dialer).await?);
+        let session = Session::open(&self.shared.dialer).await?;
+        self.look_at_masters(&session).await;
+        self.known_masters.clone_from(&self.found_masters);
+        self.session = Some(session);
         // It may lead to another server, or to one that has lost its data.
         self.server_clock = ServerClock::default();
         self.counting_since = Instant::now();
@@ -269,13 +279,28 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A Redis that evicts buckets gives callers fresh ones.
-    async fn warn_of_eviction(&mut self, session: &Session) {
-        let policies = match within(session.eviction_policies()).await {
-            Ok(policies) => policies,
-            Err(failure) => return tracing::debug!(%failure, "maxmemory-policy cannot be read"),
+    async fn look_at_masters(&mut self, session: &Session) {
+        let masters = match within(session.masters()).await {
+            Ok(masters) => masters,
+            Err(failure) => return tracing::debug!(%failure, "INFO cannot be read"),
         };
-        let evicting: Vec<_> = policies.into_iter().filter(|it| it != "noeviction").collect();
+        self.warn_of_eviction(&masters);
+        self.found_masters = masters.into_iter().filter_map(|it| it.run_id).collect();
+    }
+
+    /// Whether Redis is another process than before the outage: then all gateways were in it, however
+    /// short it was.
+    pub(super) fn has_another_master(&self) -> bool {
+        let is_known = |it: &String| self.known_masters.contains(it);
+        !self.known_masters.is_empty() && !self.found_masters.iter().all(is_known)
+    }
+
+    /// A Redis that evicts buckets gives callers fresh ones.
+    fn warn_of_eviction(&mut self, masters: &[MasterInfo]) {
+        let policies = masters.iter().filter_map(|it| it.eviction_policy.clone());
+        let mut evicting: Vec<_> = policies.filter(|it| it != "noeviction").collect();
+        evicting.sort();
+        evicting.dedup();
         if !evicting.is_empty() && evicting != self.warned {
             tracing::warn!(
                 "redis has maxmemory-policy {}: when its memory is full it forgets buckets, and \
