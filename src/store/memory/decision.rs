@@ -2,7 +2,8 @@
 //!
 //! **Why it is exact under concurrency.** A decision takes the locks of all shards it touches, in
 //! ascending order and the overflow shard's last, before it looks at the clock or any bucket, and
-//! gives none back before its last write. One that finds out too late that it needs the overflow
+//! gives none back before its last write. (Instants that come from other clocks were read before: those
+//! who bring them hold a lock of their own, that of the ledger.) One that finds out too late that it needs the overflow
 //! shard starts again with all of them. Locks taken in one order cannot deadlock. And of two decisions
 //! that share a bucket, one has done all its work on all its buckets before the other sees any of
 //! it; since locks are only released once all are held, "came before" has no cycles (two-phase
@@ -246,8 +247,10 @@ impl<'a> LockedShards<'a> {
                     store.free_room(usize::from(reserved));
                     return Err(NeedsOverflow);
                 };
-                // Slots are released where they were taken, and cannot move.
-                if reserved && check.policy.is_held() && shared.ends_at > now {
+                // Slots are released where they were taken, and cannot move; nor can what was spent by
+                // another clock.
+                let stays = check.policy.is_held() || own_now != now;
+                if reserved && stays && shared.ends_at > now {
                     store.free_room(1);
                     reserved = false;
                 }

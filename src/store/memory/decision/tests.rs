@@ -96,3 +96,18 @@ fn bucket_is_dropped_once_it_has_ended_by_all_clocks() {
         assert!(is_known(&store, 3) && !is_known(&store, 1), "it has ended by both");
     }
 }
+
+#[test]
+fn what_was_spent_in_a_shared_bucket_does_not_move_to_another_clock() {
+    let clock = Clock::manual(START);
+    let (store, policy) = (MemoryStore::new(1, clock.clone()), bucket());
+    assert_eq!(refused(&store, [check(&policy, 1, 1)], [START]), [false], "the table is full");
+    assert_eq!(refused(&store, [check(&policy, 2, 5)], [START]), [false], "it is in a shared one");
+    clock.advance(Duration::from_secs(1));
+    // There is room now, and one token has come back.
+    let mut outcomes = [CheckOutcome::default()];
+    let asked = [check(&policy, 2, 2)];
+    let decision = store.decide_at(&asked, &[after(HOUR)], &mut outcomes);
+    assert!(!decision.admitted && outcomes[0].shared);
+    assert_eq!(outcomes[0].now, after(1_000_000));
+}

@@ -40,6 +40,15 @@ impl ServerClock {
         }))
     }
 
+    /// The instant at which the clock shows a time, if nobody sets it.
+    pub(crate) fn instant_of(&self, time: Micros) -> Option<Instant> {
+        let (shown, seen) = self.0?;
+        match time.0.checked_sub(shown.0) {
+            Some(later) => seen.checked_add(Duration::from_micros(later)),
+            None => seen.checked_sub(Duration::from_micros(shown.0 - time.0)),
+        }
+    }
+
     /// Whether a reply has come since an instant, or none is missed yet.
     fn is_heard_since(&self, instant: Option<Instant>) -> bool {
         self.0.is_none_or(|(_, seen)| instant.is_none_or(|instant| seen >= instant))
@@ -196,6 +205,8 @@ mod tests {
             assert_eq!(clock.at(at), Some(Micros(shows - 50)));
             let before = at - Duration::from_micros(500);
             assert_eq!(clock.at(before), Some(Micros(shows - 550)));
+            assert_eq!(clock.instant_of(Micros(shows - 50)), Some(at));
+            assert_eq!(clock.instant_of(Micros(shows - 550)), Some(before));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value};
 use tokio::time::{Instant, timeout};
@@ -114,18 +115,14 @@ impl Session {
             Session::Single(connection) => vec![connection.clone()],
             Session::Cluster(nodes) => nodes.masters().into_iter().map(|(_, it)| it).collect(),
         };
-        let mut masters = Vec::new();
-        for mut connection in connections {
+        let asked = connections.into_iter().map(async |mut connection| {
             // Servers before version 7 take one section or all.
             let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
             let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
             let field = |name| field(name).map(|it| it.trim().to_owned());
-            masters.push(MasterInfo {
-                run_id: field("run_id:"),
-                eviction_policy: field("maxmemory_policy:"),
-            });
-        }
-        Ok(masters)
+            Ok(MasterInfo { run_id: field("run_id:"), eviction_policy: field("maxmemory_policy:") })
+        });
+        try_join_all(asked).await
     }
 
     /// The clock of the one master, if it tells. Those of a cluster are heard with its replies.
@@ -133,10 +130,8 @@ impl Session {
         let mut clock = ServerClock::default();
         if let Session::Single(connection) = self {
             let sent = Instant::now();
-            let time = question(&mut connection.clone(), &redis::cmd("TIME")).await;
-            let time = time.ok().and_then(|it| redis::from_redis_value::<(u64, u64)>(it).ok());
-            if let Some((seconds, micros)) = time {
-                clock.update(Micros(seconds * 1_000_000 + micros), sent, Instant::now());
+            if let Ok(Ok(time)) = timeout(CONNECT_TIMEOUT, time(&mut connection.clone())).await {
+                clock.update(time, sent, Instant::now());
             }
         }
         clock

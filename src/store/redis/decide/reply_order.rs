@@ -4,6 +4,7 @@
 //! than Redis gave them. A state that is noted after a newer one would forget what has been spent
 //! between the two, and an outage would begin with tokens that are gone.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -26,7 +27,8 @@ type LeaseSet = [Option<LeaseNote>; LEASES_PER_SET];
 pub(crate) struct ReplyOrder {
     /// For each entry the latest instant of Redis's clock that a reply had.
     latest: Box<[AtomicU64]>,
-    leases: Box<[Mutex<LeaseSet>]>,
+    /// Filled by the first lease: there are none without `hybrid`.
+    leases: OnceLock<Box<[Mutex<LeaseSet>]>>,
 }
 
 /// What a reply about a lease has said.
@@ -42,7 +44,7 @@ impl ReplyOrder {
     pub(crate) fn new() -> Self {
         ReplyOrder {
             latest: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect(),
-            leases: (0..LEASE_SETS).map(|_| Mutex::default()).collect(),
+            leases: OnceLock::new(),
         }
     }
 
@@ -56,7 +58,8 @@ impl ReplyOrder {
     /// A bucket is leased, as was heard at that instant: for so long Redis may not be asked for it.
     pub(crate) fn note_lease(&self, bucket: BucketId, heard: Micros, unheard: u64) {
         let until = Micros(heard.0.saturating_add(unheard));
-        let mut set = self.lease_set(bucket).lock();
+        let sets = self.leases.get_or_init(|| (0..LEASE_SETS).map(|_| Mutex::default()).collect());
+        let mut set = set_of(sets, bucket).lock();
         let worth = |it: &Option<LeaseNote>| match it {
             Some(it) if it.bucket == bucket => None,
             Some(it) => Some(it.until),
@@ -70,19 +73,22 @@ impl ReplyOrder {
     /// When a reply about the lease of a bucket that was leased then last came. Says so once for each
     /// such reply.
     pub(crate) fn take_leased(&self, bucket: BucketId, at: Micros) -> Option<Micros> {
-        let mut set = self.lease_set(bucket).lock();
+        let mut set = set_of(self.leases.get()?, bucket).lock();
         let noted = set.iter_mut().find_map(|it| it.take_if(|it| it.bucket == bucket))?;
         (at < noted.until).then_some(noted.heard)
     }
 
     /// Whether [`ReplyOrder::take_leased`] may say something.
     pub(crate) fn may_be_leased(&self, bucket: BucketId) -> bool {
-        self.lease_set(bucket).lock().iter().flatten().any(|it| it.bucket == bucket)
+        let is_noted = |sets: &Box<[Mutex<LeaseSet>]>| {
+            set_of(sets, bucket).lock().iter().flatten().any(|it| it.bucket == bucket)
+        };
+        self.leases.get().is_some_and(is_noted)
     }
+}
 
-    fn lease_set(&self, bucket: BucketId) -> &Mutex<LeaseSet> {
-        &self.leases[bucket.0 as usize % LEASE_SETS]
-    }
+fn set_of(sets: &[Mutex<LeaseSet>], bucket: BucketId) -> &Mutex<LeaseSet> {
+    &sets[bucket.0 as usize % LEASE_SETS]
 }
 
 fn entry_of(bucket: BucketId) -> usize {

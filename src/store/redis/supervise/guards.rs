@@ -193,8 +193,11 @@ pub(crate) async fn tell(
     let (Some(time), true) = (numbers.first(), is_whole) else {
         return Err(Failure::new(Reason::Reply, "guards: a reply of another length".to_owned()));
     };
-    // Where no limit is decided, nothing else tells that Redis's clock was set.
-    shared.clock.steer(Micros(*time), sent, Instant::now());
+    // Where no limit is decided, nothing else tells that Redis's clock was set. On a cluster it is that
+    // of the master which has these keys.
+    if !shared.is_cluster() {
+        shared.clock.steer(Micros(*time), sent, Instant::now());
+    }
     replies.iter().map(ReportReply::parse).collect()
 }
 

@@ -10,6 +10,10 @@
 //! what they do, and wait for each other: with paying until all have found Redis, with holding requests
 //! back until all have paid, and with deciding by Redis until none decides without it any more. Those
 //! that are not heard of for two seconds have to be taken for gone.
+//!
+//! Each hears at another time that all have paid, and requests cannot be held back for as long as that
+//! may differ. So the first to hear it names the instant, by Redis's clock, at which all of them stop
+//! deciding by their shares: the cutover.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -18,6 +22,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::supervisor::{HEARTBEAT, Supervisor};
+use crate::clock::Micros;
 use crate::store::redis::connect::failure::Failure;
 
 /// The set of the nodes that owe Redis nothing. What those in a recovery do stands there behind their
@@ -29,6 +34,9 @@ const FOUND: &str = " found";
 const PAYING: &str = " paying";
 /// It decides nothing without Redis any more, and owes nothing.
 const READY: &str = " ready";
+
+/// Behind an instant in milliseconds, and no name: all stop then deciding without Redis.
+const CUTOVER: &str = " cutover";
 
 /// All that may stand behind a name; nothing does where nothing is owed.
 const STATES: [&str; 4] = ["", FOUND, PAYING, READY];
@@ -75,6 +83,12 @@ impl Reports {
     fn has_other(&self, node: &str, state: &str) -> bool {
         let names = self.0.iter().filter_map(|it| it.strip_suffix(state));
         names.filter(|name| !name.contains(' ')).any(|name| name != node)
+    }
+
+    /// The first that was named.
+    fn cutover(&self) -> Option<Micros> {
+        let instants = self.0.iter().filter_map(|it| it.strip_suffix(CUTOVER)?.parse().ok());
+        instants.min().map(|millis: u64| Micros(millis.saturating_mul(1000)))
     }
 }
 
@@ -167,6 +181,10 @@ impl Supervisor {
         }
         // What came during the last payment.
         self.pay_down().await?;
+        let is_other = |node: &String| *node != self.shared.node;
+        if others.recovering.iter().any(is_other) {
+            self.wait_for_cutover(others.since, trips).await?;
+        }
         Ok(Some(others))
     }
 
@@ -177,8 +195,11 @@ impl Supervisor {
         begun: Instant,
         trips: u64,
     ) -> Result<Companions, Failure> {
-        // Nobody that waits can have paid by then: a report of this node or of another was missing.
-        let mut unpaid_at = begun;
+        // Nobody that waits can have paid by then: a report of this node or of another was missing. But
+        // one may have waited for fewer, and pay already.
+        let before = self.report_state(FOUND, PAID_LIFETIME).await?;
+        let is_paying = before.has_other(&self.shared.node, PAYING);
+        let mut unpaid_at = begun.checked_sub(PAID_LIFETIME).filter(|_| is_paying).unwrap_or(begun);
         let heard = loop {
             let asked = Instant::now();
             let reports = self.report_state(FOUND, begun.elapsed()).await?;
@@ -196,10 +217,11 @@ impl Supervisor {
             }
             // One that says that it owes nothing may have paid without waiting, or decides by Redis, as
             // does one that is ready.
-            if !["", READY].iter().any(|it| reports.has_other(&self.shared.node, it)) {
+            let is_over = ["", READY].iter().any(|it| reports.has_other(&self.shared.node, it));
+            if !is_paying && !is_over {
                 unpaid_at = asked;
             }
-            self.poll_again().await?;
+            self.poll_again(self.poll_interval(SHORTEST_POLL_INTERVAL)).await?;
         };
         if self.has_tripped_since(trips) {
             return Ok(heard);
@@ -242,11 +264,42 @@ impl Supervisor {
                      they may have to charge what they admitted without Redis"
                 );
             }
-            self.poll_again().await?;
+            self.poll_again(self.poll_interval(SHORTEST_POLL_INTERVAL)).await?;
             if self.has_tripped_since(trips) {
                 return Ok(());
             }
             self.pay().await?;
+        }
+    }
+
+    /// Waits until the instant at which all stop deciding without Redis, and names it if nobody has. What
+    /// is admitted here meanwhile is paid.
+    async fn wait_for_cutover(&mut self, since: Instant, trips: u64) -> Result<(), Failure> {
+        // Meanwhile each of the others asks whether all have paid, and those that name it at the same
+        // moment hear of each other.
+        let pause = self.poll_interval(SHORTEST_POLL_INTERVAL);
+        let notice = (pause + self.shared.timeout.min(LONGEST_POLL_INTERVAL)) * 2;
+        // Also if the server's clock is set meanwhile.
+        let latest = Instant::now() + notice;
+        let mut reports = self.report_state("", since.elapsed()).await?;
+        if reports.cutover().is_none()
+            && let Some(Micros(named)) = self.server_clock.at(latest)
+        {
+            let member = format!("{}{CUTOVER}", named / 1000);
+            let asked = self.report_in(PAID_NODES, &member, PAID_LIFETIME, since.elapsed()).await;
+            reports = Reports(asked?);
+        }
+        loop {
+            let cutover = reports.cutover().and_then(|it| self.server_clock.instant_of(it));
+            let until = cutover.unwrap_or(latest).min(latest);
+            let left = until.saturating_duration_since(Instant::now());
+            if left <= pause || self.has_tripped_since(trips) {
+                sleep(left).await;
+                return Ok(());
+            }
+            self.poll_again(pause).await?;
+            self.pay().await?;
+            reports = self.report_state("", since.elapsed()).await?;
         }
     }
 
@@ -273,8 +326,8 @@ impl Supervisor {
         }
     }
 
-    async fn poll_again(&mut self) -> Result<(), Failure> {
-        sleep(self.poll_interval(SHORTEST_POLL_INTERVAL)).await;
+    async fn poll_again(&mut self, pause: Duration) -> Result<(), Failure> {
+        sleep(pause).await;
         if self.time_read.elapsed() > LONGEST_TIME_AGE {
             self.read_time().await?;
         }

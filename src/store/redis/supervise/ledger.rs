@@ -154,13 +154,14 @@ impl Ledger {
         let known_at = clock::now();
         for (charge, bucket, debt) in std::mem::take(&mut self.uncertain) {
             let known = (charge.worker == worker).then(|| outcome(charge.call, charge.request));
-            let (mut charged, now) = ((bucket, debt.until), now_of(&debt.name));
+            let mut charged = (bucket, debt.until);
             let at = match known.flatten() {
                 None => {
                     self.uncertain.push((charge, bucket, debt));
                     continue;
                 }
                 Some(RequestOutcome::Refused | RequestOutcome::NotRun) => {
+                    let now = now_of(&debt.name);
                     self.add(bucket, debt, None, now);
                     continue;
                 }
@@ -179,7 +180,7 @@ impl Ledger {
             };
             let (bucket, until) = charged;
             let late = LateCharge { cost: debt.cost, until, at };
-            self.note_late_charge(bucket, late, now, known_at);
+            self.note_late_charge(bucket, late, now_of(&debt.name), known_at);
         }
         self.forget_late_charges();
     }

@@ -95,6 +95,15 @@ impl Supervisor {
         Ok(())
     }
 
+    /// The same while Redis is in use. What an outage that has begun meanwhile leaves is paid together
+    /// with the other gateways.
+    pub(crate) async fn pay_in_use(&mut self) -> Result<(), Failure> {
+        if self.shared.breaker.is_open() {
+            return Ok(());
+        }
+        self.pay().await.map(|_| ())
+    }
+
     /// Charges what was admitted without Redis, and says how many buckets that were.
     pub(crate) async fn pay(&mut self) -> Result<usize, Failure> {
         let paid = self.pay_all().await;

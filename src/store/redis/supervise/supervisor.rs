@@ -123,7 +123,7 @@ impl Supervisor {
                 _ = announcements.tick(), if self.is_announced() => self.announce().await,
                 () = shared.debts_noted.notified() => {
                     self.wait_for_refunds().await;
-                    self.pay().await.map(|_| ())
+                    self.pay_in_use().await
                 }
                 _ = trips.changed() => continue,
             };
@@ -229,12 +229,16 @@ impl Supervisor {
     async fn renew(&mut self) -> Result<(), Failure> {
         let session = Session::open(&self.shared.dialer).await?;
         self.look_at_masters(&session).await;
-        self.known_masters.clone_from(&self.found_masters);
         self.session = Some(session);
         // It may lead to another server, or to one that has lost its data.
         self.server_clock = ServerClock::default();
         self.counting_since = Instant::now();
-        self.tick().await
+        self.tick().await?;
+        // One that answers and does not serve yet is the outage that is to be recognised by it.
+        if !self.shared.breaker.is_open() {
+            self.known_masters.clone_from(&self.found_masters);
+        }
+        Ok(())
     }
 
     /// What is done once a second.
@@ -243,14 +247,14 @@ impl Supervisor {
         self.beat().await?;
         self.sync_overrides().await?;
         // Mostly there is nothing to pay: a new debt wakes the supervisor at once.
-        self.pay().await?;
+        self.pay_in_use().await?;
         self.announce().await?;
         self.last_tick = Instant::now();
         Ok(())
     }
 
-    /// Reads the overrides and the tenants that other gateways have set. Decisions do not depend on it: a failure is
-    /// logged once, unless the connection has failed.
+    /// Reads the overrides and the tenants that other gateways have set. Decisions do not depend on it:
+    /// a failure is logged once, unless the connection has failed.
     async fn sync_overrides(&mut self) -> Result<(), Failure> {
         let (Some(session), Some(overrides)) = (&self.session, self.shared.overrides.get()) else {
             return Ok(());
