@@ -1,6 +1,8 @@
 //! A cluster whose masters' clocks differ by hours: each bucket is judged by the clock of its own
 //! master, also while Redis is away.
 
+use std::time::Duration;
+
 use crate::support::{Cluster, Config, RECOVERY, Weir, get_with, wait_at_most, wait_until};
 
 /// Long enough that an empty bucket looks full to a clock that is so far ahead.
@@ -92,4 +94,24 @@ fn what_passes_without_redis_is_charged_on_all_masters() {
     for users in ["known", "new"] {
         assert_eq!(passed(&other, users, 1), [0; USERS], "{users}");
     }
+}
+
+#[test]
+fn clock_of_a_master_that_was_promoted_is_heard_though_nobody_asks_it_for_a_bucket() {
+    let cluster = Cluster::with_replicas();
+    // What gateways ask of each other is asked of one master then, too.
+    let store = format!("{}prefix = \"{{weir}}\"", cluster.store());
+    let weir = Weir::start(&Config::echo().store(&store));
+    let asked = cluster.owner(cluster.slot("{weir}"));
+    let replica = 3 + (asked + 1) % 3;
+    let redis = &cluster.nodes[replica];
+    redis.command(&["CLUSTER", "FAILOVER"]);
+    wait_until("it is the master", || {
+        redis.command(&["ROLE"]).list().first().is_some_and(|it| it.text() == "master")
+    });
+    redis.command(&["CONFIG", "RESETSTAT"]);
+    wait_at_most(Duration::from_secs(30), "its clock is heard", || {
+        redis.info("commandstats", "cmdstat_time").is_some()
+    });
+    assert!(!weir.degraded());
 }

@@ -42,15 +42,22 @@ struct Map {
     connections: HashMap<Origin, MultiplexedConnection>,
 }
 
+impl Map {
+    /// Takes over which node owns which slot.
+    fn follow(&mut self, view: &ClusterView, dialer: &Dialer) {
+        for range in &view.ranges {
+            self.owners[range.slots()].fill(Some(range.owner().clone()));
+            dialer.clocks.assign_unheard(range.slots(), range.owner());
+        }
+    }
+}
+
 impl Nodes {
     /// Finds all masters by asking nodes that are known, and connects to each.
     pub(crate) async fn discover(dialer: Arc<Dialer>, seeds: &[Origin]) -> Result<Self, Failure> {
         let view = ClusterView::ask(&dialer, seeds).await?;
         let mut map = Map { owners: vec![None; usize::from(SLOTS)], ..Map::default() };
-        for range in &view.ranges {
-            map.owners[range.slots()].fill(Some(range.owner().clone()));
-            dialer.clocks.assign_unheard(range.slots(), range.owner());
-        }
+        map.follow(&view, &dialer);
         let owners: HashSet<&Origin> = view.ranges.iter().map(HashSlotRange::owner).collect();
         let missing = owners.into_iter().filter(|owner| **owner != view.asked);
         let dial = async |owner: &Origin| Ok((owner.clone(), dialer.node(owner).await?));
@@ -61,6 +68,16 @@ impl Nodes {
         }
         map.connections.insert(view.asked, view.connection);
         Ok(Nodes { dialer, map: Mutex::new(map) })
+    }
+
+    /// Learns which masters there are by now, and connects to those that have joined or were promoted.
+    /// One that cannot be reached is dialled again when it is asked for something.
+    pub(crate) async fn refresh(&self) -> Result<(), Failure> {
+        let Some(seeds) = self.dialer.seeds() else { return Ok(()) };
+        let view = ClusterView::ask(&self.dialer, seeds).await?;
+        self.map.lock().follow(&view, &self.dialer);
+        join_all(view.ranges.iter().map(|range| self.connection(range.owner()))).await;
+        Ok(())
     }
 
     /// A connection to each master.

@@ -55,7 +55,7 @@ impl ServerClock {
     }
 }
 
-/// A node that is there tells its time with every heartbeat.
+/// A master tells its time with every heartbeat, from some ten seconds after it has become one.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
 /// The clocks of a cluster's nodes, each its own. They are kept when connections are made anew.
@@ -120,9 +120,13 @@ impl ServerClocks {
     pub(crate) fn assign_unheard(&self, slots: RangeInclusive<usize>, origin: &Origin) {
         let mut nodes = self.0.lock();
         let position = nodes.position(origin);
-        nodes.slot_clocks()[slots].iter_mut().for_each(|clock| {
-            clock.get_or_insert(position);
-        });
+        nodes.slot_clocks();
+        let NodeClocks { clocks, slot_clocks, .. } = &mut *nodes;
+        for clock in &mut slot_clocks[slots] {
+            if clock.is_none_or(|at| clocks[at].0.is_none()) {
+                *clock = Some(position);
+            }
+        }
     }
 
     /// What the clock shows at an instant, at the least, by which the buckets in a slot are judged.
@@ -230,6 +234,20 @@ mod tests {
         assert_eq!(clocks.at(&node(1), now), Some(Micros(HOUR)));
         assert_eq!(clocks.at(&node(2), now), Some(Micros(2 * HOUR)));
         assert_eq!(clocks.at(&node(3), now), None);
+    }
+
+    #[test]
+    fn a_node_that_was_never_heard_gives_its_slots_to_the_next() {
+        let node = |port| Origin { host: "node".to_owned(), port };
+        let (clocks, now) = (ServerClocks::default(), Instant::now());
+        clocks.assign_unheard(0..=9, &node(1));
+        clocks.assign_unheard(5..=9, &node(2));
+        clocks.update(&node(1), Micros(HOUR), now, now);
+        clocks.update(&node(2), Micros(2 * HOUR), now, now);
+        assert_eq!(clocks.in_slot(0, now), Some(Micros(HOUR)));
+        assert_eq!(clocks.in_slot(5, now), Some(Micros(2 * HOUR)));
+        clocks.assign_unheard(0..=9, &node(2));
+        assert_eq!(clocks.in_slot(0, now), Some(Micros(HOUR)), "it has been heard");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What gateways that share a Redis say to each other by its sets of nodes: that they live, and what they
 //! do about an outage.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use super::census;
 use super::joint_recovery::PAID_NODES;
 use super::supervisor::{Supervisor, within};
 use crate::store::redis::RedisShared;
-use crate::store::redis::connect::cluster_view::ClusterView;
 use crate::store::redis::connect::failure::Failure;
+use crate::store::redis::connect::nodes::Nodes;
 use crate::store::redis::connect::session::Session;
 
 /// The set of the nodes that are alive.
@@ -21,10 +22,10 @@ impl Supervisor {
     pub(crate) async fn beat(&mut self) -> Result<(), Failure> {
         self.last_heartbeat = Instant::now();
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
-        if session.is_cluster() {
-            within(session.ping()).await?;
+        if let Session::Cluster(nodes) = session {
+            within(nodes.hear_clocks()).await?;
             self.shared.follow_clocks();
-            self.refresh_nodes();
+            self.refresh_nodes(nodes);
         }
         let names = self.report_alive(census::LIFETIME).await?;
         let count = names.len() as u64;
@@ -86,14 +87,13 @@ impl Supervisor {
 
     /// Learns of nodes that have joined the cluster, and forgets those that left. It runs detached:
     /// what is known is good enough until one of the masters fails.
-    fn refresh_nodes(&self) {
-        let dialer = self.shared.dialer.clone();
-        if !dialer.known.is_due() {
+    fn refresh_nodes(&self, nodes: &Arc<Nodes>) {
+        if !self.shared.dialer.known.is_due() {
             return;
         }
+        let nodes = nodes.clone();
         tokio::spawn(async move {
-            let Some(seeds) = dialer.seeds() else { return };
-            if let Err(failure) = ClusterView::ask(&dialer, seeds).await {
+            if let Err(failure) = nodes.refresh().await {
                 tracing::debug!(%failure, "the nodes of the cluster are not told");
             }
         });
