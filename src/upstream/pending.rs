@@ -54,7 +54,7 @@ pub(super) enum Acquired {
 #[derive(Debug)]
 pub(super) struct PendingRequest<'a> {
     server: &'a Server,
-    _place: PendingPlace<'a>,
+    place: PendingPlace<'a>,
     _mark: WaitingMark<'a>,
     takes_streams: bool,
 }
@@ -143,7 +143,7 @@ impl<'a> PendingRequest<'a> {
         let place = place.ok_or(ConnectError::Saturated)?;
         let (takes_streams, mark) = (request.takes_streams, request.link.signals.wait());
         server.waiting.note_entered(takes_streams);
-        Ok(PendingRequest { server, _place: place, _mark: mark, takes_streams })
+        Ok(PendingRequest { server, place, _mark: mark, takes_streams })
     }
 }
 
@@ -170,7 +170,7 @@ pub(super) async fn acquire<'a>(
     if let Some(slot) = slots.try_take().into_slot() {
         return Ok(Acquired::Slot(slot));
     }
-    let _pending = match pending {
+    let pending = match pending {
         Some(pending) => pending,
         None => PendingRequest::enter(server, request)?,
     };
@@ -196,7 +196,7 @@ pub(super) async fn acquire<'a>(
                     if !slots.is_limited() {
                         return Some(Acquired::Slot(None));
                     }
-                    slots.mark_urgent();
+                    pending.place.mark_urgent();
                     slots.request_idle();
                 }
                 () = &mut returned => {
