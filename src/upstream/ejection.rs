@@ -180,7 +180,7 @@ impl EjectionState {
         } else if was_out_for_all && !self.trials.end() {
             Verdict::StillEjected
         } else {
-            self.eject(&mut changing, millis(instant), settings)
+            self.eject(&mut changing, millis(instant), settings, was_out_for_all)
         }
     }
 
@@ -200,6 +200,7 @@ impl EjectionState {
         let mut changing = self.changing.lock();
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let (was_out, was_out_for_client) = (self.is_out(), self.is_out_for(client));
+        let was_out_for_all = was_out && self.clients.are_everybody();
         let ejects = was_out_for_client || (failures >= settings.failures && may_eject());
         // It is left out for all whose requests have failed by then, and for others as theirs do.
         if ejects || !was_out {
@@ -211,7 +212,7 @@ impl EjectionState {
                 self.fail_trial(&mut changing, millis(instant), client, settings)
             }
             (true, true) if !self.clients.are_everybody() => Verdict::StillEjected,
-            (true, _) => self.eject(&mut changing, millis(instant), settings),
+            (true, _) => self.eject(&mut changing, millis(instant), settings, was_out_for_all),
         };
         changing.log.note_failed(instant, verdict, &self.clients, settings);
         verdict
@@ -231,16 +232,26 @@ impl EjectionState {
             Some(TrialFailure::OfOneClient) => {
                 Verdict::EjectedAgain(changing.few_backoff.begin(now, settings))
             }
-            Some(TrialFailure::OfSeveralClients) => self.eject(changing, now, settings),
+            Some(TrialFailure::OfSeveralClients) => {
+                let is_out_for_all = self.clients.are_everybody();
+                self.eject(changing, now, settings, is_out_for_all)
+            }
         }
     }
 
     /// For those whose requests have failed.
-    fn eject(&self, changing: &mut Changing, now: u64, settings: &Ejection) -> Verdict {
+    fn eject(
+        &self,
+        changing: &mut Changing,
+        now: u64,
+        settings: &Ejection,
+        was_out_for_all: bool,
+    ) -> Verdict {
         let for_all = self.clients.are_everybody();
         let backoff = if for_all { &mut changing.backoff } else { &mut changing.few_backoff };
         let was_out = self.ejected.swap(true, Ordering::Relaxed);
-        if !was_out {
+        // An outage may begin as that of a few clients: until now it was well for the others.
+        if !was_out || (for_all && !was_out_for_all) {
             backoff.forget_if_well(now, settings);
         }
         let time = backoff.begin(now, settings);

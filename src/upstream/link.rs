@@ -100,7 +100,7 @@ impl Upstream {
                 return self.link(active, &server, request, opened);
             }
             // FIFO: a stream that is free belongs to the requests that wait, if there are any.
-            if server.waiting.is_empty()
+            if server.waiting.for_streams() == 0
                 && let Some(stream) = server.open_stream(request.has_body)
             {
                 return Ok(Link::Http2(stream));
@@ -136,7 +136,7 @@ impl Upstream {
         // and does so once.
         let mut pending = None;
         let connecting = loop {
-            if (pending.is_some() || server.waiting.is_empty())
+            if (pending.is_some() || server.waiting.for_streams() == 0)
                 && let Some(stream) = server.open_stream(request.has_body)
             {
                 return Ok(Link::Http2(stream));

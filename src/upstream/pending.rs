@@ -30,6 +30,8 @@ const MAX_OWN_REUSES: u32 = 8;
 #[derive(Debug, Default)]
 pub(super) struct LocalWaiters {
     count: Cell<usize>,
+    /// Those of them that can be sent over HTTP/2.
+    for_streams: Cell<usize>,
     /// A connection has fallen idle.
     returned: Notify,
     /// How often in a row a connection was kept for requests of this worker while others waited.
@@ -52,8 +54,9 @@ pub(super) enum Acquired {
 #[derive(Debug)]
 pub(super) struct PendingRequest<'a> {
     server: &'a Server,
-    _place: PendingPlace<'a>,
+    place: PendingPlace<'a>,
     _mark: WaitingMark<'a>,
+    takes_streams: bool,
 }
 
 impl LocalWaiters {
@@ -64,6 +67,21 @@ impl LocalWaiters {
 
     pub(super) fn len(&self) -> usize {
         self.count.get()
+    }
+
+    /// How many of them can be sent over HTTP/2. Others, such as upgrades, leave streams to those behind.
+    pub(super) fn for_streams(&self) -> usize {
+        self.for_streams.get()
+    }
+
+    fn note_entered(&self, takes_streams: bool) {
+        self.count.set(self.count.get() + 1);
+        self.for_streams.set(self.for_streams.get() + usize::from(takes_streams));
+    }
+
+    fn note_left(&self, takes_streams: bool) {
+        self.count.set(self.count.get() - 1);
+        self.for_streams.set(self.for_streams.get() - usize::from(takes_streams));
     }
 
     /// Whether a connection is to be closed, because requests of other workers wait for its slot.
@@ -123,16 +141,15 @@ impl<'a> PendingRequest<'a> {
     pub(super) fn enter(server: &'a Server, request: Waiting<'a>) -> Result<Self, ConnectError> {
         let place = server.shared.slots.enter_queue(request.max_pending);
         let place = place.ok_or(ConnectError::Saturated)?;
-        let count = &server.waiting.count;
-        count.set(count.get() + 1);
-        Ok(PendingRequest { server, _place: place, _mark: request.link.signals.wait() })
+        let (takes_streams, mark) = (request.takes_streams, request.link.signals.wait());
+        server.waiting.note_entered(takes_streams);
+        Ok(PendingRequest { server, place, _mark: mark, takes_streams })
     }
 }
 
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        let count = &self.server.waiting.count;
-        count.set(count.get() - 1);
+        self.server.waiting.note_left(self.takes_streams);
         // It may have been woken for one of several streams that are free.
         self.server.http2.wake_if_room();
     }
@@ -153,7 +170,7 @@ pub(super) async fn acquire<'a>(
     if let Some(slot) = slots.try_take().into_slot() {
         return Ok(Acquired::Slot(slot));
     }
-    let _pending = match pending {
+    let pending = match pending {
         Some(pending) => pending,
         None => PendingRequest::enter(server, request)?,
     };
@@ -179,7 +196,7 @@ pub(super) async fn acquire<'a>(
                     if !slots.is_limited() {
                         return Some(Acquired::Slot(None));
                     }
-                    slots.mark_urgent();
+                    pending.place.mark_urgent();
                     slots.request_idle();
                 }
                 () = &mut returned => {

@@ -158,15 +158,18 @@ impl Server {
         self.active.get() > 0 || !self.idle.borrow().is_empty() || !self.http2.is_empty()
     }
 
-    /// Closes idle connections, so that other workers may open as many as they wait for.
+    /// Closes idle connections, so that other workers may open as many as they wait for. A request of
+    /// this worker that waits can have one itself, but not a stream if it is an upgrade: for that a shared
+    /// connection is closed as well, if it is idle.
     pub(super) fn close_idle_for_others(&self) {
-        let wanted = self.shared.slots.pending().saturating_sub(self.waiting.len());
+        let pending = self.shared.slots.pending();
+        let wanted = pending.saturating_sub(self.waiting.len());
         let mut idle = self.idle.borrow_mut();
         let oldest = 0..wanted.min(idle.len());
         let closed: Vec<IdleConnection> = idle.drain(oldest).collect();
         drop(idle);
-        if closed.is_empty() && wanted > 0 {
-            self.http2.close_one_for_others(|| self.shared.slots.claim_urgent());
+        if closed.is_empty() && pending > self.waiting.for_streams() {
+            self.http2.close_one_for_others(|| wanted > 0 && self.shared.slots.claim_urgent());
         }
         drop(closed);
     }

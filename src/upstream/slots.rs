@@ -4,6 +4,7 @@
 //! connection holds its slot from the attempt to open it until it is closed, idle or not. Connections
 //! that carry one request only are bounded also where there is no such limit.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -30,6 +31,8 @@ pub(super) struct ConnectionSlots {
     gauge: Mutex<Option<IntGauge>>,
     /// A request has waited for long, so that one worker is to retire a connection that it uses.
     urgent: AtomicBool,
+    /// For how many of those that wait it is urgent.
+    urgent_pending: AtomicUsize,
     /// Workers that may have idle connections. Signalled when requests wait for these.
     workers: Mutex<Vec<Weak<Notify>>>,
 }
@@ -53,7 +56,10 @@ pub(super) struct AlonePlace {
 
 /// A request's place among those that wait.
 #[derive(Debug)]
-pub(super) struct PendingPlace<'a>(&'a ConnectionSlots);
+pub(super) struct PendingPlace<'a> {
+    slots: &'a ConnectionSlots,
+    is_urgent: Cell<bool>,
+}
 
 /// What there is without waiting.
 #[derive(Debug)]
@@ -83,6 +89,7 @@ impl ConnectionSlots {
             pending: AtomicUsize::new(0),
             gauge: Mutex::default(),
             urgent: AtomicBool::new(false),
+            urgent_pending: AtomicUsize::new(0),
             workers: Mutex::default(),
         }
     }
@@ -140,7 +147,7 @@ impl ConnectionSlots {
         let next = |pending: usize| (pending < most).then_some(pending + 1);
         self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         self.update_gauge();
-        Some(PendingPlace(self))
+        Some(PendingPlace { slots: self, is_urgent: Cell::new(false) })
     }
 
     /// Has metrics tell how many wait.
@@ -165,12 +172,6 @@ impl ConnectionSlots {
         let mut workers = self.workers.lock();
         workers.retain(|it| it.strong_count() > 0);
         workers.push(Arc::downgrade(signal));
-    }
-
-    /// Says that one worker is to give up a connection that its requests share, and that may never be
-    /// idle. That holds until one has done so, or nobody waits any more.
-    pub(super) fn mark_urgent(&self) {
-        self.urgent.store(true, Ordering::Relaxed);
     }
 
     /// Asks every worker for idle connections; and one of them, if it is urgent, for one that is not.
@@ -227,13 +228,25 @@ impl ConnectionSlot {
     }
 }
 
+impl PendingPlace<'_> {
+    /// Says that one worker is to give up a connection that its requests share, and that may never be
+    /// idle. That holds until one has done so, or nobody waits any more for whom it is urgent.
+    pub(super) fn mark_urgent(&self) {
+        if !self.is_urgent.replace(true) {
+            self.slots.urgent_pending.fetch_add(1, Ordering::Relaxed);
+        }
+        self.slots.urgent.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Drop for PendingPlace<'_> {
     fn drop(&mut self) {
-        let is_last = self.0.pending.fetch_sub(1, Ordering::Relaxed) == 1;
-        if is_last {
-            self.0.urgent.store(false, Ordering::Relaxed);
+        let slots = self.slots;
+        slots.pending.fetch_sub(1, Ordering::Relaxed);
+        if self.is_urgent.get() && slots.urgent_pending.fetch_sub(1, Ordering::Relaxed) == 1 {
+            slots.urgent.store(false, Ordering::Relaxed);
         }
-        self.0.update_gauge();
+        slots.update_gauge();
     }
 }
 

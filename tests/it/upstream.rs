@@ -18,6 +18,7 @@ mod http2_large_heads;
 mod http2_resets;
 mod http2_send_window;
 mod http2_stray_frames;
+mod http2_upgrades;
 mod moving_names;
 mod response_timeout;
 mod tls;

@@ -13,7 +13,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// To be asked before a server that was well is left out.
+    /// To be called before a server is left out for clients for whom it was well.
     pub(super) fn forget_if_well(&mut self, now: u64, settings: &Ejection) {
         if now > self.until.saturating_add(millis(settings.max_time)) {
             self.times = 0;

@@ -106,6 +106,30 @@ fn an_outage_is_no_longer_for_what_one_client_has_sent_before() {
 }
 
 #[test]
+fn an_outage_is_as_long_as_the_first_when_the_last_was_over_long_ago_whoever_notices_it_first() {
+    let ip = |last| IpAddr::from([198, 51, 100, last]);
+    for (later, time) in [(1_000_000, 1000), (16_000, 4000)] {
+        let out_for_one = || {
+            let (state, start) = (state(), Instant::now());
+            for at in [0, 1000, 3000, 7000, 11_000] {
+                state.note_attempt(after(start, at), CLIENT, &settings());
+                unreachable(&state, after(start, at));
+            }
+            assert!(state.note_answered(CLIENT));
+            let again = after(start, later);
+            let fail = |_| state.note_failed(again, ip(1), &settings(), || true);
+            assert_eq!((0..3).map(fail).last(), Some(Verdict::Ejected(1000)));
+            (state, after(again, 100))
+        };
+        let (state, then) = out_for_one();
+        assert_eq!(unreachable(&state, then), Verdict::EjectedAgain(time), "no connection");
+        let (state, then) = out_for_one();
+        let fail = |last| state.note_failed(then, ip(last), &settings(), || true);
+        assert_eq!((2..=4).map(fail).last(), Some(Verdict::EjectedAgain(time)), "four clients");
+    }
+}
+
+#[test]
 fn a_client_that_fails_the_trial_leaves_the_next_to_others_at_once() {
     let (state, start) = (state(), Instant::now());
     let ip = |last| IpAddr::from([198, 51, 100, last]);

@@ -71,3 +71,35 @@ fn a_request_that_comes_does_not_put_off_those_for_which_it_is_urgent() {
         assert!(slots.claim_urgent());
     });
 }
+
+#[test]
+fn what_was_urgent_for_who_has_left_is_not_so_for_a_large_head_that_waits() {
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let signals = [(); 2].map(|()| RequestSignals::default());
+        let server = server(1);
+        let slots = &server.shared.slots;
+        let _taken = slots.try_take();
+        let asked = Arc::new(Notify::new());
+        slots.add_worker(&asked);
+        let mut large = pin!(acquire_alone(&server, waiting(&signals[0])));
+        tokio::select! {
+            biased;
+            _ = &mut large => panic!("there is no slot"),
+            () = asked.notified() => {}
+        }
+        let mut active = server.begin_request(Instant::now());
+        {
+            let mut shared = pin!(acquire(&mut active, &server, None, waiting(&signals[1])));
+            for _ in ["when it comes", "when it has waited for long"] {
+                tokio::select! {
+                    biased;
+                    _ = &mut shared => panic!("there is no slot"),
+                    () = asked.notified() => {}
+                }
+            }
+        }
+        assert_eq!(slots.pending(), 1);
+        assert!(!slots.claim_urgent());
+    });
+}

@@ -1,7 +1,7 @@
 //! Heads over which a connection to an HTTP/2 server may end: they cost nobody else theirs.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -94,13 +94,15 @@ fn ejections(weir: &Weir) -> Option<f64> {
 #[test]
 fn a_server_is_not_left_out_for_heads_that_wait_in_vain_for_a_connection_of_their_own() {
     let servers = [(); 2].map(|()| Http2Upstream::start());
-    let lines = "max_connections = 2\nconnect_timeout = \"100ms\"\nretries = 0";
+    let lines = "max_connections = 2\nconnect_timeout = \"1s\"\nretries = 0";
     let weir = touchy(&servers.each_ref().map(Http2Upstream::address), lines);
     (0..2).for_each(|_| assert_eq!(weir.get("/").status, 200));
     let mut held: Vec<_> = (0..2).map(|_| weir.connect()).collect();
     held.iter_mut().for_each(|client| client.send(large("/held")));
     wait_until("each server has one", || servers.iter().all(|it| it.open() == 1));
-    (0..4).for_each(|_| assert_eq!(weir.ask(large("/")).status, 503));
+    let mut in_vain = [weir.connect(), weir.connect()];
+    in_vain.iter_mut().for_each(|client| client.send(large("/")));
+    assert_eq!(in_vain.map(|mut client| client.response().status), [503, 503]);
     assert_eq!(ejections(&weir).unwrap_or_default(), 0.0);
 }
 
@@ -151,15 +153,17 @@ fn clients_that_send_one_large_head_after_another_all_get_answers() {
         let config = Config::to_servers(&[upstream.address()]).open().upstream(lines);
         let weir = Weir::start(&config.server(&format!("workers = {workers}")));
         let mut clients: Vec<_> = (0..6).map(|_| weir.connect()).collect();
-        // Until one has had so many, and each its last.
-        let is_over = AtomicBool::new(false);
+        // All go on until each has had so many, however few turns the machine gives it.
+        let behind = AtomicUsize::new(clients.len());
         clients.iter_mut().for_each(|client| client.send(large("/")));
         let answers: Vec<Vec<u16>> = thread::scope(|scope| {
             let ask_on = |mut client: Client| {
                 let mut statuses = vec![client.response().status];
-                while !is_over.load(Ordering::Relaxed) {
+                while behind.load(Ordering::Relaxed) > 0 {
                     statuses.push(client.ask(large("/")).status);
-                    is_over.fetch_or(statuses.len() == ENOUGH, Ordering::Relaxed);
+                    if statuses.len() == ENOUGH {
+                        behind.fetch_sub(1, Ordering::Relaxed);
+                    }
                 }
                 statuses
             };
@@ -167,9 +171,8 @@ fn clients_that_send_one_large_head_after_another_all_get_answers() {
                 clients.into_iter().map(|client| scope.spawn(move || ask_on(client))).collect();
             threads.into_iter().map(|it| it.join().unwrap()).collect()
         });
-        let counts: Vec<_> = answers.iter().map(Vec::len).collect();
-        assert!(answers.iter().flatten().all(|status| *status == 200), "{answers:?}");
-        assert!(counts.iter().all(|count| *count >= ENOUGH / 2), "{workers}: {counts:?}");
+        let is_good = answers.iter().flatten().all(|status| *status == 200);
+        assert!(is_good, "{workers}: {answers:?}");
     }
 }
 
@@ -262,7 +265,7 @@ fn who_leaves_while_it_waits_for_the_half_of_large_heads_makes_room() {
 #[test]
 fn who_leaves_while_another_makes_the_connection_is_not_served() {
     let options =
-        Http2Options { settings_delay: Duration::from_secs(2), ..Http2Options::default() };
+        Http2Options { settings_delay: Duration::from_secs(5), ..Http2Options::default() };
     let upstream = Http2Upstream::with(options);
     let lines = "max_connections = 2\nconnect_timeout = \"60s\"";
     let weir = Weir::start(&config(&upstream).upstream(lines));
