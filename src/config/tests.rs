@@ -4,6 +4,7 @@ mod calendar;
 mod callers;
 mod client_plans;
 mod clients;
+mod duplicates;
 mod faults;
 mod guards;
 mod http2;
