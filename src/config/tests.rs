@@ -6,6 +6,7 @@ mod client_plans;
 mod clients;
 mod duplicates;
 mod faults;
+mod foreign_keys;
 mod guards;
 mod http2;
 mod identity;

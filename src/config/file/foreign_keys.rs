@@ -62,7 +62,9 @@ fn rewritten(name: &str, value: &DeValue<'_>) -> Option<Replacement> {
             Replacement { key: "burst", help }
         }
         "policy" => {
-            let help = "it goes for all limits: write `kind = \"redis\"` in `[store]`".to_owned();
+            let is_local = matches!(value, DeValue::String(text) if text == "local");
+            let kind = if is_local { "memory" } else { "redis" };
+            let help = format!("it goes for all limits: write `kind = \"{kind}\"` in `[store]`");
             Replacement { key: "algorithm", help }
         }
         _ => return None,
