@@ -116,8 +116,8 @@ fn keys_of_other_programs_are_told_ours() {
         (upstream("fail_timeout = \"10s\""), "write `ejection = { time = \"10s\" }`"),
         (upstream("outlier_detection = true"), "write `ejection = { failures = 5 }`"),
         (rate("nodelay = true"), "leave it out: what fits into `burst` passes at once"),
-        (rate("minute = 20"), "unknown key `minute`; write `rate = \"20/minute\"`"),
-        (rate("minute = \"many\""), "unknown key `minute`; write `rate = \"20/minute\"`"),
+        (by_ip("minute = 20"), "unknown key `minute`; write `rate = \"20/minute\"`"),
+        (by_ip("minute = \"many\""), "unknown key `minute`; write `rate = \"20/minute\"`"),
         (
             rate("policy = \"redis\""),
             "it goes for all limits: write `kind = \"redis\"` in `[store]`",
