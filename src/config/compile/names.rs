@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use crate::config::diagnostic::Diagnostic;
 use crate::config::file::{Reporter, Value};
+use crate::config::mask::mask;
 use crate::config::suggest::{nearest, quote};
 
 const LONGEST: usize = 64;
@@ -108,7 +109,10 @@ impl NameTable {
                 self.mark_used(meant);
                 format!("did you mean `{meant}`?")
             }
-            None if is_good(name) => format!("add a table `[{kind}s.{}]`", toml_key(name)),
+            // What looks like an API key is repeated nowhere.
+            None if is_good(name) && mask(name) == name => {
+                format!("add a table `[{kind}s.{}]`", toml_key(name))
+            }
             None => format!("add a table `[{kind}s.NAME]` and write its name here"),
         };
         let message = format!("there is no {kind} {}", quote(name));
