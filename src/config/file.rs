@@ -17,6 +17,8 @@ use std::collections::BTreeSet;
 
 use super::diagnostic::{Diagnostic, Severity};
 
+#[cfg(test)]
+pub(super) use duplicate::ARRAYS;
 pub(super) use section::{NamedSection, Section};
 pub(super) use syntax::TomlFile;
 pub(super) use unique::{UniqueValues, unique_values};

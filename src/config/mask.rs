@@ -103,13 +103,15 @@ fn find_in_line(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
     }
 }
 
-/// What follows `password =` or `secret =`, or `key_hash =` unless it is a hash, up to the end of the line.
+/// What follows `password =`, `secret =` or `token =`, or `key_hash =` unless it is a hash, up to the end of
+/// the line. A colon is taken for the `=`: so YAML writes it, and such a line is shown as it is refused.
 fn assigned(line: &str) -> Option<Range<usize>> {
     let quotes = [' ', '\t', '"', '\''];
-    let words =
-        ["password", "secret", "key_hash"].into_iter().flat_map(|word| line.match_indices(word));
+    let words = ["password", "secret", "token", "key_hash"]
+        .into_iter()
+        .flat_map(|word| line.match_indices(word));
     let values = words.filter_map(|(at, word)| {
-        let rest = line[at + word.len()..].trim_start_matches(quotes).strip_prefix('=')?;
+        let rest = line[at + word.len()..].trim_start_matches(quotes).strip_prefix(['=', ':'])?;
         let value = rest.trim_start_matches(quotes);
         let start = line.len() - value.len();
         let harmless = word == "key_hash" && begins_with_hash(value);

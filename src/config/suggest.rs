@@ -48,6 +48,11 @@ pub(super) fn shown(word: &str) -> String {
     shown.replace("\\\"", "\"").replace("\\'", "'")
 }
 
+/// Whether nothing of a word is left out when it is shown.
+pub(super) fn is_shown_whole(word: &str) -> bool {
+    word.chars().nth(SHOWN).is_none() && mask(word) == word
+}
+
 /// `` `a`, `b`, `c` ``.
 pub(super) fn list<'c>(words: impl IntoIterator<Item = &'c str>) -> String {
     let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();

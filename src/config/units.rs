@@ -2,6 +2,7 @@
 
 mod meant;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::limit::Rate;
@@ -11,6 +12,8 @@ pub(super) use meant::{meant_duration, meant_size};
 
 /// No duration of a configuration is longer.
 pub(super) const LONGEST: Duration = crate::limit::rate::MAX_PERIOD;
+/// A time within which something must happen: none at all would refuse everything.
+pub(super) const SOME_TIME: RangeInclusive<Duration> = Duration::from_millis(1)..=LONGEST;
 
 const MILLIS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::names::toml_key;
 use crate::config::file::{Reporter, Value};
 use crate::config::settings::{IdentityName, Settings};
-use crate::config::suggest::{nearest, shown};
+use crate::config::suggest::{is_shown_whole, nearest, shown};
 use crate::limit::{Condition, Source, What};
 
 /// Where clients are given their plans.
@@ -64,10 +64,14 @@ fn help(plan: &str, known: &HashSet<&str>) -> String {
     names.sort_unstable();
     match nearest(plan, names) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => format!(
-            "the usual numbers hold: leave it out if that is meant, or write `[limits.NAME.plans.{}]`",
-            toml_key(&shown(plan))
-        ),
+        None => {
+            let table = match is_shown_whole(plan) {
+                true => format!("write `[limits.NAME.plans.{}]`", toml_key(plan)),
+                // Part of a name would be the name of another plan.
+                false => "give it a table below `[limits.NAME.plans]`".to_owned(),
+            };
+            format!("the usual numbers hold: leave it out if that is meant, or {table}")
+        }
     }
 }
 

@@ -6,8 +6,9 @@ use crate::config::settings::Ejection;
 
 pub(super) fn ejection(mut section: Section<'_>) -> Ejection {
     let usual = Ejection::default();
-    let failures =
-        read(&mut section, "failures", u64::from(usual.failures), |it| it.integer(0..=1000));
+    let failures = read(&mut section, "failures", u64::from(usual.failures), |it| {
+        it.integer(Ejection::FAILURES)
+    });
     let (time, max_time) = (section.get("time"), section.get("max_time"));
     let least = time.as_ref().and_then(|it| it.duration(SOME_TIME)).unwrap_or(usual.time);
     let most = max_time.as_ref().and_then(|it| it.duration(SOME_TIME));

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use crate::config::diagnostic::Diagnostic;
 use crate::config::file::{Reporter, Value};
+use crate::config::mask::mask;
 use crate::config::suggest::{nearest, quote};
 
 const LONGEST: usize = 64;
@@ -108,7 +109,10 @@ impl NameTable {
                 self.mark_used(meant);
                 format!("did you mean `{meant}`?")
             }
-            None if is_good(name) => format!("add a table `[{kind}s.{}]`", toml_key(name)),
+            // What looks like an API key is repeated nowhere.
+            None if is_good(name) && mask(name) == name => {
+                format!("add a table `[{kind}s.{}]`", toml_key(name))
+            }
             None => format!("add a table `[{kind}s.NAME]` and write its name here"),
         };
         let message = format!("there is no {kind} {}", quote(name));
@@ -132,8 +136,22 @@ impl NameTable {
     }
 }
 
-/// A name as a header in brackets spells it: a dot would part it in two.
+/// A name as a header in brackets spells it: in quotes, unless it is plain. A dot would part it in two.
 pub(super) fn toml_key(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-    if name.chars().all(plain) { name.to_owned() } else { format!("\"{name}\"") }
+    if !name.is_empty() && name.chars().all(plain) {
+        return name.to_owned();
+    }
+    let mut key = String::from("\"");
+    for c in name.chars() {
+        match c {
+            '"' | '\\' => key.extend(['\\', c]),
+            // What cannot be seen in a message is not shown as it is.
+            _ if c != '\'' && c.escape_debug().len() > 1 => {
+                key.push_str(&format!("\\U{:08X}", u32::from(c)));
+            }
+            _ => key.push(c),
+        }
+    }
+    key + "\""
 }

@@ -13,6 +13,7 @@ use crate::config::file::{Section, UniqueValues, Value};
 use crate::config::settings::{Admin, Identity, MinBodyRate, Respond, Server};
 use crate::config::suggest::quote;
 use crate::config::units::LONGEST;
+pub(super) use crate::config::units::SOME_TIME;
 use listen::WrittenListeners;
 
 /// Where the admin listener is unless the file says otherwise.
@@ -20,8 +21,6 @@ pub const DEFAULT_ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr
 
 /// A time to wait that may be none at all.
 pub(super) const ANY_TIME: RangeInclusive<Duration> = Duration::ZERO..=LONGEST;
-/// A time within which something must happen: none at all would refuse everything.
-pub(super) const SOME_TIME: RangeInclusive<Duration> = Duration::from_millis(1)..=LONGEST;
 
 /// Below this hardly a request gets through; above it a head is an attack.
 const HEADER_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 20;

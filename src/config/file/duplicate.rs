@@ -10,6 +10,9 @@ use toml::de::{DeTable, DeValue};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::suggest::quote;
 
+/// The tables that a file may have many of.
+pub(in crate::config) const ARRAYS: [&str; 2] = ["clients", "routes"];
+
 /// A second key or header.
 pub(super) struct Duplicate {
     pub(super) fault: Diagnostic,
@@ -39,16 +42,15 @@ impl Duplicate {
         let find = || first_header(&text[..line.start], &header.path);
         let first = is_searched.then(find).flatten();
         let help = match header.path.as_slice() {
-            [name] if first.as_ref().is_some_and(|it| it.is_array) => {
-                format!("write `[[{name}]]` above each")
-            }
+            // Whichever of the two has double brackets, both need them.
+            [name] if ARRAYS.contains(&name.as_str()) => format!("write `[[{name}]]` above each"),
             [_] => "put its keys below the first one".to_owned(),
             _ => "put its keys below the first one, or give it another name".to_owned(),
         };
         let written = quote(text[line.clone()].split('#').next().unwrap_or_default().trim());
         let fault = Diagnostic::error(at, format!("duplicate table {written}")).help(help);
         let below = line.end..end_of_table(text, line.end);
-        Duplicate { fault: with_first(fault, first.map(|it| it.name)), below: Some(below) }
+        Duplicate { fault: with_first(fault, first), below: Some(below) }
     }
 }
 
@@ -74,35 +76,36 @@ fn first_of_key(
 }
 
 /// Where a header is first. The parser has put the second one in its place.
-fn first_header(before: &str, path: &[String]) -> Option<FirstHeader> {
-    let mut start = 0;
+fn first_header(before: &str, path: &[String]) -> Option<Range<usize>> {
+    let (mut start, mut first) = (0, None);
     for line in before.split_inclusive('\n') {
-        if Header::of_line(line).is_some_and(|it| it.path == path) {
-            let indent = line.len() - line.trim_start().len();
-            let written = line.split('#').next().unwrap_or_default().trim();
-            let name = start + indent..start + indent + written.len();
-            return Some(FirstHeader { name, is_array: written.starts_with("[[") });
+        if let Some(header) = Header::of_line(line) {
+            if header.is_array && header.path.len() < path.len() && path.starts_with(&header.path) {
+                // A new entry of an array, with tables of its own.
+                first = None;
+            } else if header.path == path && first.is_none() {
+                let indent = line.len() - line.trim_start().len();
+                let written = line.split('#').next().unwrap_or_default().trim();
+                first = Some(start + indent..start + indent + written.len());
+            }
         }
         start += line.len();
     }
-    None
-}
-
-struct FirstHeader {
-    name: Range<usize>,
-    is_array: bool,
+    first
 }
 
 /// `[a.b]` or `[[a.b]]`.
 struct Header {
     path: Vec<String>,
+    is_array: bool,
 }
 
 impl Header {
     /// The header that a whole line is.
     fn of_line(line: &str) -> Option<Self> {
-        let path = line.trim_start().starts_with('[').then(|| path_of(line))??;
-        Some(Header { path })
+        let start = line.trim_start();
+        let path = start.starts_with('[').then(|| path_of(line))??;
+        Some(Header { path, is_array: start.starts_with("[[") })
     }
 
     /// The header that a line begins with, which is cut off behind a name.

@@ -1,8 +1,10 @@
 //! Keys that other programs have for what Weir calls otherwise: nginx, Kong, Envoy.
 
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
-use crate::config::units;
+use super::value::whole;
+use crate::config::settings::Ejection;
+use crate::config::units::{self, SOME_TIME};
 
 /// Theirs, and ours.
 const RENAMED: [(&str, &str); 13] = [
@@ -28,50 +30,130 @@ pub(super) struct Replacement {
     pub(super) help: String,
 }
 
-/// `None` if no other program has the key, or if ours is not among those `known` here.
-pub(super) fn replacement(name: &str, value: &DeValue<'_>, known: &[&str]) -> Option<Replacement> {
+/// `None` if no other program has the key, or if ours is not among those `known` here. A line that is
+/// written out is one that Weir takes, and that does not repeat a key of the `table`.
+pub(super) fn replacement(name: &str, table: &DeTable<'_>, known: &[&str]) -> Option<Replacement> {
     let renamed = RENAMED.iter().find(|(theirs, _)| *theirs == name);
     let found = match renamed {
         Some((_, key)) => Replacement { key, help: format!("Weir calls it `{key}`") },
-        None => rewritten(name, value)?,
+        None => rewritten(name, &ForeignTable { table })?,
     };
     known.contains(&found.key).then_some(found)
 }
 
 /// Keys whose values are written in another way as well.
-fn rewritten(name: &str, value: &DeValue<'_>) -> Option<Replacement> {
-    let write = |key, line: String| Replacement { key, help: format!("write `{line}`") };
-    let failures = |key, usual| write(key, format!("{key} = {{ failures = {usual} }}"));
-    Some(match name {
-        "max_fails" => failures("ejection", count(value).unwrap_or(5)),
-        "outlier_detection" => failures("ejection", 5),
-        "circuit_breaker" | "circuit_breakers" => failures("breaker", 20),
-        "fail_timeout" => {
-            let time = match value {
-                DeValue::String(text) if units::duration(text).is_some() => text,
-                _ => "10s",
-            };
-            write("ejection", format!("ejection = {{ time = \"{time}\" }}"))
+fn rewritten(name: &str, table: &ForeignTable<'_>) -> Option<Replacement> {
+    let (key, help) = match name {
+        "max_fails" | "fail_timeout" | "outlier_detection" => {
+            let parts = [table.failures(), table.time()];
+            let own = usize::from(name == "fail_timeout");
+            let names = ["max_fails", "fail_timeout", "outlier_detection"];
+            ("ejection", table.one_table(name, &names, "ejection", &parts, own))
         }
-        "second" | "minute" | "hour" | "day" => {
-            let count = count(value).unwrap_or(20);
-            write("rate", format!("rate = \"{count}/{name}\""))
+        "circuit_breaker" | "circuit_breakers" => {
+            let parts = [Some(("failures", "20".to_owned()))];
+            let names = ["circuit_breaker", "circuit_breakers"];
+            ("breaker", table.one_table(name, &names, "breaker", &parts, 0))
         }
-        "nodelay" => {
-            let help = "leave it out: what fits into `burst` passes at once".to_owned();
-            Replacement { key: "burst", help }
-        }
+        "second" | "minute" | "hour" | "day" => ("rate", table.rate(name)),
+        "nodelay" => ("burst", "leave it out: what fits into `burst` passes at once".to_owned()),
         "policy" => {
-            let help = "it goes for all limits: write `kind = \"redis\"` in `[store]`".to_owned();
-            Replacement { key: "algorithm", help }
+            let is_local = matches!(table.value(name), Some(DeValue::String(it)) if it == "local");
+            let kind = if is_local { "memory" } else { "redis" };
+            ("algorithm", format!("it goes for all limits: write `kind = \"{kind}\"` in `[store]`"))
         }
         _ => return None,
-    })
+    };
+    Some(Replacement { key, help })
+}
+
+/// A key of ours and its value.
+type Assignment = (&'static str, String);
+
+/// A table that has keys of other programs.
+struct ForeignTable<'t> {
+    table: &'t DeTable<'t>,
+}
+
+impl ForeignTable<'_> {
+    fn value(&self, name: &str) -> Option<&DeValue<'_>> {
+        self.table.get(name).map(|it| it.get_ref())
+    }
+
+    /// The help for `name`, one of several keys that together are one table of `ours`. Only the first of
+    /// them is told the line, with all `parts`: a line for each would be a duplicate key. Where the table
+    /// is there already, each is told its `own` part.
+    fn one_table(
+        &self,
+        name: &str,
+        names: &[&str],
+        ours: &str,
+        parts: &[Option<Assignment>],
+        own: usize,
+    ) -> String {
+        let line = |(key, value): &Assignment| format!("{key} = {value}");
+        if let (Some(there), Some(Some(part))) = (self.value(ours), parts.get(own)) {
+            let has = matches!(there, DeValue::Table(table) if table.contains_key(part.0));
+            return match has {
+                true => format!("remove it: `{ours}` has `{}`", part.0),
+                false => format!("write `{}` in `{ours}`", line(part)),
+            };
+        }
+        match self.first_of(names) {
+            Some(first) if first != name => format!("remove it: the line for `{first}` says it"),
+            _ => {
+                let parts: Vec<String> = parts.iter().flatten().map(line).collect();
+                format!("write `{ours} = {{ {} }}`", parts.join(", "))
+            }
+        }
+    }
+
+    fn failures(&self) -> Option<Assignment> {
+        let value = self.value("max_fails").or_else(|| self.value("outlier_detection"))?;
+        let usual = u64::from(Ejection::default().failures);
+        let failures = count(value).filter(|it| Ejection::FAILURES.contains(it)).unwrap_or(usual);
+        Some(("failures", failures.to_string()))
+    }
+
+    fn time(&self) -> Option<Assignment> {
+        let time = duration(self.value("fail_timeout")?).unwrap_or_else(|| "10s".to_owned());
+        Some(("time", format!("\"{time}\"")))
+    }
+
+    fn rate(&self, period: &str) -> String {
+        let rate = |count: u64| format!("{count}/{period}");
+        let written = self.value(period).and_then(count).map(rate);
+        let rate = written.filter(|it| units::rate(it).is_ok()).unwrap_or_else(|| rate(20));
+        let first = self.first_of(&["second", "minute", "hour", "day"]);
+        if self.value("rate").is_some() || first.is_some_and(|it| it != period) {
+            return format!(
+                "there can be one `rate` only: remove it, or give another limit `rate = \"{rate}\"`"
+            );
+        }
+        format!("write `rate = \"{rate}\"`")
+    }
+
+    /// The one of these that the file has first.
+    fn first_of<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        let place = |name: &str| self.table.get_key_value(name).map(|(key, _)| key.span().start);
+        let places = names.iter().filter_map(|name| Some((place(name)?, *name)));
+        places.min().map(|(_, name)| name)
+    }
 }
 
 fn count(value: &DeValue<'_>) -> Option<u64> {
     match value {
-        DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
+        DeValue::Integer(number) => whole(number),
         _ => None,
     }
+}
+
+/// A time as Weir writes it, from one in another spelling or a number of seconds.
+fn duration(value: &DeValue<'_>) -> Option<String> {
+    let text = match value {
+        DeValue::String(text) => text.to_string(),
+        _ => count(value)?.to_string(),
+    };
+    let several = || units::duration(&text).filter(|it| SOME_TIME.contains(it));
+    units::meant_duration(&text, &SOME_TIME).or_else(|| several().map(units::show_duration))
 }

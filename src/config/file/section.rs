@@ -298,13 +298,13 @@ fn name_of_first<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
 impl Drop for Section<'_> {
     fn drop(&mut self) {
         let Some(table) = self.table else { return };
-        for (key, item) in table {
+        for key in table.keys() {
             let name: &str = key.get_ref();
             if self.known.contains(&name) {
                 continue;
             }
             if let Some(Replacement { key: ours, help }) =
-                foreign_keys::replacement(name, item.get_ref(), &self.known)
+                foreign_keys::replacement(name, table, &self.known)
             {
                 self.missing.retain(|missing| !missing.keys.contains(&ours));
                 let message = format!("unknown key {}", quote(name));

@@ -337,7 +337,7 @@ fn write_between(range: &RangeInclusive<Duration>) -> String {
 }
 
 /// A number that is not negative, whatever base it is written in.
-fn whole(integer: &DeInteger<'_>) -> Option<u64> {
+pub(super) fn whole(integer: &DeInteger<'_>) -> Option<u64> {
     let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok()?;
     u64::try_from(number).ok()
 }

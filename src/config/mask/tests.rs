@@ -22,6 +22,11 @@ fn passwords_are_hidden_and_the_rest_is_not() {
             r#"{ url = "x://a:***@b", "password"='***"#
         }),
         (r#"secret = "secret""#, r#"secret = "***""#),
+        ("password: secret", "password: ***"),
+        (r#"  "password" : 'secret'"#, r#"  "password" : '***'"#),
+        ("secret: secret # secret", "secret: ***"),
+        ("key_hash: secret", "key_hash: ***"),
+        (r#"token = "secret""#, r#"token = "***""#),
         (r#"key_hash = "secret""#, r#"key_hash = "***""#),
         (r#"key_hash = "sha256:secret""#, r#"key_hash = "***""#),
         (r#"{ key_hash = "sha256:0a", password = "secret" }"#, {
@@ -31,7 +36,7 @@ fn passwords_are_hidden_and_the_rest_is_not() {
         ("http://a:weir_a-secret_0123456789@b", "http://a:***@b"),
     ] {
         assert_eq!(mask(written), shown);
-        assert!(!mask(written).replace("secret =", "").contains("secret"));
+        assert!(!mask(written).replace("secret =", "").replace("secret:", "").contains("secret"));
     }
     for same in [
         "",
@@ -41,6 +46,10 @@ fn passwords_are_hidden_and_the_rest_is_not() {
         r#"secret_env = "NAME""#,
         r#"password = """#,
         "# the password",
+        "key_hash: sha256:0aF9",
+        r#"token_env = "NAME""#,
+        r#"algorithm = "token_bucket""#,
+        r#"client = ["header:x-token", "query:secret", "form:password"]"#,
         r#"key_hash = "sha256:0aF9" # mine"#,
         r#"prefix = "weir_production""#,
         "redis://@host",

@@ -115,6 +115,9 @@ pub struct Ejection {
 }
 
 impl Ejection {
+    /// What `failures` may be.
+    pub(in crate::config) const FAILURES: RangeInclusive<u64> = 0..=1000;
+
     /// Whether servers are ever left out for requests that failed.
     pub fn is_on(&self) -> bool {
         self.failures > 0 && self.max_percent > 0

@@ -1,7 +1,7 @@
 //! Clients whose keys nobody reads, and whose plans no limit knows.
 
 use super::faults::{each_good, each_warned};
-use super::{limit, with_route};
+use super::{good, limit, with_route};
 
 /// Of the word `test`.
 const HASH: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
@@ -49,6 +49,34 @@ fn a_plan_of_a_client_that_no_limit_knows_is_warned_of() {
         text("gold", &format!("{pro}\nwhen = {{ plan = \"*\" }}")),
         format!("{}forward = {{ plan = \"x-plan\" }}", text("gold", pro)),
     ]);
+}
+
+#[test]
+fn the_table_proposed_for_a_plan_is_the_one_of_that_plan() {
+    let text = |plan: &str| {
+        by_ip(&format!(
+            "rate = \"1/second\"\nplans.pro.rate = \"9/second\"\n[identity]\n\
+             client = \"header:x-api-key\"\n[[clients]]\nid = \"b\"\nkey_hash = \"{HASH}\"\n\
+             plan = '{plan}'\n"
+        ))
+    };
+    let warning = |plan: &str| good(&text(plan)).warnings.lines().join("\n");
+    let longest = "x".repeat(60);
+    for plan in
+        ["say \"hi\"", "a\\b", "a`b", "v1.0", "zero\u{200b}width", "\u{e0001}", "größer", &longest]
+    {
+        let warning = warning(plan);
+        let (_, header) = warning.split_once("or write `").expect("a header is proposed");
+        let header = header.trim_end_matches('`').replace("NAME", "l");
+        let pasted = format!("{}{header}\nrate = \"5/second\"\n", text(plan));
+        each_good(&[pasted]);
+    }
+    // A name that is not shown as it is would be that of another plan.
+    for plan in ["x".repeat(61), "weir_a-secret_0123456789".to_owned()] {
+        let warning = warning(&plan);
+        assert!(!warning.contains(&plan), "{warning}");
+        assert!(warning.ends_with("or give it a table below `[limits.NAME.plans]`"), "{warning}");
+    }
 }
 
 #[test]

@@ -244,6 +244,11 @@ fn route_faults_say_what_to_write() {
         (more("methods = [\"A B\"]"), "is not a method: `A B`"),
         (more("methods = [\"GET\", \"GET\"]"), "repeats an earlier one: `GET`"),
         (more("limits = [\"x\"]"), "there is no limit `x`; add a table `[limits.x]`"),
+        // It may be an API key.
+        (
+            more("limits = [\"weir_a-secret_0123456789\"]"),
+            "there is no limit `***`; add a table `[limits.NAME]` and write its name here",
+        ),
         (more("strip_prefix = true"), "must be a string, not a boolean; write one such as `\"/api"),
         (more("strip_prefix = \"/\""), "is not a plain leading part of a path: `/`"),
         (more("strip_prefix = \"/b\""), "is not how `path` begins: `/b`"),

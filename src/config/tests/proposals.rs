@@ -116,8 +116,8 @@ fn keys_of_other_programs_are_told_ours() {
         (upstream("fail_timeout = \"10s\""), "write `ejection = { time = \"10s\" }`"),
         (upstream("outlier_detection = true"), "write `ejection = { failures = 5 }`"),
         (rate("nodelay = true"), "leave it out: what fits into `burst` passes at once"),
-        (rate("minute = 20"), "unknown key `minute`; write `rate = \"20/minute\"`"),
-        (rate("minute = \"many\""), "unknown key `minute`; write `rate = \"20/minute\"`"),
+        (by_ip("minute = 20"), "unknown key `minute`; write `rate = \"20/minute\"`"),
+        (by_ip("minute = \"many\""), "unknown key `minute`; write `rate = \"20/minute\"`"),
         (
             rate("policy = \"redis\""),
             "it goes for all limits: write `kind = \"redis\"` in `[store]`",
@@ -175,7 +175,8 @@ fn second_tables_are_told_apart_from_entries_of_an_array() {
 
 #[test]
 fn a_colon_in_place_of_an_equals_sign_is_told_the_line() {
-    let fault = |line: &str| refused(&format!("[limits.a]\n{line}\n")).join("\n");
+    let text = |line: &str| format!("[limits.a]\n{line}\n");
+    let fault = |line: &str| refused(&text(line)).join("\n");
     for (line, meant) in [
         ("key: ip", "write `key = \"ip\"`"),
         ("  key : \"ip\" # mine", "write `key = \"ip\"`"),
@@ -183,13 +184,17 @@ fn a_colon_in_place_of_an_equals_sign_is_told_the_line() {
         ("limits: [\"a\"]", "write `limits = [\"a\"]`"),
         ("key:", "write `key = …`"),
         ("password: hunter2", "write `password = …`"),
+        ("secret: 'hunter2'", "write `secret = …`"),
+        ("key_hash : hunter2", "write `key_hash = …`"),
+        ("token: \"hunter2\" # mine", "write `token = …`"),
         ("url: redis://u:hunter2@a", "write `url = …`"),
     ] {
         let found = fault(line);
         assert!(found.contains("config.toml:2:"), "{line}: {found}");
         assert!(found.contains("a key and its value are parted by `=`"), "{line}: {found}");
         assert!(found.ends_with(meant), "{line}: {found}");
-        assert!(!found.contains("hunter2"), "{found}");
+        let shown = crate::config::parse("config.toml", &text(line)).unwrap_err().to_string();
+        assert!(!found.contains("hunter2") && !shown.contains("hunter2"), "{shown}");
     }
     assert!(fault("key").contains("expected `=`"));
 }
