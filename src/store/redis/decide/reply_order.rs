@@ -80,10 +80,8 @@ impl ReplyOrder {
 
     /// Whether [`ReplyOrder::take_leased`] may say something.
     pub(crate) fn may_be_leased(&self, bucket: BucketId) -> bool {
-        let is_noted = |sets: &Box<[Mutex<LeaseSet>]>| {
-            set_of(sets, bucket).lock().iter().flatten().any(|it| it.bucket == bucket)
-        };
-        self.leases.get().is_some_and(is_noted)
+        let Some(sets) = self.leases.get() else { return false };
+        set_of(sets, bucket).lock().iter().flatten().any(|it| it.bucket == bucket)
     }
 }
 
