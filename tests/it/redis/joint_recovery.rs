@@ -173,7 +173,7 @@ fn many_gateways_stop_deciding_by_their_shares_at_one_instant() {
         });
         let (first, last) = if back == Some(0) { (0, 1) } else { (1, 0) };
         let passes = |at: usize, cost: usize| {
-            pair.weirs[at].ask(&get_with("/", &format!("x-cost: {cost}\r\n"))).status == 200
+            pair.weirs[at].ask(get_with("/", &format!("x-cost: {cost}\r\n"))).status == 200
         };
         let mut passed = (0..SHARE).filter(|_| passes(last, 1)).count();
         passed += if passes(first, burst) { burst } else { 0 };
