@@ -110,6 +110,24 @@ fn requests_for_one_bucket_do_not_wait_again_and_again_for_a_redis_that_hangs() 
     assert!(waited <= 4 * CLIENTS, "{waited} waited for all of `timeout`");
 }
 
+/// All requests are for a bucket that owes something from the first late answer on. Payments are all that
+/// shows that Redis is too slow, and they are answered.
+#[test]
+fn slow_redis_is_noticed_though_all_requests_are_for_one_bucket() {
+    let timeout = Duration::from_millis(100);
+    let redis = Redis::start();
+    let proxy = FaultProxy::to(redis.address());
+    let waits = format!("timeout = \"{}ms\"\non_error = \"local\"", timeout.as_millis());
+    let config = Config::echo().store(&proxy.store()).store(&waits).server("workers = 1");
+    let weir = Weir::start(&config.limit("key = \"global\"\nrate = \"1/second\"\nburst = 1000000"));
+    let load = load(&weir);
+    wait_until("it is under load", || calls(&weir) > 100.0);
+    proxy.set(Link::Slow(2 * timeout));
+    wait_until("the breaker is open", || weir.degraded());
+    assert_eq!(reason(&weir), "timeout");
+    assert!(load.finish().iter().all(|it| it.status == 200));
+}
+
 /// What passes while a connection is made anew is owed. That must not keep a busy bucket from Redis for
 /// ever after: requests come faster than it is paid, and no call would show that Redis answers again.
 #[test]

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::late_budget::LateBudget;
 use super::recovery_trial::Relapses;
+use crate::clock;
 use crate::limit::OnError;
 use crate::store::redis::connect::failure::{Failure, Reason};
 use crate::telemetry::{AuditEvent, AuditLog, Metrics};
@@ -33,8 +34,9 @@ pub(crate) struct Breaker {
     links: Vec<AtomicU64>,
     /// Late answers of all workers.
     late_budget: LateBudget,
-    /// The last call of any worker, or the last payment, was not answered in time.
-    silent: AtomicBool,
+    /// Since when neither a call of any worker nor a payment was answered in time, in milliseconds of the
+    /// clock here; zero if the last was.
+    silent_since: AtomicU64,
     record: Mutex<Record>,
     /// The address of Redis, as messages name it.
     address: String,
@@ -92,7 +94,7 @@ impl Breaker {
             trips: watch::Sender::new(0),
             links: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             late_budget: LateBudget::new(SLACK.saturating_mul(workers.max(1) as u32)),
-            silent: AtomicBool::new(false),
+            silent_since: AtomicU64::new(0),
             record: Mutex::default(),
             address,
             on_error: Mutex::new(on_error),
@@ -142,7 +144,9 @@ impl Breaker {
 
     /// Redis has not answered a call or a payment in time.
     pub(crate) fn begin_silence(&self) {
-        self.silent.store(true, Ordering::Relaxed);
+        let now = clock::millis(Instant::now()).max(1);
+        // The first of several.
+        let _ = self.silent_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// It has answered one.
@@ -150,7 +154,7 @@ impl Breaker {
     pub(crate) fn end_silence(&self) {
         // Mostly nothing is late, and nothing is written.
         if self.is_silent() {
-            self.silent.store(false, Ordering::Relaxed);
+            self.silent_since.store(0, Ordering::Relaxed);
         }
     }
 
@@ -158,7 +162,15 @@ impl Breaker {
     /// closed.
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
-        self.silent.load(Ordering::Relaxed)
+        self.silent_since.load(Ordering::Relaxed) > 0
+    }
+
+    /// For how long that has been so.
+    fn silence(&self, now: Instant) -> Duration {
+        match self.silent_since.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            since => Duration::from_millis(clock::millis(now).saturating_sub(since)),
+        }
     }
 
     /// Opens the breaker. The first to do so since it was closed names the reason.
@@ -221,7 +233,9 @@ impl Breaker {
         let relapsed = !record.relapses.probation().is_zero();
         let failure = record.note.take().filter(|_| relapsed).unwrap_or_else(|| failure.clone());
         let last_logged = (failure.reason, now);
-        let outage = Outage { since: now, reason: failure.reason, last_logged };
+        // It has begun with the first call that was not answered, however long that took to be enough.
+        let since = now.checked_sub(self.silence(now)).unwrap_or(now);
+        let outage = Outage { since, reason: failure.reason, last_logged };
         record.outage = Some(outage);
         self.metrics.store_degraded.set(1);
         let (reason, on_error) = (failure.reason.label(), *self.on_error.lock());

@@ -52,6 +52,10 @@ impl Supervisor {
         let sent = Instant::now();
         let time = within(session.time(&self.shared.reserved_key(LIVE_NODES))).await?;
         let received = Instant::now();
+        if received - sent <= self.shared.timeout {
+            // Also where nobody asks for anything.
+            self.shared.breaker.end_silence();
+        }
         if !session.is_cluster() {
             self.shared.clock.steer(time, sent, received);
         }

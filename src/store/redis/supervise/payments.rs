@@ -5,6 +5,7 @@
 //! Once that little can be paid in a fraction of the time that a request may wait, the breaker is
 //! half closed, and the rest is paid while requests wait ([`Supervisor::restore`](super::supervisor)).
 
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::supervisor::{HEARTBEAT, PATIENCE, SUPERVISOR, Supervisor};
 use crate::store::BucketId;
 use crate::store::redis::connect::failure::Failure;
 use crate::store::redis::connect::hash_slot::{HashSlotGroup, group_by_hash_slot, hash_slot};
+use crate::store::redis::connect::reply_deadline::reply_by;
 use crate::store::redis::connect::session::Session;
 use crate::store::redis::decide::worker_link::{AdjustTarget, adjust};
 use crate::store::redis::wire::batch::Fence;
@@ -29,6 +31,10 @@ const PART: u32 = 4;
 /// So long it is tried to get there. Then the last debts take what they take: requests that cannot
 /// wait for it are decided here.
 const ROUNDS: Duration = Duration::from_secs(10);
+/// What Redis takes for a debt at the most, by which a payment may take longer than `timeout`.
+const PER_DEBT: Duration = Duration::from_micros(50);
+/// So many payments in a row that are late, or one that takes as long, show that Redis is too slow.
+const LATE_PAYMENTS: u32 = 3;
 /// After this a payment of which it is not known whether it was made counts as made: its fence may
 /// be gone.
 const FORGOTTEN: Duration = Duration::from_secs(300);
@@ -43,6 +49,8 @@ pub(crate) struct Payments {
     fence: Vec<u8>,
     count: u64,
     unconfirmed: Vec<Payment>,
+    /// How many in a row were late while Redis was in use.
+    late: u32,
     /// Debts that could not be written down during this outage.
     unpaid: u64,
     /// After this nothing is taken off debts for what has refilled: another gateway may have paid, and a
@@ -65,7 +73,14 @@ struct Payment {
 
 impl Payments {
     pub(crate) fn new(fence: Vec<u8>) -> Self {
-        Payments { fence, count: 0, unconfirmed: Vec::new(), unpaid: 0, refill_until: None }
+        Payments {
+            fence,
+            count: 0,
+            unconfirmed: Vec::new(),
+            late: 0,
+            unpaid: 0,
+            refill_until: None,
+        }
     }
 
     /// The fence of a payment to a cluster, in the slot of the bucket. A tag in the prefix decides on
@@ -225,15 +240,7 @@ impl Supervisor {
             let target = AdjustTarget { session, slot: payment.slot, deadline };
             adjust(target, &adjustments, Some(fence), context).await
         };
-        let made = join_all(payments.iter().map(pay)).await;
-        // Where all requests are for buckets that owe something, no call shows that Redis answers.
-        // Of one that has aged away nothing was sent.
-        let is_answered = |(payment, made): (&Payment, &Result<(), Failure>)| {
-            made.is_ok() && !payment.debts.is_empty()
-        };
-        if payments.iter().zip(&made).any(is_answered) && begun.elapsed() <= self.shared.timeout {
-            self.shared.breaker.end_silence();
-        }
+        let made = self.watch_time(&payments, join_all(payments.iter().map(pay))).await;
         let mut all = Ok(());
         for (payment, paid) in payments.into_iter().zip(made) {
             match &paid {
@@ -247,6 +254,54 @@ impl Supervisor {
             all = all.and(paid);
         }
         all
+    }
+
+    /// Waits for payments, and judges Redis by how long they take. Where all requests are for buckets that
+    /// owe something, no call shows that it answers, or that it is too slow.
+    async fn watch_time(
+        &mut self,
+        payments: &[Payment],
+        made: impl Future<Output = Vec<Result<(), Failure>>>,
+    ) -> Vec<Result<(), Failure>> {
+        let debts: usize = payments.iter().map(|it| it.debts.len()).sum();
+        let in_time = self.shared.timeout + PER_DEBT * u32::try_from(debts).unwrap_or(u32::MAX);
+        let breaker = &self.shared.breaker;
+        let (begun, mut made) = (Instant::now(), pin!(made));
+        let enough =
+            in_time.saturating_mul(LATE_PAYMENTS.saturating_sub(self.payments.late).max(1));
+        let answered = match breaker.is_open() {
+            true => None,
+            false => reply_by(begun + enough.min(2 * PATIENCE), &mut made).await,
+        };
+        let made = match answered {
+            Some(made) => made,
+            None => {
+                if !breaker.is_open() {
+                    breaker.trip(&Failure::timeout());
+                }
+                made.await
+            }
+        };
+        // Of one that has aged away nothing was sent.
+        let is_answered = |(payment, made): (&Payment, &Result<(), Failure>)| {
+            made.is_ok() && !payment.debts.is_empty()
+        };
+        if payments.iter().zip(&made).any(is_answered) {
+            self.payments.late = match begun.elapsed() <= in_time {
+                true => {
+                    breaker.end_silence();
+                    0
+                }
+                false if breaker.is_open() => 0,
+                false => {
+                    if breaker.record_late() {
+                        breaker.trip(&Failure::timeout());
+                    }
+                    self.payments.late + 1
+                }
+            };
+        }
+        made
     }
 
     /// Puts debts back that are not paid.
