@@ -147,9 +147,8 @@ impl Supervisor {
         let owes = !self.shared.ledger.lock().is_empty();
         let others_may_owe = owes || self.shared.has_local_limits.load(Ordering::Relaxed);
         let outage = self.shared.breaker.outage();
-        // One without requests notices an outage at its heartbeat, late; one with some, when the first has
-        // waited in vain.
-        let is_long = outage.is_none_or(|lasted| lasted + self.shared.timeout >= HEARTBEAT)
+        // One without requests notices an outage at its heartbeat, late.
+        let is_long = outage.is_none_or(|lasted| lasted >= HEARTBEAT)
             || self.last_tick.elapsed() >= MISSED_HEARTBEAT
             || self.has_another_master();
         let is_alone = self.known_nodes.iter().all(|node| *node == self.shared.node);
