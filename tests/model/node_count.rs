@@ -4,12 +4,13 @@ use std::iter;
 use std::time::Duration;
 
 use weir::clock::Micros;
-use weir::store::redis::census::{self, LIFETIME};
+use weir::store::redis::census::{self, LIFETIME, Retention};
 
 use crate::lua::Redis;
 
 const START: u64 = 1_700_000_000_000;
 const LIFE: u64 = LIFETIME.as_millis() as u64;
+const RETENTION: Retention = Retention { lifetime: LIFETIME, max_ahead: LIFETIME };
 
 /// The number of live nodes after one of them was heard, at some ms.
 fn beat(redis: &Redis, at: u64, node: &str) -> u64 {
@@ -19,7 +20,7 @@ fn beat(redis: &Redis, at: u64, node: &str) -> u64 {
 /// Those that were heard in some time before that.
 fn names(redis: &Redis, at: u64, node: &str, max_age: Duration) -> Vec<String> {
     let now = Micros(at * 1000 + 999);
-    let report = census::report(b"nodes", Some(node), now, LIFETIME, max_age);
+    let report = census::report(b"nodes", Some(node), now, RETENTION, max_age);
     let (names,) = redis.ask_all(&report);
     names
 }
@@ -60,7 +61,7 @@ fn a_node_that_asks_for_the_others_without_a_name_is_not_put_back() {
     beat(&redis, START, "one");
     beat(&redis, START, "other");
     leave(&redis, "one");
-    let asked = census::report(b"nodes", None, Micros(START * 1000), LIFETIME, LIFETIME);
+    let asked = census::report(b"nodes", None, Micros(START * 1000), RETENTION, LIFETIME);
     let (names,): (Vec<String>,) = redis.ask_all(&asked);
     assert_eq!(names, ["other"]);
 }
@@ -70,6 +71,32 @@ fn a_node_from_before_the_clock_stepped_back_counts_no_more() {
     let redis = Redis::start();
     beat(&redis, START + 3_600_000, "dead");
     assert_eq!(beat(&redis, START, "one"), 1);
+}
+
+#[test]
+fn what_was_said_ahead_of_the_clock_is_heard_only_as_far_as_that_may_be() {
+    const AHEAD: u64 = 100;
+    let redis = Redis::start();
+    let retention = Retention { max_ahead: Duration::from_millis(AHEAD), ..RETENTION };
+    let said = |at: u64, node: &str| {
+        let report =
+            census::report(b"nodes", Some(node), Micros(at * 1000), retention, Duration::ZERO);
+        let (names,): (Vec<String>,) = redis.ask_all(&report);
+        names
+    };
+    said(START + AHEAD, "sooner");
+    assert_eq!(said(START, "one"), ["one", "sooner"]);
+    said(START + AHEAD + 1, "other clock");
+    assert_eq!(said(START, "one"), ["one", "sooner"]);
+}
+
+#[test]
+fn who_is_missing_once_is_known_until_it_is_missing_again() {
+    let names = |names: &[&str]| names.iter().map(|&it| it.to_owned()).collect::<Vec<_>>();
+    let both = names(&["one", "other"]);
+    let forgotten = names(&["one"]);
+    assert_eq!(census::joined(&forgotten, &both), both);
+    assert_eq!(census::joined(&forgotten, &forgotten), forgotten);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::census;
-use super::joint_recovery::PAID_NODES;
+use super::census::{self, Retention};
+use super::joint_recovery::{PAID_NODES, reports};
 use super::supervisor::{Supervisor, within};
 use crate::store::redis::RedisShared;
 use crate::store::redis::connect::failure::Failure;
@@ -35,13 +35,10 @@ impl Supervisor {
         let is_settled = !self.shared.breaker.is_open();
         let gone = is_settled && self.counting_since.elapsed() > census::LIFETIME;
         self.shared.set_nodes(if gone { count } else { count.max(self.shared.nodes()) });
-        if gone {
-            self.known_nodes = names;
-        } else {
-            let new = names.into_iter().filter(|name| !self.known_nodes.contains(name));
-            let new: Vec<_> = new.collect();
-            self.known_nodes.extend(new);
-        }
+        // One that is missing once may only have been forgotten, by FLUSHALL or a clock that was set.
+        let earlier = if gone { &self.last_heard } else { &self.known_nodes };
+        self.known_nodes = census::joined(&names, earlier);
+        self.last_heard = names;
         Ok(())
     }
 
@@ -66,16 +63,16 @@ impl Supervisor {
 
     /// Says that this node is alive. The answer is the names of all that have said so within `max_age`.
     pub(super) async fn report_alive(&self, max_age: Duration) -> Result<Vec<String>, Failure> {
-        self.report_in(LIVE_NODES, &self.shared.node, census::REMEMBERED, max_age).await
+        self.report_in(LIVE_NODES, &self.shared.node, census::LIVE, max_age).await
     }
 
-    /// Puts a member into one of the sets of nodes, for `lifetime`. The answer is all that were put there
-    /// within `max_age`.
+    /// Puts a member into one of the sets of nodes. The answer is all that were put there within
+    /// `max_age`.
     pub(super) async fn report_in(
         &self,
         set: &str,
         member: &str,
-        lifetime: Duration,
+        retention: Retention,
         max_age: Duration,
     ) -> Result<Vec<String>, Failure> {
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
@@ -85,7 +82,7 @@ impl Supervisor {
             return Err(Failure::timeout());
         };
         let member = (!self.shared.is_leaving.load(Ordering::Relaxed)).then_some(member);
-        let report = census::report(&name, member, now, lifetime, max_age);
+        let report = census::report(&name, member, now, retention, max_age);
         within(session.run_together(&name, &report)).await
     }
 
@@ -113,7 +110,7 @@ pub(crate) async fn leave(shared: &RedisShared) {
         let session = Session::open(&shared.dialer).await?;
         for set in [LIVE_NODES, PAID_NODES] {
             let name = shared.reserved_key(set);
-            let members = Supervisor::members_of(&shared.node);
+            let members = reports::members_of(&shared.node);
             let _: u64 = session.run_together(&name, &census::leave(&name, members)).await?;
         }
         Ok(())

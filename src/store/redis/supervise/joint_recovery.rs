@@ -15,31 +15,21 @@
 //! may differ. So the first to hear it names the instant, by Redis's clock, at which all of them stop
 //! deciding by their shares: the cutover.
 
-use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use self::reports::{Companions, FOUND, IN_USE, PAID, PAYING, READY, Reports};
+use super::census::Retention;
 use super::supervisor::{HEARTBEAT, Supervisor};
-use crate::clock::Micros;
 use crate::store::redis::connect::failure::Failure;
+use crate::store::redis::connect::reply_deadline::reply_by;
 
-/// The set of the nodes that owe Redis nothing. What those in a recovery do stands there behind their
-/// names.
+pub(super) mod reports;
+
+/// The set in which gateways say what they do about an outage.
 pub(super) const PAID_NODES: &str = "paid";
-/// It has found Redis, and pays as soon as the others have.
-const FOUND: &str = " found";
-/// It pays, or is about to.
-const PAYING: &str = " paying";
-/// It decides nothing without Redis any more, and owes nothing.
-const READY: &str = " ready";
-
-/// Behind an instant in milliseconds, and no name: all stop then deciding without Redis.
-const CUTOVER: &str = " cutover";
-
-/// All that may stand behind a name; nothing does where nothing is owed.
-const STATES: [&str; 4] = ["", FOUND, PAYING, READY];
 
 /// How long the others are waited for. They find Redis within a second of each other; one that has
 /// ended meanwhile does not.
@@ -49,6 +39,8 @@ const LONGEST_PAYMENT: Duration = Duration::from_secs(10);
 /// For how long a node is in the set that has said something. Those that have Redis say it at every
 /// heartbeat.
 const PAID_LIFETIME: Duration = LONGEST_WAIT;
+/// What they say may be dated ahead of the server's clock by so much at least.
+const SHORTEST_AHEAD: Duration = Duration::from_millis(100);
 /// Without an answered heartbeat for so long Redis was away for some time, whenever that was noticed.
 const MISSED_HEARTBEAT: Duration = Duration::from_millis(HEARTBEAT.as_millis() as u64 * 3 / 2);
 /// For each gateway, since each of them asks for the reports of all; and at the least and at the most.
@@ -66,63 +58,6 @@ pub(super) const ANNOUNCEMENT_INTERVAL: Duration = Duration::from_millis(100);
 /// How old the time may be that reports are dated by while others are waited for: the server's clock
 /// may be set meanwhile.
 const LONGEST_TIME_AGE: Duration = Duration::from_millis(250);
-
-/// What nodes have said of themselves in the set.
-struct Reports(Vec<String>);
-
-impl Reports {
-    fn has(&self, node: &str, state: &str) -> bool {
-        self.0.iter().any(|it| it.strip_prefix(node) == Some(state))
-    }
-
-    fn has_any(&self, node: &str) -> bool {
-        STATES.iter().any(|state| self.has(node, state))
-    }
-
-    /// Whether any node but this one has said so.
-    fn has_other(&self, node: &str, state: &str) -> bool {
-        let names = self.0.iter().filter_map(|it| it.strip_suffix(state));
-        names.filter(|name| !name.contains(' ')).any(|name| name != node)
-    }
-
-    /// The first that was named.
-    fn cutover(&self) -> Option<Micros> {
-        let instants = self.0.iter().filter_map(|it| it.strip_suffix(CUTOVER)?.parse().ok());
-        instants.min().map(|millis: u64| Micros(millis.saturating_mul(1000)))
-    }
-}
-
-/// The other gateways that may have been in the same outage.
-pub(super) struct Companions {
-    names: Vec<String>,
-    /// What they have said before counts no longer.
-    since: Instant,
-    /// Those that have said since that they come back from it, and that they are ready. They do not
-    /// repeat what they have said for as long as one may have to wait for another.
-    recovering: HashSet<String>,
-    ready: HashSet<String>,
-}
-
-impl Companions {
-    fn new(names: Vec<String>, since: Instant) -> Self {
-        Companions { names, since, recovering: HashSet::new(), ready: HashSet::new() }
-    }
-
-    fn note(&mut self, reports: &Reports) {
-        for node in &self.names {
-            if reports.has(node, FOUND) || reports.has(node, PAYING) {
-                self.recovering.insert(node.clone());
-            }
-            if reports.has(node, READY) {
-                self.ready.insert(node.clone());
-            }
-        }
-    }
-
-    fn are_ready(&self) -> bool {
-        self.recovering.is_subset(&self.ready)
-    }
-}
 
 impl Supervisor {
     /// Pays what was admitted here without Redis, and goes on until the other gateways have paid, too,
@@ -181,8 +116,10 @@ impl Supervisor {
         }
         // What came during the last payment.
         self.pay_down().await?;
-        let is_other = |node: &String| *node != self.shared.node;
-        if others.recovering.iter().any(is_other) {
+        // A worker may have lost its connection meanwhile. The others are not to use Redis while this one
+        // begins anew, unless that takes too long.
+        self.wait_for_links(trips).await;
+        if others.are_recovering(&self.shared.node) {
             self.wait_for_cutover(others.since, trips).await?;
         }
         Ok(Some(others))
@@ -217,8 +154,7 @@ impl Supervisor {
             }
             // One that says that it owes nothing may have paid without waiting, or decides by Redis, as
             // does one that is ready.
-            let is_over = ["", READY].iter().any(|it| reports.has_other(&self.shared.node, it));
-            if !is_paying && !is_over {
+            if !is_paying && !reports.has_other_paid(&self.shared.node) {
                 unpaid_at = asked;
             }
             self.poll_again(self.poll_interval(SHORTEST_POLL_INTERVAL)).await?;
@@ -242,18 +178,21 @@ impl Supervisor {
     ) -> Result<(), Failure> {
         let mut is_logged = self.shared.breaker.outage().is_some();
         loop {
-            let reports = self.report_state("", others.since.elapsed()).await?;
+            let reports = self.report_state(PAID, others.since.elapsed()).await?;
             others.note(&reports);
-            let is_missing = |node: &&String| !reports.has(node, "");
+            let is_missing = |node: &&String| !reports.has_paid(node);
             let mut missing = others.names.iter().filter(is_missing).peekable();
-            if missing.peek().is_none() || self.has_tripped_since(trips) {
+            // Whoever has named the instant has waited for longer, or knows of fewer. It decides by Redis
+            // from then on, so that whom this one still misses is waited for no longer.
+            let is_over = missing.peek().is_none() || reports.cutover().is_some();
+            if is_over || self.has_tripped_since(trips) {
                 return Ok(());
             }
             if begun.elapsed() >= LONGEST_WAIT {
                 // Those that are on their way are waited for, the others are taken for gone.
-                let recent = self.report_state("", PAID_LIFETIME).await?;
-                let is_coming = |node: &String| recent.has(node, FOUND) || recent.has(node, PAYING);
-                if !missing.any(is_coming) || begun.elapsed() >= LONGEST_PAYMENT {
+                let recent = self.report_state(PAID, PAID_LIFETIME).await?;
+                if !missing.any(|node| recent.is_paying(node)) || begun.elapsed() >= LONGEST_PAYMENT
+                {
                     return Ok(());
                 }
             }
@@ -281,12 +220,13 @@ impl Supervisor {
         let notice = (pause + self.shared.timeout.min(LONGEST_POLL_INTERVAL)) * 2;
         // Also if the server's clock is set meanwhile.
         let latest = Instant::now() + notice;
-        let mut reports = self.report_state("", since.elapsed()).await?;
+        let mut reports = self.report_state(PAID, since.elapsed()).await?;
         if reports.cutover().is_none()
-            && let Some(Micros(named)) = self.server_clock.at(latest)
+            && let Some(named) = self.server_clock.at(latest)
         {
-            let member = format!("{}{CUTOVER}", named / 1000);
-            let asked = self.report_in(PAID_NODES, &member, PAID_LIFETIME, since.elapsed()).await;
+            let member = reports::cutover_at(named);
+            let retention = self.paid_retention();
+            let asked = self.report_in(PAID_NODES, &member, retention, since.elapsed()).await;
             reports = Reports(asked?);
         }
         loop {
@@ -297,9 +237,13 @@ impl Supervisor {
                 sleep(left).await;
                 return Ok(());
             }
-            self.poll_again(pause).await?;
+            // A payment is not to be given up halfway; all else is not to be late for.
+            let Some(polled) = reply_by(until, self.poll_again(pause)).await else { return Ok(()) };
+            polled?;
             self.pay().await?;
-            reports = self.report_state("", since.elapsed()).await?;
+            let asked = self.report_state(PAID, since.elapsed());
+            let Some(heard) = reply_by(until, asked).await else { return Ok(()) };
+            reports = heard?;
         }
     }
 
@@ -316,8 +260,10 @@ impl Supervisor {
         // A little is left for what those still have to do that were held back.
         let until = held + LONGEST_HOLD.min(self.shared.timeout * 3 / 4);
         loop {
-            let reports = self.report_state(READY, others.since.elapsed()).await?;
-            others.note(&reports);
+            let asked = self.report_state(READY, others.since.elapsed());
+            // Whether Redis is too slow is for the requests to find out that have been held back.
+            let Some(reports) = reply_by(until, asked).await else { return Ok(()) };
+            others.note(&reports?);
             let left = until.saturating_duration_since(Instant::now());
             if others.are_ready() || left.is_zero() || self.has_tripped_since(trips) {
                 return Ok(());
@@ -354,7 +300,7 @@ impl Supervisor {
     /// Says that this node owes Redis nothing. Not if Redis was lost meanwhile: from then on it may.
     pub(super) async fn announce(&self) -> Result<(), Failure> {
         if !self.shared.breaker.is_open() {
-            self.report_state("", Duration::ZERO).await?;
+            self.report_state(IN_USE, Duration::ZERO).await?;
         }
         Ok(())
     }
@@ -367,14 +313,16 @@ impl Supervisor {
         Ok(())
     }
 
-    /// What the set may have of a node.
-    pub(super) fn members_of(node: &str) -> impl Iterator<Item = String> {
-        STATES.iter().map(move |state| format!("{node}{state}"))
+    /// What was said by a clock that is behind, as that of a replica may be, must not look as if it were
+    /// said later. What is known of the clock is late by no more than a reply takes.
+    fn paid_retention(&self) -> Retention {
+        let max_ahead = self.shared.timeout.clamp(SHORTEST_AHEAD, PAID_LIFETIME);
+        Retention { lifetime: PAID_LIFETIME, max_ahead }
     }
 
     /// Says what this node does. The answer is what all have said within `max_age`.
     async fn report_state(&self, state: &str, max_age: Duration) -> Result<Reports, Failure> {
         let member = format!("{}{state}", self.shared.node);
-        self.report_in(PAID_NODES, &member, PAID_LIFETIME, max_age).await.map(Reports)
+        self.report_in(PAID_NODES, &member, self.paid_retention(), max_age).await.map(Reports)
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::census;
-use super::joint_recovery::{ANNOUNCEMENT_INTERVAL, Companions};
+use super::joint_recovery::ANNOUNCEMENT_INTERVAL;
+use super::joint_recovery::reports::Companions;
 use super::overrides;
 use super::payments::Payments;
 use super::probe;
@@ -33,6 +34,8 @@ const LINKS: Duration = Duration::from_secs(1);
 const MOST_LINKS: Duration = Duration::from_secs(3);
 /// How often a broken connection is made anew before Redis counts as gone.
 const RENEWALS: usize = 2;
+/// How often the masters of a cluster are looked at while it is in use.
+const MASTERS_INTERVAL: Duration = Duration::from_secs(10);
 /// It holds no slots: any number that is no worker's.
 pub(crate) const SUPERVISOR: usize = u16::MAX as usize;
 
@@ -45,6 +48,8 @@ pub(crate) struct Supervisor {
     /// The names of the gateways that share the store, as last heard while it was in use; and those
     /// that were heard since.
     pub(super) known_nodes: Vec<String>,
+    /// Those of the last heartbeat.
+    pub(super) last_heard: Vec<String>,
     /// The clock by which the sets of nodes are kept, and when it was last read.
     pub(super) server_clock: ServerClock,
     pub(super) time_read: Instant,
@@ -60,6 +65,8 @@ pub(crate) struct Supervisor {
     /// they were found last.
     known_masters: Vec<String>,
     found_masters: Vec<String>,
+    /// When that was.
+    masters_read: Instant,
     /// What was last warned of, so that it is not said at every reconnect.
     warned: Vec<String>,
     /// The mark of the overrides that were last read.
@@ -79,6 +86,7 @@ impl Supervisor {
                 shared.reserved_key(&format!("fence:{}:supervisor", shared.node)),
             ),
             known_nodes: Vec::new(),
+            last_heard: Vec::new(),
             server_clock: ServerClock::default(),
             time_read: Instant::now(),
             restored: None,
@@ -87,6 +95,7 @@ impl Supervisor {
             counting_since: Instant::now(),
             known_masters: Vec::new(),
             found_masters: Vec::new(),
+            masters_read: Instant::now(),
             warned: Vec::new(),
             overrides_seen: None,
             overrides_failing: false,
@@ -149,13 +158,8 @@ impl Supervisor {
                 return false;
             }
         }
-        let probes = (self.shared.timeout + PAUSE) * PROBES;
-        let deadline = Instant::now() + (LINKS + probes).min(MOST_LINKS);
-        while !self.shared.breaker.all_links_are_up(trips) {
-            if Instant::now() >= deadline || *self.shared.breaker.trips().borrow() != trips {
-                return false;
-            }
-            sleep(Duration::from_millis(2)).await;
+        if !self.wait_for_links(trips).await {
+            return false;
         }
         // What was admitted here meanwhile is paid while that goes on, so that next to nothing is
         // left when requests wait for it.
@@ -166,8 +170,7 @@ impl Supervisor {
                 return false;
             }
         };
-        // The others may have taken seconds, and a worker may have lost its connection meanwhile.
-        if !self.shared.breaker.all_links_are_up(trips) || !self.shared.breaker.half_close(trips) {
+        if !self.wait_for_links(trips).await || !self.shared.breaker.half_close(trips) {
             return false;
         }
         self.counting_since = Instant::now();
@@ -184,6 +187,20 @@ impl Supervisor {
         self.known_masters.clone_from(&self.found_masters);
         self.warn_of_unpaid();
         (self.last_tick, self.restored) = (Instant::now(), Some(Instant::now()));
+        true
+    }
+
+    /// Waits until every worker has a connection that answers as fast as decisions need it. False if that
+    /// takes too long.
+    pub(super) async fn wait_for_links(&self, trips: u64) -> bool {
+        let probes = (self.shared.timeout + PAUSE) * PROBES;
+        let deadline = Instant::now() + (LINKS + probes).min(MOST_LINKS);
+        while !self.shared.breaker.all_links_are_up(trips) {
+            if Instant::now() >= deadline || self.has_tripped_since(trips) {
+                return false;
+            }
+            sleep(Duration::from_millis(2)).await;
+        }
         true
     }
 
@@ -249,6 +266,7 @@ impl Supervisor {
         // Mostly there is nothing to pay: a new debt wakes the supervisor at once.
         self.pay_in_use().await?;
         self.announce().await?;
+        self.follow_masters().await;
         self.last_tick = Instant::now();
         Ok(())
     }
@@ -283,7 +301,19 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Learns of masters that have joined a cluster, or were promoted, while it is in use: or the next
+    /// outage would look like a restart.
+    async fn follow_masters(&mut self) {
+        let Some(session) = self.session.clone().filter(Session::is_cluster) else { return };
+        if self.masters_read.elapsed() < MASTERS_INTERVAL || self.shared.breaker.is_open() {
+            return;
+        }
+        self.look_at_masters(&session).await;
+        self.known_masters.clone_from(&self.found_masters);
+    }
+
     async fn look_at_masters(&mut self, session: &Session) {
+        self.masters_read = Instant::now();
         let masters = match within(session.masters()).await {
             Ok(masters) => masters,
             Err(failure) => return tracing::debug!(%failure, "INFO cannot be read"),
