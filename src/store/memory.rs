@@ -123,6 +123,11 @@ impl MemoryStore {
         self.clock_spread.store(spread.as_micros() as u64, Ordering::Relaxed);
     }
 
+    /// The last that was [said](MemoryStore::set_clock_spread).
+    pub(super) fn clock_spread(&self) -> Duration {
+        Duration::from_micros(self.clock_spread.load(Ordering::Relaxed))
+    }
+
     /// Refunds a charge at the instant and to the bucket that `outcome` tells of: the key's own, or
     /// one that it shares.
     pub fn refund(&self, charged: &Check<'_>, outcome: &CheckOutcome) {

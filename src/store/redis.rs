@@ -110,11 +110,10 @@ impl RedisStore {
         outcomes: &mut [CheckOutcome],
         now: Micros,
     ) {
-        let mut previous = None;
+        let (mut previous, is_one_time) = (None, self.shared.clocks_agree());
         for (check, outcome) in asked.checks.iter().zip(outcomes) {
             if outcome.refused.is_none() {
-                let is_cluster = self.shared.is_cluster();
-                let now = if is_cluster { self.shared.now_for(asked, check) } else { now };
+                let now = if is_one_time { now } else { self.shared.now_for(asked, check) };
                 let known = self.shared.local.state(check.bucket).unwrap_or_default();
                 outcome.state = check.policy.clamp(known, now);
                 outcome.now = now;
@@ -366,3 +365,6 @@ impl Store for RedisStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

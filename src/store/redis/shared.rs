@@ -154,6 +154,14 @@ impl RedisShared {
         self.now_of(&asked.key(check).text())
     }
 
+    /// Whether an instant by the clock of one master does for the buckets of all, where nothing is
+    /// charged: to find each one's own takes a lock that all workers share.
+    pub(super) fn clocks_agree(&self) -> bool {
+        /// What is known of a clock is off by the time that a reply was on its way.
+        const TOLERANCE: Duration = Duration::from_millis(10);
+        self.local.clock_spread() <= TOLERANCE
+    }
+
     /// Charges what is known of a bucket here, whether it passes or not.
     pub(super) fn charge_known(&self, check: &Check<'_>, slot: u16) -> CheckOutcome {
         if self.is_cluster() {

@@ -75,6 +75,10 @@ const REASON_LOG_INTERVAL: Duration = Duration::from_secs(1);
 const LASTING_OUTAGE: Duration = Duration::from_secs(5);
 const TOO_SLOW_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// So long after the first late answer an outage is found at the latest: heartbeats are a second apart,
+/// and wait for a second. One more is for a machine that is busy.
+const LONGEST_SILENCE: Duration = Duration::from_secs(3);
+
 /// Late answers in a row, for each worker, that open the breaker though no worker had as many as it
 /// takes by itself. All workers are late at once when Redis hesitates, and that is no slowness yet.
 const SLACK: u32 = 4;
@@ -144,9 +148,16 @@ impl Breaker {
 
     /// Redis has not answered a call or a payment in time.
     pub(crate) fn begin_silence(&self) {
-        let now = clock::millis(Instant::now()).max(1);
+        self.begin_silence_at(Instant::now());
+    }
+
+    fn begin_silence_at(&self, now: Instant) {
+        let (silent, order) = (&self.silent_since, Ordering::Relaxed);
+        let since = silent.load(order);
         // The first of several.
-        let _ = self.silent_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        if self.silence(now).is_zero() {
+            let _ = silent.compare_exchange(since, clock::millis(now), order, order);
+        }
     }
 
     /// It has answered one.
@@ -165,12 +176,14 @@ impl Breaker {
         self.silent_since.load(Ordering::Relaxed) > 0
     }
 
-    /// For how long that has been so.
+    /// For how long that has been so. Where nobody asks for anything, nothing ends a silence if heartbeats
+    /// are answered late as well, and it says nothing of an outage minutes later.
     fn silence(&self, now: Instant) -> Duration {
-        match self.silent_since.load(Ordering::Relaxed) {
+        let lasted = match self.silent_since.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
             since => Duration::from_millis(clock::millis(now).saturating_sub(since)),
-        }
+        };
+        if lasted > LONGEST_SILENCE { Duration::ZERO } else { lasted }
     }
 
     /// Opens the breaker. The first to do so since it was closed names the reason.

@@ -17,7 +17,7 @@ use super::supervisor::{HEARTBEAT, PATIENCE, SUPERVISOR, Supervisor};
 use crate::store::BucketId;
 use crate::store::redis::connect::failure::Failure;
 use crate::store::redis::connect::hash_slot::{HashSlotGroup, group_by_hash_slot, hash_slot};
-use crate::store::redis::connect::reply_deadline::reply_by;
+use crate::store::redis::connect::reply_deadline::{is_stall, reply_by};
 use crate::store::redis::connect::session::Session;
 use crate::store::redis::decide::worker_link::{AdjustTarget, adjust};
 use crate::store::redis::wire::batch::Fence;
@@ -257,7 +257,8 @@ impl Supervisor {
     }
 
     /// Waits for payments, and judges Redis by how long they take. Where all requests are for buckets that
-    /// owe something, no call shows that it answers, or that it is too slow.
+    /// owe something, no call shows that it answers, or that it is too slow. They cost nothing of the
+    /// budget of late calls: calls in time alone refill it, and there may be few of them.
     async fn watch_time(
         &mut self,
         payments: &[Payment],
@@ -266,20 +267,22 @@ impl Supervisor {
         let debts: usize = payments.iter().map(|it| it.debts.len()).sum();
         let in_time = self.shared.timeout + PER_DEBT * u32::try_from(debts).unwrap_or(u32::MAX);
         let breaker = &self.shared.breaker;
-        let (begun, mut made) = (Instant::now(), pin!(made));
-        let enough =
-            in_time.saturating_mul(LATE_PAYMENTS.saturating_sub(self.payments.late).max(1));
-        let answered = match breaker.is_open() {
-            true => None,
-            false => reply_by(begun + enough.min(2 * PATIENCE), &mut made).await,
-        };
-        let made = match answered {
-            Some(made) => made,
-            None => {
-                if !breaker.is_open() {
+        let (mut missed, mut made) = (0, pin!(made));
+        let made = loop {
+            let deadline = Instant::now() + in_time;
+            if let Some(made) = reply_by(deadline, &mut made).await {
+                break made;
+            }
+            // A gateway that stood still has not waited for Redis: it may not even have sent them.
+            if is_stall(deadline, Instant::now()) {
+                continue;
+            }
+            missed += 1;
+            if !breaker.is_open() {
+                breaker.begin_silence();
+                if self.payments.late + missed >= LATE_PAYMENTS {
                     breaker.trip(&Failure::timeout());
                 }
-                made.await
             }
         };
         // Of one that has aged away nothing was sent.
@@ -287,18 +290,13 @@ impl Supervisor {
             made.is_ok() && !payment.debts.is_empty()
         };
         if payments.iter().zip(&made).any(is_answered) {
-            self.payments.late = match begun.elapsed() <= in_time {
-                true => {
+            self.payments.late = match missed {
+                0 => {
                     breaker.end_silence();
                     0
                 }
-                false if breaker.is_open() => 0,
-                false => {
-                    if breaker.record_late() {
-                        breaker.trip(&Failure::timeout());
-                    }
-                    self.payments.late + 1
-                }
+                _ if breaker.is_open() => 0,
+                _ => self.payments.late + 1,
             };
         }
         made
@@ -314,3 +312,6 @@ impl Supervisor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

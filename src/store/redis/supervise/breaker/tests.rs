@@ -251,3 +251,27 @@ fn late_answers_of_all_workers_count_together_and_are_forgotten_with_the_outage(
         (0..49).for_each(|_| breaker.record_in_time());
     }
 }
+
+/// How long ago an outage has begun that is noticed after these late answers, all in milliseconds of
+/// one clock.
+fn age_of_outage(late: &[u64], noticed: u64) -> u64 {
+    let (breaker, start) = (quiet(), Instant::now());
+    let at = |millis| start + Duration::from_millis(millis);
+    late.iter().for_each(|it| breaker.begin_silence_at(at(*it)));
+    let mut record = breaker.record.lock();
+    assert!(breaker.open(&mut record, &slow(), at(noticed), false));
+    let outage = record.outage.expect("an outage");
+    at(noticed).duration_since(outage.since).as_millis() as u64
+}
+
+#[test]
+fn outage_begins_with_the_first_of_the_late_answers_that_show_it() {
+    // Clocks are read in whole milliseconds.
+    let about = |age: u64, expected: u64| age.abs_diff(expected) <= 1;
+    assert_eq!(age_of_outage(&[], 0), 0);
+    assert!(about(age_of_outage(&[0], 2_000), 2_000), "a heartbeat finds out");
+    assert!(about(age_of_outage(&[0, 400, 800], 800), 800));
+    // Minutes ago one was late, and heartbeats were answered since.
+    assert_eq!(age_of_outage(&[0], 600_000), 0);
+    assert!(about(age_of_outage(&[0, 600_000, 600_200], 600_200), 200));
+}
