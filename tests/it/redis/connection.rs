@@ -2,6 +2,7 @@
 
 use crate::support::certificates::Certificates;
 use crate::support::gateway::program;
+use crate::support::resp::Reply;
 use crate::support::{Config, RECOVERY, Redis, Scratch, Weir, wait_at_most, wait_until};
 
 const LIMIT: &str = "key = \"ip\"\nrate = \"1/day\"\nburst = 3";
@@ -154,8 +155,14 @@ fn documented_acl_rights_are_enough() {
     is_shared(&(redis.store() + &lines));
     redis.command(&["FLUSHALL"]);
     is_shared(&format!("kind = \"hybrid\"\n{url}"));
-    let denied = redis.command(&["ACL", "LOG"]);
-    assert!(denied.list().is_empty(), "{denied:?}");
+    let log = redis.command(&["ACL", "LOG"]);
+    // Redis 7.0 does not know the command that names the program, nor the right to it.
+    let is_needed = |denied: &&Reply| {
+        let Reply::List(fields) = denied else { return true };
+        !fields.iter().any(|it| matches!(it, Reply::Text(text) if text == "client|setinfo"))
+    };
+    let denied: Vec<_> = log.list().iter().filter(is_needed).collect();
+    assert!(denied.is_empty(), "{denied:?}");
 }
 
 #[test]
