@@ -198,3 +198,27 @@ fn a_colon_in_place_of_an_equals_sign_is_told_the_line() {
     }
     assert!(fault("key").contains("expected `=`"));
 }
+
+#[test]
+fn what_may_be_a_secret_is_not_repeated_where_an_equals_sign_is_missing() {
+    let fault = |line: &str| refused(&format!("[limits.a]\n{line}\n")).join("\n");
+    let api_key = format!("weir_{}", "k".repeat(43));
+    let found = fault(&format!("{api_key}: pro"));
+    assert!(found.ends_with("write `KEY = …`") && !found.contains(&api_key), "{found}");
+    for key in [
+        "PASSWORD",
+        "passwd",
+        "Pass",
+        "api_key",
+        "apiKey",
+        "X-API-Key",
+        "private_key",
+        "Authorization",
+        "credentials",
+        "client.Secret",
+    ] {
+        let found = fault(&format!("{key}: hunter2"));
+        assert!(found.ends_with(&format!("write `{key} = …`")), "{found}");
+        assert!(!found.contains("hunter2"), "{found}");
+    }
+}
