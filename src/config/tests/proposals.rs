@@ -222,3 +222,12 @@ fn what_may_be_a_secret_is_not_repeated_where_an_equals_sign_is_missing() {
         assert!(!found.contains("hunter2"), "{found}");
     }
 }
+
+#[test]
+fn the_name_of_a_table_is_not_repeated_if_it_may_be_an_api_key() {
+    let api_key = format!("weir_{}", "k".repeat(43));
+    let text = format!("[[limits]]\nname = \"{api_key}\"\nkey = \"ip\"\n{}", with_route(""));
+    let found = refused(&text).join("\n");
+    assert!(found.contains("give each a name: `[limits.NAME]`"), "{found}");
+    assert!(!found.contains(&api_key), "{found}");
+}
