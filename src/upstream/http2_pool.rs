@@ -16,6 +16,7 @@ use super::http2_connection::Http2Connection;
 use super::http2_stream::Http2Stream;
 use super::record::ConnectionRecord;
 use super::shared::{LiveConnection, SharedServer};
+use super::slots::UrgentClaim;
 
 /// Connections at a time. With more requests than these have streams, some wait.
 const MAX_CONNECTIONS: usize = 64;
@@ -117,13 +118,15 @@ impl Http2Pool {
 
     /// Closes an idle connection, so that another worker may open one. If none is idle and it is
     /// urgent, one takes no further requests, and is closed with its last.
-    pub(super) fn close_one_for_others(&self, is_urgent: impl FnOnce() -> bool) {
+    pub(super) fn close_one_for_others(&self, claim: impl FnOnce() -> Option<UrgentClaim>) {
         let mut connections = self.connections.borrow_mut();
-        let idle = connections.iter().position(|connection| connection.is_idle());
-        match (idle, connections.first()) {
-            (Some(at), _) => drop(connections.remove(at)),
-            (None, Some(busy)) if is_urgent() => busy.retire(),
-            _ => {}
+        if let Some(at) = connections.iter().position(|connection| connection.is_idle()) {
+            connections.remove(at);
+        } else if let Some(busy) = connections.iter().find(|connection| !connection.is_retired())
+            && let Some(claim) = claim()
+        {
+            busy.retire();
+            busy.record().note_retired_for(claim);
         }
     }
 }

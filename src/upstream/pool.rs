@@ -169,7 +169,8 @@ impl Server {
         let closed: Vec<IdleConnection> = idle.drain(oldest).collect();
         drop(idle);
         if closed.is_empty() && pending > self.waiting.for_streams() {
-            self.http2.close_one_for_others(|| wanted > 0 && self.shared.slots.claim_urgent());
+            let claim = || if wanted > 0 { self.shared.slots.claim_urgent() } else { None };
+            self.http2.close_one_for_others(claim);
         }
         drop(closed);
     }
