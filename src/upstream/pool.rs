@@ -16,7 +16,7 @@ use super::pending::LocalWaiters;
 use super::record::ConnectionRecord;
 use super::resolve::ServerAddress;
 use super::shared::SharedServer;
-use super::slots::ConnectionSlot;
+use super::slots::{ConnectionSlot, UrgentClaim};
 use crate::config::settings::{self, Origin};
 use crate::http1::{BufferedStream, IdleEvent};
 use crate::stream::Stream;
@@ -169,10 +169,16 @@ impl Server {
         let closed: Vec<IdleConnection> = idle.drain(oldest).collect();
         drop(idle);
         if closed.is_empty() && pending > self.waiting.for_streams() {
-            let claim = || if wanted > 0 { self.shared.slots.claim_urgent() } else { None };
-            self.http2.close_one_for_others(claim);
+            self.http2.close_one_for_others(|| self.claim_for_others());
         }
         drop(closed);
+    }
+
+    /// The right to retire a connection that is in use, if requests of other workers have waited for long.
+    pub(super) fn claim_for_others(&self) -> Option<UrgentClaim> {
+        let slots = &self.shared.slots;
+        let are_others = self.waiting.urgent() < slots.urgent_pending();
+        if are_others { slots.claim_urgent() } else { None }
     }
 
     /// Whether a connection may serve another request, at an instant when it is not used.

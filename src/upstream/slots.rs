@@ -127,6 +127,11 @@ impl ConnectionSlots {
         self.pending.load(Ordering::Relaxed)
     }
 
+    /// Those of them for which it is urgent.
+    pub(super) fn urgent_pending(&self) -> usize {
+        self.urgent_pending.load(Ordering::Relaxed)
+    }
+
     /// A slot that is free now. None is while requests wait: the semaphore hands slots to these first.
     pub(super) fn try_take(&self) -> FreeSlot {
         if !self.is_limited() {
@@ -265,11 +270,18 @@ impl Drop for UrgentClaim {
 impl PendingPlace<'_> {
     /// Says that one worker is to give up a connection that its requests share, and that may never be
     /// idle. That holds until one has done so, or nobody waits any more for whom it is urgent.
-    pub(super) fn mark_urgent(&self) {
-        if !self.is_urgent.replace(true) {
+    /// Returns whether it says so for the first time.
+    pub(super) fn mark_urgent(&self) -> bool {
+        let is_first = !self.is_urgent.replace(true);
+        if is_first {
             self.slots.urgent_pending.fetch_add(1, Ordering::Relaxed);
         }
         self.slots.urgent.store(true, Ordering::Relaxed);
+        is_first
+    }
+
+    pub(super) fn is_urgent(&self) -> bool {
+        self.is_urgent.get()
     }
 }
 
