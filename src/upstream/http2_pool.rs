@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use super::http2_connection::Http2Connection;
 use super::http2_stream::Http2Stream;
-use super::record::ConnectionRecord;
 use super::shared::{LiveConnection, SharedServer};
 use super::slots::UrgentClaim;
 
@@ -63,6 +62,10 @@ impl Http2Pool {
             if connection.is_worn() && (may_connect || connection.is_idle()) {
                 connection.retire();
             }
+            // It may have been in use when a reload had idle ones closed that were too many.
+            if connection.is_idle() && connection.record().is_recalled() {
+                connection.retire();
+            }
             !connection.is_retired()
         });
         let mut with_room = connections.iter().filter(|connection| connection.has_room());
@@ -103,13 +106,13 @@ impl Http2Pool {
         &self,
         time: Duration,
         now: Instant,
-        may_be_kept: impl Fn(&ConnectionRecord) -> bool,
+        may_be_kept: impl Fn(&Http2Connection) -> bool,
     ) {
         let mut connections = self.connections.borrow_mut();
         // Where only some are too many it is rather those that nobody uses.
         let (idle, busy): (Vec<_>, Vec<_>) = connections.iter().partition(|it| it.is_idle());
         for connection in idle.into_iter().chain(busy) {
-            if !may_be_kept(connection.record()) {
+            if !may_be_kept(connection) {
                 connection.retire();
             }
         }

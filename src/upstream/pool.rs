@@ -60,6 +60,15 @@ struct IdleConnection {
     polls: u64,
 }
 
+/// Which connections are closed for being too many since a reload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recall {
+    /// Only idle ones: other workers may have more of these, and have not closed them yet.
+    Idle,
+    /// Also those that are in use, with their last request.
+    Any,
+}
+
 /// A server that wrongly sends a body with the response to HEAD does so within this time.
 const WATCH_TIME: Duration = Duration::from_millis(25);
 
@@ -183,9 +192,11 @@ impl Server {
 
     /// Whether a connection may serve another request, at an instant when it is not used.
     pub(super) fn may_be_kept(&self, record: &ConnectionRecord, now: Instant) -> bool {
-        !record.is_expired(now)
-            && record.address.is_none_or(|address| self.address.has(address))
-            && record.is_within_limit(|| self.shared.slots.is_limited())
+        self.is_usable(record, now) && record.is_within_limit(|| self.shared.slots.is_limited())
+    }
+
+    fn is_usable(&self, record: &ConnectionRecord, now: Instant) -> bool {
+        !record.is_expired(now) && record.address.is_none_or(|address| self.address.has(address))
     }
 
     /// Counts a request until what this returns is dropped.
@@ -244,15 +255,22 @@ impl Server {
     }
 
     /// Closes connections that have been idle for too long, have become too old, or lead to an
-    /// address that is no longer the server's.
-    pub(super) fn close_idle(&self, now: Instant) {
+    /// address that is no longer the server's, or are too many.
+    pub(super) fn close_idle(&self, now: Instant, recall: Recall) {
         let idle_timeout = self.idle_timeout.get();
         self.idle.borrow_mut().retain(|idle| {
             now.saturating_duration_since(idle.since) < idle_timeout
                 && self.may_be_kept(&idle.record, now)
         });
         let kept = if self.max_idle.get() == 0 { Duration::ZERO } else { idle_timeout };
-        self.http2.close_idle(kept, now, |record| self.may_be_kept(record, now));
+        self.http2.close_idle(kept, now, |connection| {
+            let record = connection.record();
+            if recall == Recall::Any || connection.is_idle() {
+                return self.may_be_kept(record, now);
+            }
+            let is_counted = record.has_slot() || !self.shared.slots.is_limited();
+            is_counted && self.is_usable(record, now)
+        });
     }
 }
 

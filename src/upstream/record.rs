@@ -34,6 +34,15 @@ impl ConnectionRecord {
         self.expires.is_some_and(|expires| expires <= now)
     }
 
+    pub(super) fn has_slot(&self) -> bool {
+        self.slot.is_some()
+    }
+
+    /// Whether it is one of those that are too many since a reload.
+    pub(super) fn is_recalled(&self) -> bool {
+        self.slot.as_ref().is_some_and(ConnectionSlot::is_recalled)
+    }
+
     /// Its connection was retired because requests of other workers wait.
     pub(super) fn note_retired_for(&self, claim: UrgentClaim) {
         claim.hold_until_free(self.slot.as_ref());

@@ -254,6 +254,36 @@ fn a_reload_that_lowers_how_many_connections_there_may_be_closes_idle_ones() {
     }
 }
 
+/// Whichever worker hears of the reload first: each one has those in use once.
+#[test]
+fn a_reload_that_lowers_how_many_connections_there_may_be_spares_those_in_use_for_idle_ones() {
+    for busy_worker in [0, 1] {
+        for server in Server::both() {
+            let config = |lines: &str| server.config(lines).upstream(PATIENT);
+            let weir = Weir::start(&config("max_connections = 4"));
+            // Dealt to the two workers by turns.
+            let mut clients: Vec<_> = (0..4).map(|_| weir.connect()).collect();
+            clients.iter_mut().for_each(|client| client.send(get("/held")));
+            wait_until("each has a connection", || server.held_count() == 4);
+            server.release("/held");
+            assert!(clients.iter_mut().all(|client| client.response().status == 200));
+            let mut busy: Vec<_> = clients.iter_mut().skip(busy_worker).step_by(2).collect();
+            busy.iter_mut().for_each(|client| client.send(get("/held")));
+            server.wait_until_held("those of one worker are in use", 6, 2);
+            weir.reload(&config("max_connections = 2"));
+            wait_until("the idle ones are closed", || server.open_connections() == 2);
+            assert_eq!(server.held_count(), 2);
+            server.release("/held");
+            assert!(busy.iter_mut().all(|client| client.response().status == 200));
+            busy.iter_mut().for_each(|client| client.send(get("/held")));
+            server.wait_until_held("those in use are kept", 8, 2);
+            assert_eq!((server.connections(), server.open_connections()), (4, 2));
+            server.release("/held");
+            assert!(busy.iter_mut().all(|client| client.response().status == 200));
+        }
+    }
+}
+
 #[test]
 fn a_reload_that_lowers_how_many_connections_there_may_be_closes_those_in_use_as_their_requests_end()
  {
