@@ -62,6 +62,7 @@ use crate::tls::TlsClient;
 use balance::Balancer;
 use breaker::BreakerState;
 use connect::ServerProtocol;
+use pool::Recall;
 use shared::ServerId;
 
 /// Retries may add at most this share to an upstream's traffic, in percent.
@@ -258,9 +259,18 @@ impl Servers {
 
     /// Closes connections that have been idle for too long, and forgets servers that are no longer configured.
     pub(crate) fn tidy(&self) {
+        self.tidy_with(Recall::Any);
+    }
+
+    /// The same when this worker has heard of a reload, and others may not have.
+    pub(crate) fn tidy_after_reload(&self) {
+        self.tidy_with(Recall::Idle);
+    }
+
+    fn tidy_with(&self, recall: Recall) {
         let now = Instant::now();
         self.known.borrow_mut().retain(|_, server| {
-            server.close_idle(now);
+            server.close_idle(now, recall);
             Rc::strong_count(server) > 1
         });
     }

@@ -76,7 +76,7 @@ impl Gateway {
         // Servers that only it had are forgotten now, unless its requests still use them.
         drop(before);
         self.config_changed.notify_waiters();
-        self.servers.tidy();
+        self.servers.tidy_after_reload();
     }
 
     /// No request waits for a limit any more: the process is about to end.

@@ -155,6 +155,8 @@ impl Http2Exchange {
         match cause {
             // Sent with the last stream that the server has processed, and this one came after it.
             Some(cause) if cause.is_go_away() && cause.is_remote() => {
+                // What came before it goes on, and is no cause of that.
+                self.has_connection_ended = false;
                 self.stream.retire_connection();
                 ExchangeError::Unprocessed
             }

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::http2_connection::Http2Connection;
 use super::http2_stream::Http2Stream;
-use super::record::ConnectionRecord;
 use super::shared::{LiveConnection, SharedServer};
+use super::slots::UrgentClaim;
 
 /// Connections at a time. With more requests than these have streams, some wait.
 const MAX_CONNECTIONS: usize = 64;
@@ -62,6 +62,10 @@ impl Http2Pool {
             if connection.is_worn() && (may_connect || connection.is_idle()) {
                 connection.retire();
             }
+            // It may have been in use when a reload had idle ones closed that were too many.
+            if connection.is_idle() && connection.record().is_recalled() {
+                connection.retire();
+            }
             !connection.is_retired()
         });
         let mut with_room = connections.iter().filter(|connection| connection.has_room());
@@ -102,13 +106,13 @@ impl Http2Pool {
         &self,
         time: Duration,
         now: Instant,
-        may_be_kept: impl Fn(&ConnectionRecord) -> bool,
+        may_be_kept: impl Fn(&Http2Connection) -> bool,
     ) {
         let mut connections = self.connections.borrow_mut();
         // Where only some are too many it is rather those that nobody uses.
         let (idle, busy): (Vec<_>, Vec<_>) = connections.iter().partition(|it| it.is_idle());
         for connection in idle.into_iter().chain(busy) {
-            if !may_be_kept(connection.record()) {
+            if !may_be_kept(connection) {
                 connection.retire();
             }
         }
@@ -117,13 +121,15 @@ impl Http2Pool {
 
     /// Closes an idle connection, so that another worker may open one. If none is idle and it is
     /// urgent, one takes no further requests, and is closed with its last.
-    pub(super) fn close_one_for_others(&self, is_urgent: impl FnOnce() -> bool) {
+    pub(super) fn close_one_for_others(&self, claim: impl FnOnce() -> Option<UrgentClaim>) {
         let mut connections = self.connections.borrow_mut();
-        let idle = connections.iter().position(|connection| connection.is_idle());
-        match (idle, connections.first()) {
-            (Some(at), _) => drop(connections.remove(at)),
-            (None, Some(busy)) if is_urgent() => busy.retire(),
-            _ => {}
+        if let Some(at) = connections.iter().position(|connection| connection.is_idle()) {
+            connections.remove(at);
+        } else if let Some(busy) = connections.iter().find(|connection| !connection.is_retired())
+            && let Some(claim) = claim()
+        {
+            busy.retire();
+            busy.record().note_retired_for(claim);
         }
     }
 }

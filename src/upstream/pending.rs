@@ -32,6 +32,8 @@ pub(super) struct LocalWaiters {
     count: Cell<usize>,
     /// Those of them that can be sent over HTTP/2.
     for_streams: Cell<usize>,
+    /// Those of them that have waited for long.
+    urgent: Cell<usize>,
     /// A connection has fallen idle.
     returned: Notify,
     /// How often in a row a connection was kept for requests of this worker while others waited.
@@ -72,6 +74,11 @@ impl LocalWaiters {
     /// How many of them can be sent over HTTP/2. Others, such as upgrades, leave streams to those behind.
     pub(super) fn for_streams(&self) -> usize {
         self.for_streams.get()
+    }
+
+    /// For how many of them it is urgent.
+    pub(super) fn urgent(&self) -> usize {
+        self.urgent.get()
     }
 
     fn note_entered(&self, takes_streams: bool) {
@@ -147,8 +154,20 @@ impl<'a> PendingRequest<'a> {
     }
 }
 
+impl PendingRequest<'_> {
+    /// It has waited for long: another worker is to give up a connection for it.
+    fn mark_urgent(&self) {
+        if self.place.mark_urgent() {
+            self.server.waiting.urgent.update(|urgent| urgent + 1);
+        }
+    }
+}
+
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
+        if self.place.is_urgent() {
+            self.server.waiting.urgent.update(|urgent| urgent - 1);
+        }
         self.server.waiting.note_left(self.takes_streams);
         // It may have been woken for one of several streams that are free.
         self.server.http2.wake_if_room();
@@ -196,7 +215,7 @@ pub(super) async fn acquire<'a>(
                     if !slots.is_limited() {
                         return Some(Acquired::Slot(None));
                     }
-                    pending.place.mark_urgent();
+                    pending.mark_urgent();
                     slots.request_idle();
                 }
                 () = &mut returned => {

@@ -16,7 +16,7 @@ use super::pending::LocalWaiters;
 use super::record::ConnectionRecord;
 use super::resolve::ServerAddress;
 use super::shared::SharedServer;
-use super::slots::ConnectionSlot;
+use super::slots::{ConnectionSlot, UrgentClaim};
 use crate::config::settings::{self, Origin};
 use crate::http1::{BufferedStream, IdleEvent};
 use crate::stream::Stream;
@@ -58,6 +58,15 @@ struct IdleConnection {
     since: Instant,
     /// How often the runtime had polled the kernel when it fell idle.
     polls: u64,
+}
+
+/// Which connections are closed for being too many since a reload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recall {
+    /// Only idle ones: other workers may have more of these, and have not closed them yet.
+    Idle,
+    /// Also those that are in use, with their last request.
+    Any,
 }
 
 /// A server that wrongly sends a body with the response to HEAD does so within this time.
@@ -169,16 +178,25 @@ impl Server {
         let closed: Vec<IdleConnection> = idle.drain(oldest).collect();
         drop(idle);
         if closed.is_empty() && pending > self.waiting.for_streams() {
-            self.http2.close_one_for_others(|| wanted > 0 && self.shared.slots.claim_urgent());
+            self.http2.close_one_for_others(|| self.claim_for_others());
         }
         drop(closed);
     }
 
+    /// The right to retire a connection that is in use, if requests of other workers have waited for long.
+    pub(super) fn claim_for_others(&self) -> Option<UrgentClaim> {
+        let slots = &self.shared.slots;
+        let are_others = self.waiting.urgent() < slots.urgent_pending();
+        if are_others { slots.claim_urgent() } else { None }
+    }
+
     /// Whether a connection may serve another request, at an instant when it is not used.
     pub(super) fn may_be_kept(&self, record: &ConnectionRecord, now: Instant) -> bool {
-        !record.is_expired(now)
-            && record.address.is_none_or(|address| self.address.has(address))
-            && record.is_within_limit(|| self.shared.slots.is_limited())
+        self.is_usable(record, now) && record.is_within_limit(|| self.shared.slots.is_limited())
+    }
+
+    fn is_usable(&self, record: &ConnectionRecord, now: Instant) -> bool {
+        !record.is_expired(now) && record.address.is_none_or(|address| self.address.has(address))
     }
 
     /// Counts a request until what this returns is dropped.
@@ -237,15 +255,22 @@ impl Server {
     }
 
     /// Closes connections that have been idle for too long, have become too old, or lead to an
-    /// address that is no longer the server's.
-    pub(super) fn close_idle(&self, now: Instant) {
+    /// address that is no longer the server's, or are too many.
+    pub(super) fn close_idle(&self, now: Instant, recall: Recall) {
         let idle_timeout = self.idle_timeout.get();
         self.idle.borrow_mut().retain(|idle| {
             now.saturating_duration_since(idle.since) < idle_timeout
                 && self.may_be_kept(&idle.record, now)
         });
         let kept = if self.max_idle.get() == 0 { Duration::ZERO } else { idle_timeout };
-        self.http2.close_idle(kept, now, |record| self.may_be_kept(record, now));
+        self.http2.close_idle(kept, now, |connection| {
+            let record = connection.record();
+            if recall == Recall::Any || connection.is_idle() {
+                return self.may_be_kept(record, now);
+            }
+            let is_counted = record.has_slot() || !self.shared.slots.is_limited();
+            is_counted && self.is_usable(record, now)
+        });
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::slots::ConnectionSlot;
+use super::slots::{ConnectionSlot, UrgentClaim};
 
 #[derive(Debug)]
 pub(crate) struct ConnectionRecord {
@@ -32,6 +32,20 @@ impl ConnectionRecord {
     #[inline]
     pub(super) fn is_expired(&self, now: Instant) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    pub(super) fn has_slot(&self) -> bool {
+        self.slot.is_some()
+    }
+
+    /// Whether it is one of those that are too many since a reload.
+    pub(super) fn is_recalled(&self) -> bool {
+        self.slot.as_ref().is_some_and(ConnectionSlot::is_recalled)
+    }
+
+    /// Its connection was retired because requests of other workers wait.
+    pub(super) fn note_retired_for(&self, claim: UrgentClaim) {
+        claim.hold_until_free(self.slot.as_ref());
     }
 
     /// Whether it is one of those that a server may have that `is_limited` in their number.

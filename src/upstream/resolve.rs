@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::pool::Server;
+use super::pool::{Recall, Server};
 use crate::config::settings::Origin;
 
 /// When a failed query is repeated, if there is an older answer.
@@ -139,7 +139,7 @@ impl ServerAddress {
                 answered.await;
             }
             match server.upgrade() {
-                Some(server) => server.close_idle(Instant::now()),
+                Some(server) => server.close_idle(Instant::now(), Recall::Any),
                 None => return,
             }
         }

@@ -4,7 +4,7 @@
 //! connection holds its slot from the attempt to open it until it is closed, idle or not. Connections
 //! that carry one request only are bounded also where there is no such limit.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -33,6 +33,8 @@ pub(super) struct ConnectionSlots {
     urgent: AtomicBool,
     /// For how many of those that wait it is urgent.
     urgent_pending: AtomicUsize,
+    /// A connection was retired for who waits, and still holds its slot.
+    is_yielding: Arc<AtomicBool>,
     /// Workers that may have idle connections. Signalled when requests wait for these.
     workers: Mutex<Vec<Weak<Notify>>>,
 }
@@ -44,6 +46,16 @@ pub(super) struct ConnectionSlot {
     /// `None`: it was taken while there was no limit.
     permit: Option<Permit>,
     alone: Option<AlonePlace>,
+    /// For which its connection was retired. Dropped last, so that none is claimed before it is free.
+    claim: OnceCell<UrgentClaim>,
+}
+
+/// The right to retire a connection that is in use, because requests of other workers have waited for long.
+/// There is one at a time, for as long as that connection has its slot: what is under way on it may take
+/// long, and until it ends each further one that is retired would be one less for everybody.
+#[derive(Debug)]
+pub(super) struct UrgentClaim {
+    is_yielding: Arc<AtomicBool>,
 }
 
 /// The right to a connection that carries one request only. At most half of a server's may do so, the
@@ -90,6 +102,7 @@ impl ConnectionSlots {
             gauge: Mutex::default(),
             urgent: AtomicBool::new(false),
             urgent_pending: AtomicUsize::new(0),
+            is_yielding: Arc::default(),
             workers: Mutex::default(),
         }
     }
@@ -112,6 +125,11 @@ impl ConnectionSlots {
     /// Requests that wait.
     pub(super) fn pending(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
+    }
+
+    /// Those of them for which it is urgent.
+    pub(super) fn urgent_pending(&self) -> usize {
+        self.urgent_pending.load(Ordering::Relaxed)
     }
 
     /// A slot that is free now. None is while requests wait: the semaphore hands slots to these first.
@@ -180,9 +198,14 @@ impl ConnectionSlots {
         workers.iter().filter_map(Weak::upgrade).for_each(|worker| worker.notify_one());
     }
 
-    /// Whether it is urgent, and no other worker has retired a connection for it.
-    pub(super) fn claim_urgent(&self) -> bool {
-        self.urgent.swap(false, Ordering::Relaxed)
+    /// If it is urgent, and no other worker has retired a connection for it. What was urgent while one that
+    /// was retired still holds its slot is so until that is free.
+    pub(super) fn claim_urgent(&self) -> Option<UrgentClaim> {
+        if !self.urgent.load(Ordering::Relaxed) || self.is_yielding.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let claim = UrgentClaim { is_yielding: self.is_yielding.clone() };
+        self.urgent.swap(false, Ordering::Relaxed).then_some(claim)
     }
 }
 
@@ -200,13 +223,13 @@ fn alone_place(permit: Permit) -> AlonePlace {
 }
 
 fn slot(permit: Permit) -> ConnectionSlot {
-    ConnectionSlot { permit: Some(permit), alone: None }
+    ConnectionSlot { permit: Some(permit), alone: None, claim: OnceCell::new() }
 }
 
 impl ConnectionSlot {
     /// For one request only, where there is no limit for others.
     pub(super) fn unlimited(place: AlonePlace) -> Self {
-        ConnectionSlot { permit: None, alone: Some(place) }
+        ConnectionSlot { permit: None, alone: Some(place), claim: OnceCell::new() }
     }
 
     /// The same for one request only.
@@ -217,7 +240,7 @@ impl ConnectionSlot {
 
     /// The same for one request after another. `None` where there is no limit for these.
     pub(super) fn reusable(self) -> Option<Self> {
-        self.permit.is_some().then_some(ConnectionSlot { permit: self.permit, alone: None })
+        self.permit.map(slot)
     }
 
     /// Whether its connection is one of those that are too many since a reload, and is to be closed as
@@ -228,14 +251,37 @@ impl ConnectionSlot {
     }
 }
 
+impl UrgentClaim {
+    /// The connection with that slot was retired for it. One that has none to free is no hindrance to another.
+    pub(super) fn hold_until_free(self, slot: Option<&ConnectionSlot>) {
+        if let Some(slot) = slot.filter(|it| it.permit.is_some()) {
+            // One that was retired for others is not retired again.
+            let _ = slot.claim.set(self);
+        }
+    }
+}
+
+impl Drop for UrgentClaim {
+    fn drop(&mut self) {
+        self.is_yielding.store(false, Ordering::Relaxed);
+    }
+}
+
 impl PendingPlace<'_> {
     /// Says that one worker is to give up a connection that its requests share, and that may never be
     /// idle. That holds until one has done so, or nobody waits any more for whom it is urgent.
-    pub(super) fn mark_urgent(&self) {
-        if !self.is_urgent.replace(true) {
+    /// Returns whether it says so for the first time.
+    pub(super) fn mark_urgent(&self) -> bool {
+        let is_first = !self.is_urgent.replace(true);
+        if is_first {
             self.slots.urgent_pending.fetch_add(1, Ordering::Relaxed);
         }
         self.slots.urgent.store(true, Ordering::Relaxed);
+        is_first
+    }
+
+    pub(super) fn is_urgent(&self) -> bool {
+        self.is_urgent.get()
     }
 }
 

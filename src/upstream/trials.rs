@@ -19,6 +19,8 @@ pub(super) struct Trials {
     /// Who has had one: the last few clients; and when the next is due for each of them.
     tried: FailingClients,
     due_again: [AtomicU64; SEVERAL],
+    /// Of each of them: how its trial has ended is not known yet.
+    are_unheard: [AtomicBool; SEVERAL],
     /// Whose have failed since all had to wait.
     failed: FailingClients,
     /// How the last one has ended is not known yet.
@@ -47,7 +49,7 @@ impl Trials {
     /// There are none before that instant, and whose have failed is forgotten.
     pub(super) fn wait(&self, until: u64) {
         self.due.store(until, Ordering::Relaxed);
-        self.tried.clear();
+        self.forget_tried();
         self.failed.clear();
         self.is_under_way.store(false, Ordering::Relaxed);
     }
@@ -63,11 +65,14 @@ impl Trials {
             // Those that have not heard of theirs for so long may try again as others do.
             if self.tried.are_everybody() {
                 are_several = true;
-                self.tried.clear();
+                self.forget_tried();
                 self.tried.note(client);
             }
         }
         self.store_due_again(client, next);
+        if let Some(at) = self.tried.position(client) {
+            self.are_unheard[at].store(true, Ordering::Relaxed);
+        }
         are_several && is_unheard
     }
 
@@ -75,6 +80,11 @@ impl Trials {
     pub(super) fn hold(&self, client: IpAddr, until: u64) {
         self.due.store(until, Ordering::Relaxed);
         self.store_due_again(client, until);
+    }
+
+    fn forget_tried(&self) {
+        self.tried.clear();
+        self.are_unheard.iter().for_each(|it| it.store(false, Ordering::Relaxed));
     }
 
     fn store_due_again(&self, client: IpAddr, due: u64) {
@@ -89,11 +99,14 @@ impl Trials {
     }
 
     /// A request of that client has failed. `None` if it was no trial, but under way before: that says
-    /// nothing new. `again`: when a client whose trial has failed may try again.
+    /// nothing new, and the trial of another goes on. `again`: when a client whose trial has failed may try
+    /// again.
     pub(super) fn fail(&self, client: IpAddr, now: u64, again: u64) -> Option<TrialFailure> {
-        if self.tried.position(client).is_none() || !self.end() {
+        let at = self.tried.position(client)?;
+        if !self.are_unheard[at].swap(false, Ordering::Relaxed) {
             return None;
         }
+        self.end();
         self.failed.note(client);
         if self.failed.are_everybody() {
             return Some(TrialFailure::OfSeveralClients);
@@ -123,6 +136,29 @@ mod tests {
         assert_eq!(trials.fail(client(1), 130, 230), None, "it was under way before");
         trials.begin(client(2), 250);
         assert_eq!(trials.fail(client(3), 140, 240), None, "it had no trial");
+    }
+
+    #[test]
+    fn a_request_from_before_ends_no_trial_of_another_client() {
+        let trials = Trials::default();
+        trials.wait(100);
+        trials.begin(client(1), 200);
+        trials.fail(client(1), 120, 220);
+        trials.begin(client(2), 250);
+        assert_eq!(trials.fail(client(1), 130, 230), None, "it was under way before");
+        assert_eq!([1, 2, 3].map(|it| trials.due_for(client(it))), [220, 250, 250]);
+        assert_eq!(trials.fail(client(2), 140, 240), Some(TrialFailure::OfOneClient));
+    }
+
+    #[test]
+    fn a_trial_that_fails_after_another_has_begun_counts_as_well() {
+        let trials = Trials::default();
+        trials.wait(100);
+        trials.begin(client(1), 200);
+        trials.begin(client(2), 300);
+        let one = Some(TrialFailure::OfOneClient);
+        assert_eq!([1, 2].map(|it| trials.fail(client(it), 310, 410)), [one, one]);
+        assert_eq!([1, 2].map(|it| trials.fail(client(it), 320, 420)), [None, None]);
     }
 
     #[test]

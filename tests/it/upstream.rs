@@ -19,6 +19,7 @@ mod http2_resets;
 mod http2_send_window;
 mod http2_stray_frames;
 mod http2_upgrades;
+mod http2_yielded_connections;
 mod moving_names;
 mod response_timeout;
 mod tls;

@@ -11,6 +11,7 @@ use toml::de::{DeTable, DeValue};
 use super::foreign_keys::{self, Replacement};
 use super::{Reporter, Value};
 use crate::config::diagnostic::Diagnostic;
+use crate::config::mask::mask;
 use crate::config::suggest::{list, nearest, one_of, quote, shown};
 
 /// A table, or the place where one could be.
@@ -286,13 +287,15 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The `name` of the first table of an array, where tables are to have names of their own.
+/// The `name` of the first table of an array, where tables are to have names of their own. None that may
+/// be a secret, since it is repeated.
 fn name_of_first<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
     let DeValue::Array(items) = value else { return None };
     let DeValue::Table(first) = items.iter().next()?.get_ref() else { return None };
     let DeValue::String(name) = first.get("name")?.get_ref() else { return None };
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-    Some(name.as_ref()).filter(|it| (1..=64).contains(&it.len()) && it.chars().all(plain))
+    let name = Some(name.as_ref()).filter(|it| (1..=64).contains(&it.len()));
+    name.filter(|it| it.chars().all(plain) && mask(it) == *it)
 }
 
 impl Drop for Section<'_> {

@@ -198,3 +198,36 @@ fn a_colon_in_place_of_an_equals_sign_is_told_the_line() {
     }
     assert!(fault("key").contains("expected `=`"));
 }
+
+#[test]
+fn what_may_be_a_secret_is_not_repeated_where_an_equals_sign_is_missing() {
+    let fault = |line: &str| refused(&format!("[limits.a]\n{line}\n")).join("\n");
+    let api_key = format!("weir_{}", "k".repeat(43));
+    let found = fault(&format!("{api_key}: pro"));
+    assert!(found.ends_with("write `KEY = …`") && !found.contains(&api_key), "{found}");
+    for key in [
+        "PASSWORD",
+        "passwd",
+        "Pass",
+        "api_key",
+        "apiKey",
+        "X-API-Key",
+        "private_key",
+        "Authorization",
+        "credentials",
+        "client.Secret",
+    ] {
+        let found = fault(&format!("{key}: hunter2"));
+        assert!(found.ends_with(&format!("write `{key} = …`")), "{found}");
+        assert!(!found.contains("hunter2"), "{found}");
+    }
+}
+
+#[test]
+fn the_name_of_a_table_is_not_repeated_if_it_may_be_an_api_key() {
+    let api_key = format!("weir_{}", "k".repeat(43));
+    let text = format!("[[limits]]\nname = \"{api_key}\"\nkey = \"ip\"\n{}", with_route(""));
+    let found = refused(&text).join("\n");
+    assert!(found.contains("give each a name: `[limits.NAME]`"), "{found}");
+    assert!(!found.contains(&api_key), "{found}");
+}

@@ -12,7 +12,8 @@ const CLIENT: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALH
 /// Longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn server(max_connections: usize) -> Rc<Server> {
+/// The server as several workers see it.
+fn workers<const N: usize>(max_connections: usize) -> [Rc<Server>; N] {
     let text = format!(
         "[upstreams.api]\nservers = [\"http://127.0.0.1:1\"]\nmax_connections = {max_connections}\n\
          [[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"api\""
@@ -20,7 +21,12 @@ fn server(max_connections: usize) -> Rc<Server> {
     let upstream = parse("test", &text).unwrap().settings.upstreams.remove(0);
     let origin = &upstream.servers[0].origin;
     let shared = SharedServer::alone(&upstream, origin);
-    Rc::new(Server::new(origin, ServerProtocol::default(), shared))
+    [(); N].map(|()| Rc::new(Server::new(origin, ServerProtocol::default(), shared.clone())))
+}
+
+fn server(max_connections: usize) -> Rc<Server> {
+    let [server] = workers(max_connections);
+    server
 }
 
 fn waiting(signals: &RequestSignals) -> Waiting<'_> {
@@ -68,7 +74,39 @@ fn a_request_that_comes_does_not_put_off_those_for_which_it_is_urgent() {
         }
         assert_eq!(slots.pending(), 2);
         assert!(signals.iter().all(RequestSignals::is_waiting));
-        assert!(slots.claim_urgent());
+        assert!(slots.claim_urgent().is_some());
+    });
+}
+
+#[test]
+fn no_connection_in_use_is_given_up_for_who_waits_in_the_same_worker() {
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let signals = [(); 2].map(|()| RequestSignals::default());
+        let [server, other] = workers(1);
+        let slots = &server.shared.slots;
+        let _taken = slots.try_take();
+        let asked = Arc::new(Notify::new());
+        slots.add_worker(&asked);
+        // Such as a tunnel, for which it becomes urgent, and a large head.
+        let mut active = server.begin_request(Instant::now());
+        let mut tunnel = pin!(acquire(&mut active, &server, None, waiting(&signals[0])));
+        for _ in ["when it comes", "when it has waited for long"] {
+            tokio::select! {
+                biased;
+                _ = &mut tunnel => panic!("there is no slot"),
+                () = asked.notified() => {}
+            }
+        }
+        let mut large = pin!(acquire_alone(&server, waiting(&signals[1])));
+        tokio::select! {
+            biased;
+            _ = &mut large => panic!("there is no slot"),
+            () = std::future::ready(()) => {}
+        }
+        assert_eq!(slots.pending(), 2);
+        assert!(server.claim_for_others().is_none());
+        assert!(other.claim_for_others().is_some(), "another worker gives up one");
     });
 }
 
@@ -100,6 +138,6 @@ fn what_was_urgent_for_who_has_left_is_not_so_for_a_large_head_that_waits() {
             }
         }
         assert_eq!(slots.pending(), 1);
-        assert!(!slots.claim_urgent());
+        assert!(slots.claim_urgent().is_none());
     });
 }

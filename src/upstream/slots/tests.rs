@@ -60,6 +60,29 @@ fn a_connection_that_turns_out_to_be_reusable_leaves_its_place_to_others() {
 }
 
 #[test]
+fn no_other_connection_is_retired_for_others_until_the_slot_of_the_last_is_free() {
+    let slots = ConnectionSlots::new(2);
+    let (first, second) = (take(&slots), take(&slots));
+    let place = slots.enter_queue(1).unwrap();
+    assert!(slots.claim_urgent().is_none());
+    place.mark_urgent();
+    slots.claim_urgent().unwrap().hold_until_free(first.as_ref());
+    place.mark_urgent();
+    assert!(slots.claim_urgent().is_none());
+    drop(first);
+    slots.claim_urgent().unwrap().hold_until_free(second.as_ref());
+    place.mark_urgent();
+    assert!(slots.claim_urgent().is_none());
+    drop((place, second));
+    assert!(slots.claim_urgent().is_none(), "nobody waits");
+    let place = slots.enter_queue(1).unwrap();
+    place.mark_urgent();
+    slots.claim_urgent().unwrap().hold_until_free(None);
+    place.mark_urgent();
+    assert!(slots.claim_urgent().is_some(), "no slot was to be freed");
+}
+
+#[test]
 fn only_so_many_wait() {
     let slots = ConnectionSlots::new(1);
     let places = (slots.enter_queue(2), slots.enter_queue(2));

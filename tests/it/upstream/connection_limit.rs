@@ -73,6 +73,13 @@ impl Server {
         }
     }
 
+    /// Waits until so many requests have come, and so many of them are held: one that has come is not
+    /// released as long as it is not held.
+    #[track_caller]
+    fn wait_until_held(&self, what: &str, come: usize, held: usize) {
+        wait_until(what, || self.targets().len() == come && self.held_count() == held);
+    }
+
     /// Answers those that are held now: of this path, or over HTTP/2 all.
     fn release(&self, target: &str) {
         match self {
@@ -102,7 +109,7 @@ fn a_server_never_has_more_connections_than_it_may_and_nobody_is_left_waiting() 
         for round in 1..=4 {
             server.release("/held");
             let come = (3 * (round + 1)).min(12);
-            wait_until("the next are held", || server.targets().len() == come);
+            server.wait_until_held("the next are held", come, come - 3 * round);
         }
         assert!(clients.iter_mut().all(|client| client.response().status == 200));
         assert_eq!(server.most_at_once(), 3);
@@ -164,7 +171,7 @@ fn requests_beyond_those_that_may_wait_are_refused_at_once_and_who_leaves_makes_
         third.send(get("/held/third"));
         wait_until("another waits", || pending(&weir) == 1.0);
         server.release("/held");
-        wait_until("it is its turn", || server.targets().len() == 2);
+        server.wait_until_held("it is its turn", 2, 1);
         server.release("/held/third");
         assert_eq!((first.response().status, third.response().status), (200, 200));
         assert_eq!(server.targets(), ["/held", "/held/third"]);
@@ -214,7 +221,7 @@ fn a_reload_changes_how_many_connections_there_may_be() {
         weir.reload(&config("max_connections = 3"));
         wait_until("three are held", || server.held_count() == 3);
         server.release("/held");
-        wait_until("the last is held", || server.targets().len() == 4);
+        server.wait_until_held("the last is held", 4, 1);
         server.release("/held");
         assert!(clients.iter_mut().all(|client| client.response().status == 200));
     }
@@ -239,12 +246,41 @@ fn a_reload_that_lowers_how_many_connections_there_may_be_closes_idle_ones() {
         wait_until("two are held and the rest waits", || {
             server.held_count() == 2 && pending(&weir) == 4.0
         });
-        for held in [6, 8, 10] {
-            wait_until("the next are held", || server.targets().len() == held);
-            assert!(server.held_count() <= 2);
+        for come in [6, 8, 10] {
+            server.wait_until_held("the next are held", come, 2);
             server.release("/held");
         }
         assert!(clients.iter_mut().all(|client| client.response().status == 200));
+    }
+}
+
+/// Whichever worker hears of the reload first: each one has those in use once.
+#[test]
+fn a_reload_that_lowers_how_many_connections_there_may_be_spares_those_in_use_for_idle_ones() {
+    for busy_worker in [0, 1] {
+        for server in Server::both() {
+            let config = |lines: &str| server.config(lines).upstream(PATIENT);
+            let weir = Weir::start(&config("max_connections = 4"));
+            // Dealt to the two workers by turns.
+            let mut clients: Vec<_> = (0..4).map(|_| weir.connect()).collect();
+            clients.iter_mut().for_each(|client| client.send(get("/held")));
+            wait_until("each has a connection", || server.held_count() == 4);
+            server.release("/held");
+            assert!(clients.iter_mut().all(|client| client.response().status == 200));
+            let mut busy: Vec<_> = clients.iter_mut().skip(busy_worker).step_by(2).collect();
+            busy.iter_mut().for_each(|client| client.send(get("/held")));
+            server.wait_until_held("those of one worker are in use", 6, 2);
+            weir.reload(&config("max_connections = 2"));
+            wait_until("the idle ones are closed", || server.open_connections() == 2);
+            assert_eq!(server.held_count(), 2);
+            server.release("/held");
+            assert!(busy.iter_mut().all(|client| client.response().status == 200));
+            busy.iter_mut().for_each(|client| client.send(get("/held")));
+            server.wait_until_held("those in use are kept", 8, 2);
+            assert_eq!((server.connections(), server.open_connections()), (4, 2));
+            server.release("/held");
+            assert!(busy.iter_mut().all(|client| client.response().status == 200));
+        }
     }
 }
 
@@ -264,7 +300,7 @@ fn a_reload_that_lowers_how_many_connections_there_may_be_closes_those_in_use_as
         assert_eq!(server.held_count(), 4, "none ends early");
         server.release("/held");
         for come in 5..=8 {
-            wait_until("one more is held", || server.targets().len() == come);
+            server.wait_until_held("one more is held", come, 1);
             wait_until("on the only connection", || server.open_connections() == 1);
             wait_until("the rest waits", || pending(&weir) == (8 - come) as f64);
             server.release("/held/more");
@@ -295,7 +331,7 @@ fn connections_of_a_server_that_comes_back_still_count() {
         wait_until("one waits", || pending(&weir) == 1.0);
         assert_eq!(server.connections(), 1);
         server.release("/held");
-        wait_until("it is its turn", || server.targets().len() == 2);
+        server.wait_until_held("it is its turn", 2, 1);
         server.release("/held");
         assert_eq!((first.response().status, second.response().status), (200, 200));
     }

@@ -89,7 +89,9 @@ fn a_breaker_that_opens_again_and_again_is_logged_once_in_open() {
     }
     for text in ["the breaker of upstream `api` is open", "the breaker of upstream `api` is closed"]
     {
-        assert_eq!(weir.output().matches(text).count(), 1, "{}", weir.output());
+        let count = || weir.output().matches(text).count();
+        wait_until("that is logged", || count() >= 1);
+        assert_eq!(count(), 1, "{}", weir.output());
     }
 }
 

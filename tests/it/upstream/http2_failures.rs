@@ -5,12 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use super::failing_clients::{TRUSTED, of};
 use super::faults::proxy_error;
 use super::http2::config;
+use crate::support::frame_server::FrameServer;
+use crate::support::frames::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, WINDOW_UPDATE};
 use crate::support::http2_upstream::{Http2Options, Http2Received, Http2Upstream};
 use crate::support::nginx::Nginx;
 use crate::support::ports::free_port;
 use crate::support::{Client, Config, Upstream, Weir, get, post, wait_until};
+
+/// Of SETTINGS: RFC 9113 section 6.5.2.
+const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// How often an error of the upstream was counted.
 fn counted(weir: &Weir, error: &str) -> f64 {
@@ -214,6 +220,36 @@ fn nginx_ends_connections_all_the_time_and_no_request_fails() {
         let threads = ask_until(&weir, &end, &request);
         threads.into_iter().for_each(|it| it.join().unwrap());
     }
+}
+
+#[test]
+fn a_request_that_comes_too_late_for_a_goaway_and_has_been_sent_holds_against_no_other_client() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let breaker = "breaker = { failures = 1, window = \"1m\", open = \"1h\" }";
+    let config = Config::to_servers(&[listener.local_addr().unwrap()]).open().also(TRUSTED);
+    let config = config.upstream("http2 = true\nretries = 0").upstream(breaker);
+    let weir = Weir::start(&config.server("workers = 1"));
+    let (mut first, mut late) = (weir.connect(), weir.connect());
+    first.send(of("192.0.2.1", "/"));
+    const WINDOW: u32 = 1 << 20;
+    let mut server = FrameServer::with_settings(&listener, &[(INITIAL_WINDOW_SIZE, WINDOW)]);
+    server.send(WINDOW_UPDATE, 0, 0, &WINDOW.to_be_bytes());
+    let answered = server.next(HEADERS).stream;
+    let lines = "Host: a\r\nX-Forwarded-For: 192.0.2.2\r\nContent-Length: 100000";
+    late.send(format!("POST / HTTP/1.1\r\n{lines}\r\n\r\n{}", "x".repeat(100_000)));
+    assert!(server.next(HEADERS).stream > answered);
+    // More than is kept to be sent again.
+    let mut sent = 0;
+    while sent < 100_000 {
+        sent += server.next(DATA).payload.len();
+    }
+    // The last stream that it looks at, and no error.
+    server.send(GOAWAY, 0, 0, &[answered.to_be_bytes(), [0; 4]].concat());
+    assert_eq!(late.response().status, 502);
+    assert_eq!(weir.ask(of("192.0.2.2", "/")).status, 503, "the breaker is open for this one");
+    // 0x88 is `:status: 200`: RFC 7541, appendix A.
+    server.send(HEADERS, END_HEADERS | END_STREAM, answered, &[0x88]);
+    assert_eq!(first.response().status, 200);
 }
 
 #[test]

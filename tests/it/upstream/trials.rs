@@ -9,6 +9,9 @@ use super::failing_clients::{SEVERAL, TRUSTED, fragile, of};
 use crate::support::upstream::ok;
 use crate::support::{After, Client, Config, Upstream, Weir, wait_until};
 
+/// Longer than a busy machine takes from an outage to the look at it.
+const LONG_OUT: &str = "6s";
+
 fn breaker(failures: usize, open: &str) -> String {
     format!(
         "retries = 0\nbreaker = {{ failures = {failures}, window = \"1m\", open = \"{open}\" }}"
@@ -27,7 +30,7 @@ fn ask(client: &mut Client, number: usize, path: &str) -> u16 {
 #[test]
 fn a_client_that_fails_the_trial_of_a_breaker_leaves_the_next_to_others_at_once() {
     let upstream = fragile();
-    let weir = Weir::start(&config(&[upstream.address()], &breaker(SEVERAL, "3s")));
+    let weir = Weir::start(&config(&[upstream.address()], &breaker(SEVERAL, LONG_OUT)));
     let mut client = weir.connect();
     for number in 1..=SEVERAL {
         assert_eq!(ask(&mut client, number, "/fatal"), 502);
@@ -42,7 +45,7 @@ fn a_client_that_fails_the_trial_of_a_breaker_leaves_the_next_to_others_at_once(
 #[test]
 fn a_breaker_that_is_open_for_two_gives_a_trial_to_each() {
     let upstream = fragile();
-    let weir = Weir::start(&config(&[upstream.address()], &breaker(4, "3s")));
+    let weir = Weir::start(&config(&[upstream.address()], &breaker(4, LONG_OUT)));
     let mut client = weir.connect();
     for number in [2, 1, 1, 1] {
         assert_eq!(ask(&mut client, number, "/fatal"), 502);
@@ -55,9 +58,11 @@ fn a_breaker_that_is_open_for_two_gives_a_trial_to_each() {
 #[test]
 fn a_client_that_fails_the_trial_of_a_server_leaves_the_next_to_others_at_once() {
     let (bad, good) = (fragile(), Upstream::ok());
-    let lines = "balance = \"round_robin\"\nretries = 0\n\
-                 ejection = { failures = 1, time = \"3s\", max_time = \"1m\" }";
-    let weir = Weir::start(&config(&[bad.address(), good.address()], lines));
+    let lines = format!(
+        "balance = \"round_robin\"\nretries = 0\n\
+         ejection = {{ failures = 1, time = \"{LONG_OUT}\", max_time = \"1m\" }}"
+    );
+    let weir = Weir::start(&config(&[bad.address(), good.address()], &lines));
     let mut client = weir.connect();
     for number in 1..=SEVERAL {
         wait_until("the server has failed", || ask(&mut client, number, "/fatal") == 502);
@@ -87,8 +92,8 @@ fn the_trial_of_a_breaker_goes_to_a_server_that_is_not_left_out() {
     let servers = [nobody(), nobody(), nobody(), upstream.address()];
     let ejection = "balance = \"random\"\n\
                     ejection = { failures = 0, time = \"10ms\", max_time = \"10ms\" }";
-    // Long enough for the server to be well again before the first trial.
-    let lines = format!("{}\n{ejection}", breaker(8, "1s"));
+    // Long enough for the server to be well again before the first trial, also on a busy machine.
+    let lines = format!("{}\n{ejection}", breaker(8, "3s"));
     let weir = Weir::start(&config(&servers, &lines).server("workers = 1"));
     let mut client = weir.connect();
     wait_until("the others are left out", || {
