@@ -103,13 +103,27 @@ fn find_in_line(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
     }
 }
 
-/// What follows `password =`, `secret =` or `token =`, or `key_hash =` unless it is a hash, up to the end of
-/// the line. A colon is taken for the `=`: so YAML writes it, and such a line is shown as it is refused.
+/// Words at the end of keys whose values are secrets, in any case: Weir's own and those that people bring
+/// along.
+const SECRET_WORDS: [&str; 10] = [
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "key_hash",
+    "api_key",
+    "api-key",
+    "apikey",
+    "private_key",
+    "authorization",
+];
+
+/// What follows one of these words and `=`, unless it is the hash of a key, up to the end of the line. A
+/// colon is taken for the `=`: so YAML writes it, and such a line is shown as it is refused.
 fn assigned(line: &str) -> Option<Range<usize>> {
     let quotes = [' ', '\t', '"', '\''];
-    let words = ["password", "secret", "token", "key_hash"]
-        .into_iter()
-        .flat_map(|word| line.match_indices(word));
+    let lower = line.to_ascii_lowercase();
+    let words = SECRET_WORDS.into_iter().flat_map(|word| lower.match_indices(word));
     let values = words.filter_map(|(at, word)| {
         let rest = line[at + word.len()..].trim_start_matches(quotes).strip_prefix(['=', ':'])?;
         let value = rest.trim_start_matches(quotes);

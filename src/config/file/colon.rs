@@ -7,7 +7,8 @@ use toml::de::DeTable;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::mask::SecretMask;
 
-/// Words of keys whose values are not repeated, in any case.
+/// Words of keys whose values are not repeated, in any case: more than those whose values the line itself is
+/// shown without.
 const SECRETS: [&str; 7] = ["pass", "secret", "token", "hash", "auth", "credential", "key"];
 
 /// What to say of a line where the parser missed an `=`, if it has a `:` in its place.
