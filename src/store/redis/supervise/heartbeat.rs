@@ -50,7 +50,7 @@ impl Supervisor {
         let time = within(session.time(&self.shared.reserved_key(LIVE_NODES))).await?;
         let received = Instant::now();
         if received - sent <= self.shared.timeout {
-            // Also where nobody asks for anything.
+            // Ends a silence also where no request makes a call.
             self.shared.breaker.end_silence();
         }
         if !session.is_cluster() {
