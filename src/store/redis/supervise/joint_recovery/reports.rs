@@ -78,7 +78,7 @@ impl Reports {
     }
 }
 
-/// The other gateways that may have been in the same outage.
+/// The gateways that may have been in the same outage, this one among them.
 pub(in crate::store::redis::supervise) struct Companions {
     pub(super) names: Vec<String>,
     /// What they have said before counts no longer.
