@@ -8,7 +8,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::census;
 use super::joint_recovery::ANNOUNCEMENT_INTERVAL;
-use super::joint_recovery::reports::Companions;
+use super::joint_recovery::reports::OutageGroup;
 use super::overrides;
 use super::payments::Payments;
 use super::probe;
@@ -207,7 +207,7 @@ impl Supervisor {
     /// While requests are held back.
     async fn pay_the_rest(
         &mut self,
-        others: Option<Companions>,
+        others: Option<OutageGroup>,
         trips: u64,
     ) -> Result<(), Failure> {
         let held = Instant::now();
