@@ -30,9 +30,9 @@ use crate::store::{BucketId, Check, CheckOutcome, Choice, Decision};
 /// A request with more checks than this allocates.
 const USUAL: usize = 8;
 
-/// What is to be decided.
+/// What is to be decided, and when.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct TimedChecks<'a> {
     pub(super) checks: &'a [Check<'a>],
     /// The instant of each check; none if all are decided at that of the store's clock.
     pub(super) times: &'a [Micros],
@@ -87,7 +87,7 @@ pub(super) enum ChargeMode {
 
 pub(super) fn decide(
     store: &MemoryStore,
-    asked: Asked<'_>,
+    asked: TimedChecks<'_>,
     outcomes: &mut [CheckOutcome],
     mode: ChargeMode,
 ) -> Decision {
@@ -124,7 +124,7 @@ impl<'a> LockedShards<'a> {
 
     fn decide(
         mut self,
-        asked: Asked<'_>,
+        asked: TimedChecks<'_>,
         outcomes: &mut [CheckOutcome],
         mode: ChargeMode,
     ) -> Result<Decision, NeedsOverflow> {
@@ -219,7 +219,7 @@ impl<'a> LockedShards<'a> {
         &mut self,
         changes: &mut SmallVec<[BucketChange<'p>; USUAL]>,
         i: usize,
-        asked: Asked<'p>,
+        asked: TimedChecks<'p>,
     ) -> Result<usize, NeedsOverflow> {
         let (store, now, checks) = (self.store, self.now, asked.checks);
         let (check, own_now) = (&checks[i], asked.times.get(i).copied().unwrap_or(now));
