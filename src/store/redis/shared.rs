@@ -41,7 +41,7 @@ pub struct RedisShared {
     /// Shows the time of Redis; on a cluster, of the master that is probed.
     /// Buckets are judged by [`RedisShared::now_in`].
     pub(super) clock: Clock,
-    /// Whether anything is written down there while Redis fails, here or at the other gateways.
+    /// Whether any limit has `on_error = "local"`, so that gateways may owe something after an outage.
     pub(super) has_local_limits: AtomicBool,
     pub(super) ledger: Mutex<Ledger>,
     /// Since when there is nothing in it.
