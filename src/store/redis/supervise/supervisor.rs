@@ -28,10 +28,11 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the tenants of run time are kept from ending.
 const KEEP_TENANTS: Duration = Duration::from_secs(86_400);
-/// How long the workers get to connect once the supervisor has, and at most with the probes that they
-/// make then: the heartbeat of this node waits for it.
-const LINKS: Duration = Duration::from_secs(1);
-const MOST_LINKS: Duration = Duration::from_secs(3);
+/// How long the workers get to connect once the supervisor has.
+const LINK_CONNECT_TIME: Duration = Duration::from_secs(1);
+/// How long they are waited for at most, with the probes that they make then: the heartbeat of this node
+/// waits for it.
+const LONGEST_LINK_WAIT: Duration = Duration::from_secs(3);
 /// How often a broken connection is made anew before Redis counts as gone.
 const RENEWALS: usize = 2;
 /// How often the masters of a cluster are looked at while it is in use.
@@ -194,7 +195,7 @@ impl Supervisor {
     /// takes too long.
     pub(super) async fn wait_for_links(&self, trips: u64) -> bool {
         let probes = (self.shared.timeout + PAUSE) * PROBES;
-        let deadline = Instant::now() + (LINKS + probes).min(MOST_LINKS);
+        let deadline = Instant::now() + (LINK_CONNECT_TIME + probes).min(LONGEST_LINK_WAIT);
         while !self.shared.breaker.all_links_are_up(trips) {
             if Instant::now() >= deadline || self.has_tripped_since(trips) {
                 return false;
