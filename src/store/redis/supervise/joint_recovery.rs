@@ -306,8 +306,10 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Says that this node is still paying, if it does so together with others.
-    pub(super) async fn report_paying(&self) -> Result<(), Failure> {
+    /// The heartbeat during a long payment. It says as well that this node is still paying, if it does so
+    /// together with others.
+    pub(super) async fn beat_while_paying(&mut self) -> Result<(), Failure> {
+        self.beat().await?;
         if self.payments.refill_until.is_some() {
             self.report_state(PAYING, Duration::ZERO).await?;
         }

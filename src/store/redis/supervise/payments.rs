@@ -178,18 +178,13 @@ impl Supervisor {
             }
             // A long payment is no reason to count as gone.
             if self.last_heartbeat.elapsed() > HEARTBEAT
-                && let Err(failure) = self.say_paying().await
+                && let Err(failure) = self.beat_while_paying().await
             {
                 self.put_back(groups.into_iter().flat_map(|group| group.items));
                 return Err(failure);
             }
         }
         Ok(count)
-    }
-
-    async fn say_paying(&mut self) -> Result<(), Failure> {
-        self.beat().await?;
-        self.report_paying().await
     }
 
     /// Waits until all refunds are made. A bucket goes no lower than empty: a debt that
