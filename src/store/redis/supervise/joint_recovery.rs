@@ -70,7 +70,7 @@ impl Supervisor {
     /// been the only gateway that was in the outage, and what it admits while it waits comes on top of
     /// what the others admit by Redis.
     ///
-    /// The answer is who is to be [waited for](Self::wait_until_ready) once more, if anybody is.
+    /// The answer is who is to be [waited for](Self::pay_the_rest) once more, if anybody is.
     pub(super) async fn pay_with_others(
         &mut self,
         trips: u64,
@@ -248,11 +248,28 @@ impl Supervisor {
         }
     }
 
+    /// Pays the last debts while requests are held back, and waits until the others are ready.
+    pub(super) async fn pay_the_rest(
+        &mut self,
+        others: Option<OutageGroup>,
+        trips: u64,
+    ) -> Result<(), Failure> {
+        let held = Instant::now();
+        self.pay().await?;
+        let Some(mut others) = others else { return Ok(()) };
+        self.wait_until_ready(&mut others, held, trips).await?;
+        if self.has_tripped_since(trips) {
+            return Ok(());
+        }
+        // What could not be held back for so long.
+        self.pay().await.map(|_| ())
+    }
+
     /// Waits until the others decide nothing without Redis any more either: the last of them that has
     /// paid would else spend by Redis what the others still admit by their shares. Requests are held back
     /// meanwhile, so this is no longer than one of them may wait; what then passes without Redis is owed,
     /// as always.
-    pub(super) async fn wait_until_ready(
+    async fn wait_until_ready(
         &mut self,
         others: &mut OutageGroup,
         held: Instant,

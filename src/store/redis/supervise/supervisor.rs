@@ -8,7 +8,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::census;
 use super::joint_recovery::ANNOUNCEMENT_INTERVAL;
-use super::joint_recovery::reports::OutageGroup;
 use super::overrides;
 use super::payments::Payments;
 use super::probe;
@@ -203,23 +202,6 @@ impl Supervisor {
             sleep(Duration::from_millis(2)).await;
         }
         true
-    }
-
-    /// While requests are held back.
-    async fn pay_the_rest(
-        &mut self,
-        others: Option<OutageGroup>,
-        trips: u64,
-    ) -> Result<(), Failure> {
-        let held = Instant::now();
-        self.pay().await?;
-        let Some(mut others) = others else { return Ok(()) };
-        self.wait_until_ready(&mut others, held, trips).await?;
-        if self.has_tripped_since(trips) {
-            return Ok(());
-        }
-        // What could not be held back for so long.
-        self.pay().await.map(|_| ())
     }
 
     /// Tests that Redis answers, decides and writes. Debts are paid once every worker has a
