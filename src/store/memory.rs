@@ -20,7 +20,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub(super) use self::control::open;
-use self::decision::{Asked, ChargeMode};
+use self::decision::{ChargeMode, TimedChecks};
 pub use self::held_slots::HeldSlots;
 use self::overflow::Overflow;
 use self::shard::{PastCharge, Shard};
@@ -90,7 +90,7 @@ impl MemoryStore {
         {
             return decision;
         }
-        decision::decide(self, Asked { checks, times: &[] }, outcomes, ChargeMode::Decide)
+        decision::decide(self, TimedChecks { checks, times: &[] }, outcomes, ChargeMode::Decide)
     }
 
     /// The same where each check has an instant of its own, since the stores that keep their buckets
@@ -101,7 +101,7 @@ impl MemoryStore {
         times: &[Micros],
         outcomes: &mut [CheckOutcome],
     ) -> Decision {
-        decision::decide(self, Asked { checks, times }, outcomes, ChargeMode::Decide)
+        decision::decide(self, TimedChecks { checks, times }, outcomes, ChargeMode::Decide)
     }
 
     /// Charges a cost, whether it passes or not, and tells what came of it.
@@ -113,7 +113,7 @@ impl MemoryStore {
     pub fn charge_after_at(&self, check: &Check<'_>, times: &[Micros]) -> CheckOutcome {
         let mut outcome = CheckOutcome::default();
         let (checks, outcomes) = (slice::from_ref(check), slice::from_mut(&mut outcome));
-        decision::decide(self, Asked { checks, times }, outcomes, ChargeMode::ChargeAfter);
+        decision::decide(self, TimedChecks { checks, times }, outcomes, ChargeMode::ChargeAfter);
         outcome
     }
 

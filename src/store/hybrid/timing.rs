@@ -31,9 +31,9 @@ impl LeaseTiming {
         LeaseTiming { tick: sync / TICKS, sync, life }
     }
 
-    /// For how many microseconds a bucket that is leased, or dry, may go unheard while it is asked for.
-    pub(super) fn unheard(self) -> u64 {
-        self.life.max(LONGEST_DRY)
+    /// How long a bucket that is leased, or dry, may go unheard while it is asked for.
+    pub(super) fn max_silence(self) -> Duration {
+        Duration::from_micros(self.life.max(LONGEST_DRY))
     }
 
     /// How long after it was sent for a span of the store's clock is sure not to be over, by a clock

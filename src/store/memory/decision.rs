@@ -3,11 +3,12 @@
 //! **Why it is exact under concurrency.** A decision takes the locks of all shards it touches, in
 //! ascending order and the overflow shard's last, before it looks at the clock or any bucket, and
 //! gives none back before its last write. (Instants that come from other clocks were read before: those
-//! who bring them hold a lock of their own, that of the ledger.) One that finds out too late that it needs the overflow
-//! shard starts again with all of them. Locks taken in one order cannot deadlock. And of two decisions
-//! that share a bucket, one has done all its work on all its buckets before the other sees any of
-//! it; since locks are only released once all are held, "came before" has no cycles (two-phase
-//! locking). So what concurrent decisions do together is what they would do one after another.
+//! who bring them hold a lock of their own, that of the ledger, except for a charge after the fact,
+//! which refuses nobody.) One that finds out too late that it needs the overflow shard starts again with
+//! all of them. Locks taken in one order cannot deadlock. And of two decisions that share a bucket, one
+//! has done all its work on all its buckets before the other sees any of it; since locks are only
+//! released once all are held, "came before" has no cycles (two-phase locking). So what concurrent
+//! decisions do together is what they would do one after another.
 //!
 //! **Why it is all or nothing.** Every check is evaluated on copies. Only if all that are enforced
 //! admit are the copies written. Of a pair, the second is evaluated only if the first refuses, and
@@ -29,9 +30,9 @@ use crate::store::{BucketId, Check, CheckOutcome, Choice, Decision};
 /// A request with more checks than this allocates.
 const USUAL: usize = 8;
 
-/// What is to be decided.
+/// What is to be decided, and when.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct TimedChecks<'a> {
     pub(super) checks: &'a [Check<'a>],
     /// The instant of each check; none if all are decided at that of the store's clock.
     pub(super) times: &'a [Micros],
@@ -86,7 +87,7 @@ pub(super) enum ChargeMode {
 
 pub(super) fn decide(
     store: &MemoryStore,
-    asked: Asked<'_>,
+    asked: TimedChecks<'_>,
     outcomes: &mut [CheckOutcome],
     mode: ChargeMode,
 ) -> Decision {
@@ -123,7 +124,7 @@ impl<'a> LockedShards<'a> {
 
     fn decide(
         mut self,
-        asked: Asked<'_>,
+        asked: TimedChecks<'_>,
         outcomes: &mut [CheckOutcome],
         mode: ChargeMode,
     ) -> Result<Decision, NeedsOverflow> {
@@ -218,7 +219,7 @@ impl<'a> LockedShards<'a> {
         &mut self,
         changes: &mut SmallVec<[BucketChange<'p>; USUAL]>,
         i: usize,
-        asked: Asked<'p>,
+        asked: TimedChecks<'p>,
     ) -> Result<usize, NeedsOverflow> {
         let (store, now, checks) = (self.store, self.now, asked.checks);
         let (check, own_now) = (&checks[i], asked.times.get(i).copied().unwrap_or(now));

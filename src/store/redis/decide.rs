@@ -15,6 +15,7 @@ pub(super) mod held_slots;
 pub(super) mod known_refusals;
 pub(super) mod known_states;
 pub(super) mod lease_link;
+pub(super) mod lease_notes;
 pub(super) mod refunds;
 pub(super) mod reply_order;
 pub(super) mod resync;

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use super::connect::dialer::Dialer;
 use super::connect::hash_slot::hash_slot;
 use super::decide::known_states::QuietSince;
+use super::decide::lease_notes::LeaseNotes;
 use super::decide::reply_order::ReplyOrder;
 use super::open::StoreShape;
 use super::supervise::breaker::Breaker;
@@ -38,10 +39,11 @@ pub struct RedisShared {
     /// What is known of the buckets in Redis, and what decides while it fails.
     pub(super) local: MemoryStore,
     pub(super) order: ReplyOrder,
+    pub(super) lease_notes: LeaseNotes,
     /// Shows the time of Redis; on a cluster, of the master that is probed.
     /// Buckets are judged by [`RedisShared::now_in`].
     pub(super) clock: Clock,
-    /// Whether anything is written down there while Redis fails, here or at the other gateways.
+    /// Whether any limit has `on_error = "local"`, so that gateways may owe something after an outage.
     pub(super) has_local_limits: AtomicBool,
     pub(super) ledger: Mutex<Ledger>,
     /// Since when there is nothing in it.
@@ -94,6 +96,7 @@ impl RedisShared {
             breaker: Breaker::new(workers, address, store.on_error, metrics.clone(), audit.clone()),
             local: MemoryStore::new(max_keys, clock.clone()),
             order: ReplyOrder::new(),
+            lease_notes: LeaseNotes::default(),
             clock,
             has_local_limits: AtomicBool::new(store.has_local_limits),
             ledger: Mutex::new(Ledger::new(max_keys, settings.timeout)),

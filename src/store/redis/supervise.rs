@@ -5,9 +5,9 @@
 //! [`supervisor`] brings Redis back after it has shown in a [`recovery_trial`] that it is fast enough,
 //! pays the debts ([`payments`]), and waits until the other gateways have paid theirs
 //! ([`joint_recovery`]). Beside that it says that this one lives and counts the others ([`heartbeat`],
-//! [`census`]), and keeps their overrides and tenants equal ([`overrides`], [`tenants`]). What guards count, what is known of users and who was
-//! refused is shared by tasks of their own ([`guards`], [`trust`], [`violations`], by way of
-//! [`reporting`]).
+//! [`census`]), and keeps their overrides and tenants equal ([`overrides`], [`tenants`]). What guards
+//! count, what is known of users and who was refused is shared by tasks of their own ([`guards`],
+//! [`trust`], [`violations`], by way of [`reporting`]).
 
 pub(super) mod breaker;
 pub(super) mod bucket_reports;

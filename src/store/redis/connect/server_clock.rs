@@ -55,8 +55,8 @@ impl ServerClock {
     }
 }
 
-/// A master tells its time with every heartbeat, from some ten seconds after it has become one.
-const FORGOTTEN: Duration = Duration::from_secs(600);
+/// A node that was not heard for so long has left the cluster: masters are heard at every heartbeat.
+const NODE_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
 /// The clocks of a cluster's nodes, each its own. They are kept when connections are made anew.
 #[derive(Debug, Default)]
@@ -136,10 +136,12 @@ impl ServerClocks {
         nodes.clocks[position].at(instant)
     }
 
-    /// Forgets nodes that have left: those that were not heard for [`FORGOTTEN`], though others were.
+    /// Forgets nodes that have left: those that were not heard for [`NODE_FORGOTTEN_AFTER`], though
+    /// others were.
     pub(crate) fn forget_silent(&self, now: Instant) {
         let mut nodes = self.0.lock();
-        let is_heard = |clock: &ServerClock| clock.is_heard_since(now.checked_sub(FORGOTTEN));
+        let is_heard =
+            |clock: &ServerClock| clock.is_heard_since(now.checked_sub(NODE_FORGOTTEN_AFTER));
         if nodes.clocks.iter().all(is_heard) {
             return;
         }
@@ -279,8 +281,8 @@ mod tests {
         for (number, hours) in [(1, 1), (2, 9), (3, 3)] {
             clocks.update_in_slot(number, &node(number), Micros(hours * HOUR), start, start);
         }
-        let now = start + FORGOTTEN + Duration::from_secs(1);
-        let since = FORGOTTEN.as_micros() as u64 + 1_000_000;
+        let now = start + NODE_FORGOTTEN_AFTER + Duration::from_secs(1);
+        let since = NODE_FORGOTTEN_AFTER.as_micros() as u64 + 1_000_000;
         for (number, hours) in [(1, 1), (3, 3)] {
             clocks.update(&node(number), Micros(hours * HOUR + since), now, now);
         }

@@ -125,7 +125,8 @@ impl Session {
         try_join_all(asked).await
     }
 
-    /// The clock of the one master, if it tells. Those of a cluster are heard with its replies.
+    /// The clock of the one master, if it tells. Those of a cluster are heard at each heartbeat
+    /// ([`Nodes::hear_clocks`]) and with replies.
     pub(crate) async fn clock(&self) -> ServerClock {
         let mut clock = ServerClock::default();
         if let Session::Single(connection) = self {

@@ -3,6 +3,7 @@
 mod refused;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -272,19 +273,19 @@ impl WorkerLink {
     }
 
     /// Remembers the state of a bucket of which units were taken in advance, by a call that was sent
-    /// then, and that it may go unheard for so many microseconds.
+    /// then, and that it may go unheard for `max_silence`.
     pub(crate) fn note_leased(
         &self,
         bucket: BucketId,
         policy: &Policy,
         reply: &LeaseReply,
         sent: Instant,
-        unheard: u64,
+        max_silence: Duration,
     ) {
         let LeaseReply { state, granted: cost, now: at, .. } = *reply;
         let times = ReplyTimes { sent, at };
         self.shared.note_state(&ToldState { bucket, policy, state, cost, times });
-        self.shared.order.note_lease(bucket, at, unheard);
+        self.shared.lease_notes.note_lease(bucket, at, max_silence);
     }
 
     /// Refunds what was charged for a request that is not admitted, at once or when it becomes known.

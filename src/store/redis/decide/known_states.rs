@@ -125,12 +125,12 @@ impl RedisShared {
     /// has refilled from the last reply about its lease until the outage began.
     pub(crate) fn hold_to_heard(&self, check: &Check<'_>, now: impl FnOnce() -> Micros) {
         let Check { bucket, policy, .. } = *check;
-        if self.nodes() < 2 || !self.order.may_be_leased(bucket) {
+        if self.nodes() < 2 || !self.lease_notes.may_be_leased(bucket) {
             return;
         }
         let now = now();
         let began = now.before(self.breaker.outage().unwrap_or_default());
-        let Some(heard) = self.order.take_leased(bucket, began) else { return };
+        let Some(heard) = self.lease_notes.take_leased(bucket, began) else { return };
         self.local.note(bucket, policy, now, |known| {
             let left = policy.report(known, heard).remaining;
             let missing = policy.lease_amount(policy.quota().saturating_sub(left));

@@ -96,15 +96,15 @@ impl LeaseLink {
     }
 
     /// Remembers what was heard of a bucket by a call that was sent then, in case Redis fails. It may go
-    /// unheard for so many microseconds.
+    /// unheard for `max_silence`.
     pub(in crate::store) fn note(
         &self,
         ask: &LeaseAsk,
         reply: &LeaseReply,
         sent: Instant,
-        unheard: u64,
+        max_silence: Duration,
     ) {
-        self.link.note_leased(ask.bucket, &ask.policy, reply, sent, unheard);
+        self.link.note_leased(ask.bucket, &ask.policy, reply, sent, max_silence);
     }
 
     /// Refunds a cost that was spent from a lease which has ended, for a request that was not admitted.

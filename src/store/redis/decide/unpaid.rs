@@ -38,8 +38,8 @@ impl RedisStore {
                 return None;
             }
             // A Redis that hangs takes no payment either. Requests must not find that out one after
-            // another, since none of them makes a call that would open the breaker. The first payment
-            // in time ends it.
+            // another, since none of them makes a call that would open the breaker. The first answer in
+            // time ends it: to a call, a payment or the heartbeat.
             if self.shared.breaker.is_silent() {
                 break;
             }

@@ -34,8 +34,8 @@ pub(crate) struct Breaker {
     links: Vec<AtomicU64>,
     /// Late answers of all workers.
     late_budget: LateBudget,
-    /// Since when neither a call of any worker nor a payment was answered in time, in milliseconds of the
-    /// clock here; zero if the last was.
+    /// Since when no call of any worker, no payment and no heartbeat was answered in time, in
+    /// milliseconds of the clock here; zero if the last was.
     silent_since: AtomicU64,
     record: Mutex<Record>,
     /// The address of Redis, as messages name it.
@@ -160,7 +160,7 @@ impl Breaker {
         }
     }
 
-    /// It has answered one.
+    /// It has answered one, or the heartbeat.
     #[inline]
     pub(crate) fn end_silence(&self) {
         // Mostly nothing is late, and nothing is written.

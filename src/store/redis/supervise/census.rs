@@ -1,5 +1,5 @@
 //! The gateways that share the store: a sorted set of them by the time of their last heartbeat, and
-//! another of those that owe Redis nothing from an outage.
+//! another of what they do about an outage ([`joint_recovery`](super::joint_recovery)).
 //!
 //! Plain commands, sent together, and no script: the script calls that a Redis shows are then those
 //! of decisions. Commands of others may come in between. Times are those of one

@@ -25,18 +25,19 @@ impl Supervisor {
         if let Session::Cluster(nodes) = session {
             within(nodes.hear_clocks()).await?;
             self.shared.follow_clocks();
-            self.refresh_nodes(nodes);
+            self.refresh_cluster(nodes);
         }
         let names = self.report_alive(census::LIFETIME).await?;
         let count = names.len() as u64;
         // After a failure the other gateways get time for a heartbeat before they count as gone, and
         // all of it from when Redis is in use again: until then this one keeps to its share, though it
         // may be the first to find a new master.
-        let is_settled = !self.shared.breaker.is_open();
-        let gone = is_settled && self.counting_since.elapsed() > census::LIFETIME;
-        self.shared.set_nodes(if gone { count } else { count.max(self.shared.nodes()) });
+        let is_in_use = !self.shared.breaker.is_open();
+        let missing_are_gone = is_in_use && self.counting_since.elapsed() > census::LIFETIME;
+        let nodes = if missing_are_gone { count } else { count.max(self.shared.nodes()) };
+        self.shared.set_nodes(nodes);
         // One that is missing once may only have been forgotten, by FLUSHALL or a clock that was set.
-        let earlier = if gone { &self.last_heard } else { &self.known_nodes };
+        let earlier = if missing_are_gone { &self.last_heard } else { &self.known_nodes };
         self.known_nodes = census::joined(&names, earlier);
         self.last_heard = names;
         Ok(())
@@ -50,7 +51,7 @@ impl Supervisor {
         let time = within(session.time(&self.shared.reserved_key(LIVE_NODES))).await?;
         let received = Instant::now();
         if received - sent <= self.shared.timeout {
-            // Also where nobody asks for anything.
+            // Ends a silence also where no request makes a call.
             self.shared.breaker.end_silence();
         }
         if !session.is_cluster() {
@@ -88,7 +89,7 @@ impl Supervisor {
 
     /// Learns of nodes that have joined the cluster, and forgets those that left. It runs detached:
     /// what is known is good enough until one of the masters fails.
-    fn refresh_nodes(&self, nodes: &Arc<Nodes>) {
+    fn refresh_cluster(&self, nodes: &Arc<Nodes>) {
         if !self.shared.dialer.known.is_due() {
             return;
         }

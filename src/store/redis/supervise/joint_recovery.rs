@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use self::reports::{Companions, FOUND, IN_USE, PAID, PAYING, READY, Reports};
+use self::reports::{FOUND, IN_USE, OutageGroup, PAID, PAYING, READY, Reports};
 use super::census::Retention;
 use super::supervisor::{HEARTBEAT, Supervisor};
 use crate::store::redis::connect::failure::Failure;
@@ -70,11 +70,11 @@ impl Supervisor {
     /// been the only gateway that was in the outage, and what it admits while it waits comes on top of
     /// what the others admit by Redis.
     ///
-    /// The answer is who is to be [waited for](Self::wait_until_ready) once more, if anybody is.
+    /// The answer is who is to be [waited for](Self::pay_the_rest) once more, if anybody is.
     pub(super) async fn pay_with_others(
         &mut self,
         trips: u64,
-    ) -> Result<Option<Companions>, Failure> {
+    ) -> Result<Option<OutageGroup>, Failure> {
         let begun = Instant::now();
         // Of an attempt just before: the others may have paid then.
         let recent = |it: &Instant| it.elapsed() < LONGEST_PAYMENT;
@@ -95,7 +95,7 @@ impl Supervisor {
             // Others may have been in an outage for longer, and wait for what this one says.
             self.report_state(if owes { PAYING } else { FOUND }, Duration::ZERO).await?;
             self.pay_down().await?;
-            return Ok(Some(Companions::new(Vec::new(), begun)));
+            return Ok(Some(OutageGroup::new(Vec::new(), begun)));
         }
         // One that has just started was in no outage that it knows of. If the others were, they have
         // missed a heartbeat.
@@ -103,7 +103,7 @@ impl Supervisor {
             self.wait_until_found(begun, trips).await?
         } else {
             let since = begun.checked_sub(MISSED_HEARTBEAT).unwrap_or(begun);
-            Companions::new(self.known_nodes.clone(), since)
+            OutageGroup::new(self.known_nodes.clone(), since)
         };
         // Redis is another one from here on: this one is to be given up, and is owed nothing.
         if self.has_tripped_since(trips) {
@@ -131,7 +131,7 @@ impl Supervisor {
         &mut self,
         begun: Instant,
         trips: u64,
-    ) -> Result<Companions, Failure> {
+    ) -> Result<OutageGroup, Failure> {
         // Nobody that waits can have paid by then: a report of this node or of another was missing. But
         // one may have waited for fewer, and pay already.
         let before = self.report_state(FOUND, PAID_LIFETIME).await?;
@@ -148,7 +148,7 @@ impl Supervisor {
             {
                 let known = self.known_nodes.iter();
                 let heard = known.filter(|node| !is_late || reports.has_any(node)).cloned();
-                let mut heard = Companions::new(heard.collect(), begun);
+                let mut heard = OutageGroup::new(heard.collect(), begun);
                 heard.note(&reports);
                 break heard;
             }
@@ -172,7 +172,7 @@ impl Supervisor {
     /// Waits until the other gateways owe nothing either. What is admitted here meanwhile is paid.
     async fn wait_until_paid(
         &mut self,
-        others: &mut Companions,
+        others: &mut OutageGroup,
         begun: Instant,
         trips: u64,
     ) -> Result<(), Failure> {
@@ -191,7 +191,8 @@ impl Supervisor {
             if begun.elapsed() >= LONGEST_WAIT {
                 // Those that are on their way are waited for, the others are taken for gone.
                 let recent = self.report_state(PAID, PAID_LIFETIME).await?;
-                if !missing.any(|node| recent.is_paying(node)) || begun.elapsed() >= LONGEST_PAYMENT
+                if !missing.any(|node| recent.has_yet_to_pay(node))
+                    || begun.elapsed() >= LONGEST_PAYMENT
                 {
                     return Ok(());
                 }
@@ -247,13 +248,30 @@ impl Supervisor {
         }
     }
 
+    /// Pays the last debts while requests are held back, and waits until the others are ready.
+    pub(super) async fn pay_the_rest(
+        &mut self,
+        others: Option<OutageGroup>,
+        trips: u64,
+    ) -> Result<(), Failure> {
+        let held = Instant::now();
+        self.pay().await?;
+        let Some(mut others) = others else { return Ok(()) };
+        self.wait_until_ready(&mut others, held, trips).await?;
+        if self.has_tripped_since(trips) {
+            return Ok(());
+        }
+        // What could not be held back for so long.
+        self.pay().await.map(|_| ())
+    }
+
     /// Waits until the others decide nothing without Redis any more either: the last of them that has
     /// paid would else spend by Redis what the others still admit by their shares. Requests are held back
     /// meanwhile, so this is no longer than one of them may wait; what then passes without Redis is owed,
     /// as always.
-    pub(super) async fn wait_until_ready(
+    async fn wait_until_ready(
         &mut self,
-        others: &mut Companions,
+        others: &mut OutageGroup,
         held: Instant,
         trips: u64,
     ) -> Result<(), Failure> {
@@ -305,8 +323,10 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Says that this node is still paying, if it does so together with others.
-    pub(super) async fn report_paying(&self) -> Result<(), Failure> {
+    /// The heartbeat during a long payment. It says as well that this node is still paying, if it does so
+    /// together with others.
+    pub(super) async fn beat_while_paying(&mut self) -> Result<(), Failure> {
+        self.beat().await?;
         if self.payments.refill_until.is_some() {
             self.report_state(PAYING, Duration::ZERO).await?;
         }

@@ -23,21 +23,21 @@ use crate::store::redis::decide::worker_link::{AdjustTarget, adjust};
 use crate::store::redis::wire::batch::Fence;
 
 /// Debts that are paid in one call: Redis does nothing else for some three milliseconds.
-const DEBTS: usize = 200;
+const DEBTS_PER_PAYMENT: usize = 200;
 /// Calls to a cluster at a time. Most have a single debt, since most debts have a slot of their own.
-const AT_ONCE: usize = 64;
-/// Part of the time that a request may wait, in which the last debts have to be paid.
-const PART: u32 = 4;
+const PAYMENTS_AT_ONCE: usize = 64;
+/// The last debts have to be paid in one of so many parts of the time that a request may wait.
+const HOLD_FRACTION: u32 = 4;
 /// So long it is tried to get there. Then the last debts take what they take: requests that cannot
 /// wait for it are decided here.
-const ROUNDS: Duration = Duration::from_secs(10);
+const LONGEST_PAY_DOWN: Duration = Duration::from_secs(10);
 /// What Redis takes for a debt at the most, by which a payment may take longer than `timeout`.
 const PER_DEBT: Duration = Duration::from_micros(50);
 /// So many payments in a row that are late, or one that takes as long, show that Redis is too slow.
 const LATE_PAYMENTS: u32 = 3;
 /// After this a payment of which it is not known whether it was made counts as made: its fence may
 /// be gone.
-const FORGOTTEN: Duration = Duration::from_secs(300);
+const UNCONFIRMED_LIFETIME: Duration = Duration::from_secs(300);
 
 type Owed = (BucketId, Debt);
 
@@ -97,8 +97,8 @@ impl Supervisor {
     pub(crate) async fn pay_down(&mut self) -> Result<(), Failure> {
         self.wait_for_refunds().await;
         let begun = Instant::now();
-        let enough = self.shared.timeout / PART;
-        while begun.elapsed() < ROUNDS {
+        let enough = self.shared.timeout / HOLD_FRACTION;
+        while begun.elapsed() < LONGEST_PAY_DOWN {
             let round = Instant::now();
             let paid = self.pay().await?;
             let pace = round.elapsed() / u32::try_from(paid).unwrap_or(u32::MAX).max(1);
@@ -134,7 +134,7 @@ impl Supervisor {
         let (mut again, forgotten): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.payments.unconfirmed)
                 .into_iter()
-                .partition(|payment| payment.begun.elapsed() < FORGOTTEN);
+                .partition(|payment| payment.begun.elapsed() < UNCONFIRMED_LIFETIME);
         let forgotten = forgotten.iter().map(|payment| payment.debts.len()).sum();
         self.shared.ledger.lock().paid(forgotten);
         again.iter_mut().for_each(|payment| self.age(&mut payment.debts));
@@ -148,14 +148,15 @@ impl Supervisor {
         let cluster = session.is_cluster();
         let slot_of = |(_, debt): &Owed| if cluster { hash_slot(&debt.name) } else { 0 };
         let mut groups = group_by_hash_slot(debts, slot_of);
-        let most = if cluster { AT_ONCE } else { 1 };
+        let most = if cluster { PAYMENTS_AT_ONCE } else { 1 };
         while !groups.is_empty() {
             let mut payments = Vec::new();
             while payments.len() < most
                 && let Some(HashSlotGroup { slot, items }) = groups.last_mut()
             {
                 let slot = *slot;
-                let mut due: Vec<Owed> = items.drain(items.len().saturating_sub(DEBTS)..).collect();
+                let mut due: Vec<Owed> =
+                    items.drain(items.len().saturating_sub(DEBTS_PER_PAYMENT)..).collect();
                 if items.is_empty() {
                     groups.pop();
                 }
@@ -177,18 +178,13 @@ impl Supervisor {
             }
             // A long payment is no reason to count as gone.
             if self.last_heartbeat.elapsed() > HEARTBEAT
-                && let Err(failure) = self.say_paying().await
+                && let Err(failure) = self.beat_while_paying().await
             {
                 self.put_back(groups.into_iter().flat_map(|group| group.items));
                 return Err(failure);
             }
         }
         Ok(count)
-    }
-
-    async fn say_paying(&mut self) -> Result<(), Failure> {
-        self.beat().await?;
-        self.report_paying().await
     }
 
     /// Waits until all refunds are made. A bucket goes no lower than empty: a debt that

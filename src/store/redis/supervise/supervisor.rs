@@ -8,7 +8,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::census;
 use super::joint_recovery::ANNOUNCEMENT_INTERVAL;
-use super::joint_recovery::reports::Companions;
 use super::overrides;
 use super::payments::Payments;
 use super::probe;
@@ -28,10 +27,11 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the tenants of run time are kept from ending.
 const KEEP_TENANTS: Duration = Duration::from_secs(86_400);
-/// How long the workers get to connect once the supervisor has, and at most with the probes that they
-/// make then: the heartbeat of this node waits for it.
-const LINKS: Duration = Duration::from_secs(1);
-const MOST_LINKS: Duration = Duration::from_secs(3);
+/// How long the workers get to connect once the supervisor has.
+const LINK_CONNECT_TIME: Duration = Duration::from_secs(1);
+/// How long they are waited for at most, with the probes that they make then: the heartbeat of this node
+/// waits for it.
+const LONGEST_LINK_WAIT: Duration = Duration::from_secs(3);
 /// How often a broken connection is made anew before Redis counts as gone.
 const RENEWALS: usize = 2;
 /// How often the masters of a cluster are looked at while it is in use.
@@ -194,7 +194,7 @@ impl Supervisor {
     /// takes too long.
     pub(super) async fn wait_for_links(&self, trips: u64) -> bool {
         let probes = (self.shared.timeout + PAUSE) * PROBES;
-        let deadline = Instant::now() + (LINKS + probes).min(MOST_LINKS);
+        let deadline = Instant::now() + (LINK_CONNECT_TIME + probes).min(LONGEST_LINK_WAIT);
         while !self.shared.breaker.all_links_are_up(trips) {
             if Instant::now() >= deadline || self.has_tripped_since(trips) {
                 return false;
@@ -202,23 +202,6 @@ impl Supervisor {
             sleep(Duration::from_millis(2)).await;
         }
         true
-    }
-
-    /// While requests are held back.
-    async fn pay_the_rest(
-        &mut self,
-        others: Option<Companions>,
-        trips: u64,
-    ) -> Result<(), Failure> {
-        let held = Instant::now();
-        self.pay().await?;
-        let Some(mut others) = others else { return Ok(()) };
-        self.wait_until_ready(&mut others, held, trips).await?;
-        if self.has_tripped_since(trips) {
-            return Ok(());
-        }
-        // What could not be held back for so long.
-        self.pay().await.map(|_| ())
     }
 
     /// Tests that Redis answers, decides and writes. Debts are paid once every worker has a

@@ -56,7 +56,7 @@ impl Reports {
     }
 
     /// Whether a node has still to pay.
-    pub(super) fn is_paying(&self, node: &str) -> bool {
+    pub(super) fn has_yet_to_pay(&self, node: &str) -> bool {
         self.has(node, FOUND) || self.has(node, PAYING)
     }
 
@@ -78,8 +78,8 @@ impl Reports {
     }
 }
 
-/// The other gateways that may have been in the same outage.
-pub(in crate::store::redis::supervise) struct Companions {
+/// The gateways that may have been in the same outage, this one among them.
+pub(in crate::store::redis::supervise) struct OutageGroup {
     pub(super) names: Vec<String>,
     /// What they have said before counts no longer.
     pub(super) since: Instant,
@@ -89,9 +89,9 @@ pub(in crate::store::redis::supervise) struct Companions {
     ready: HashSet<String>,
 }
 
-impl Companions {
+impl OutageGroup {
     pub(super) fn new(names: Vec<String>, since: Instant) -> Self {
-        Companions { names, since, recovering: HashSet::new(), ready: HashSet::new() }
+        OutageGroup { names, since, recovering: HashSet::new(), ready: HashSet::new() }
     }
 
     pub(super) fn note(&mut self, reports: &Reports) {
@@ -126,11 +126,11 @@ mod tests {
     #[test]
     fn one_that_goes_on_by_its_share_has_paid_and_is_waited_for_until_it_is_ready() {
         let names = ["this", "other"].map(str::to_owned).to_vec();
-        let mut others = Companions::new(names, Instant::now());
+        let mut others = OutageGroup::new(names, Instant::now());
         others.note(&reports(&["this paid", "other"]));
         assert!(!others.are_recovering("this"), "Redis decides for it");
         let paid = reports(&["this paid", "other paid"]);
-        assert!(paid.has_paid("other") && !paid.is_paying("other"));
+        assert!(paid.has_paid("other") && !paid.has_yet_to_pay("other"));
         others.note(&paid);
         assert!(others.are_recovering("this") && !others.are_ready());
         others.note(&reports(&["this ready", "other paid", "other ready"]));
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn a_name_that_begins_another_is_not_taken_for_it() {
         let said = reports(&["gateway-1", "gateway-12 paying", "1789 cutover"]);
-        assert!(said.has_paid("gateway-1") && !said.is_paying("gateway-1"));
-        assert!(said.is_paying("gateway-12") && !said.has_paid("gateway-12"));
+        assert!(said.has_paid("gateway-1") && !said.has_yet_to_pay("gateway-1"));
+        assert!(said.has_yet_to_pay("gateway-12") && !said.has_paid("gateway-12"));
         assert!(said.has_other("gateway-1", PAYING));
         assert!(!said.has_other("gateway-12", PAYING) && !said.has_other_paid("gateway-1"));
         assert_eq!(said.cutover(), Some(Micros(1_789_000)));
