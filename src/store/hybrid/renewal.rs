@@ -88,7 +88,7 @@ async fn ask(
         Some(replies) => {
             for (ask, reply) in asks.iter().zip(&replies) {
                 table.apply(ask, reply, times);
-                link.note(ask, reply, began, timing.max_silence());
+                link.note(ask, reply, began, timing.max_unheard());
             }
         }
         None => asks.iter().for_each(|ask| table.lose(ask, times.received)),

@@ -32,7 +32,7 @@ impl LeaseTiming {
     }
 
     /// How long a bucket that is leased, or dry, may go unheard while it is asked for.
-    pub(super) fn max_silence(self) -> Duration {
+    pub(super) fn max_unheard(self) -> Duration {
         Duration::from_micros(self.life.max(LONGEST_DRY))
     }
 

@@ -273,19 +273,19 @@ impl WorkerLink {
     }
 
     /// Remembers the state of a bucket of which units were taken in advance, by a call that was sent
-    /// then, and that it may go unheard for `max_silence`.
+    /// then, and that it may go unheard for `max_unheard`.
     pub(crate) fn note_leased(
         &self,
         bucket: BucketId,
         policy: &Policy,
         reply: &LeaseReply,
         sent: Instant,
-        max_silence: Duration,
+        max_unheard: Duration,
     ) {
         let LeaseReply { state, granted: cost, now: at, .. } = *reply;
         let times = ReplyTimes { sent, at };
         self.shared.note_state(&ToldState { bucket, policy, state, cost, times });
-        self.shared.lease_notes.note_lease(bucket, at, max_silence);
+        self.shared.lease_notes.note_lease(bucket, at, max_unheard);
     }
 
     /// Refunds what was charged for a request that is not admitted, at once or when it becomes known.

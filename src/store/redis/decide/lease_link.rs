@@ -96,15 +96,15 @@ impl LeaseLink {
     }
 
     /// Remembers what was heard of a bucket by a call that was sent then, in case Redis fails. It may go
-    /// unheard for `max_silence`.
+    /// unheard for `max_unheard`.
     pub(in crate::store) fn note(
         &self,
         ask: &LeaseAsk,
         reply: &LeaseReply,
         sent: Instant,
-        max_silence: Duration,
+        max_unheard: Duration,
     ) {
-        self.link.note_leased(ask.bucket, &ask.policy, reply, sent, max_silence);
+        self.link.note_leased(ask.bucket, &ask.policy, reply, sent, max_unheard);
     }
 
     /// Refunds a cost that was spent from a lease which has ended, for a request that was not admitted.

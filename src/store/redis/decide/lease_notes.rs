@@ -35,9 +35,9 @@ struct LeaseNote {
 }
 
 impl LeaseNotes {
-    /// A bucket is leased, as was heard at that instant: Redis may not be asked for it for `max_silence`.
-    pub(crate) fn note_lease(&self, bucket: BucketId, heard: Micros, max_silence: Duration) {
-        let until = Micros(heard.0.saturating_add(max_silence.as_micros() as u64));
+    /// A bucket is leased, as was heard at that instant: Redis may not be asked for it for `max_unheard`.
+    pub(crate) fn note_lease(&self, bucket: BucketId, heard: Micros, max_unheard: Duration) {
+        let until = Micros(heard.0.saturating_add(max_unheard.as_micros() as u64));
         let sets = self.sets.get_or_init(|| (0..LEASE_SETS).map(|_| Mutex::default()).collect());
         let mut set = set_of(sets, bucket).lock();
         let worth = |it: &Option<LeaseNote>| match it {
