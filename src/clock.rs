@@ -42,6 +42,11 @@ pub fn millis(instant: Instant) -> u64 {
     u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1)
 }
 
+/// A duration to be added to [`millis`].
+pub fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX >> 1)
+}
+
 /// What the wall clock shows: seconds since the Unix epoch.
 pub fn unix_second() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()

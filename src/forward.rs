@@ -271,7 +271,7 @@ impl UpstreamRequest<'_> {
         wanted: LinkRequest<'_>,
     ) -> Fault {
         if let Some(failure) = error.failure() {
-            let is_cause = wanted.is_cause_of(&error, server);
+            let is_cause = wanted.may_be_cause_of(&error, server);
             let scope = if is_cause { self.own_scope() } else { FailureScope::Everybody };
             self.upstream.count_failed(failure, scope);
         }

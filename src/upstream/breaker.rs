@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::failing_clients::{FailingClients, FailureScope};
 use super::failure_log::FailureLog;
 use super::trials::{TrialFailure, Trials};
-use crate::clock::millis;
+use crate::clock::{millis, whole_millis};
 use crate::config::settings::Breaker;
 
 /// What is known of one upstream.
@@ -43,8 +43,8 @@ struct Changing {
     /// When the first of the failures was.
     first: u64,
     /// How many trials there have been since it opened.
-    trials: u32,
-    /// Requests of others may close it as soon as those of one client have opened it.
+    trial_count: u32,
+    /// Paces its lines: one client can open it, and answers to others close it, as often as it likes.
     log: FailureLog,
 }
 
@@ -102,9 +102,9 @@ impl BreakerState {
             }
             // Unless another request was faster.
             if now >= self.trials.due_for(client) {
-                self.trials.begin(client, now + span(settings.open));
-                let pass = kind_of_trial(changing.trials);
-                changing.trials = changing.trials.wrapping_add(1);
+                self.trials.begin(client, now + whole_millis(settings.open));
+                let pass = kind_of_trial(changing.trial_count);
+                changing.trial_count = changing.trial_count.wrapping_add(1);
                 return Ok(pass);
             }
         }
@@ -157,7 +157,7 @@ impl BreakerState {
             return;
         }
         let is_first = self.failures.load(Ordering::Relaxed) == 0
-            || now.saturating_sub(changing.first) > span(settings.window);
+            || now.saturating_sub(changing.first) > whole_millis(settings.window);
         if is_first {
             changing.first = now;
             self.failures.store(0, Ordering::Relaxed);
@@ -167,8 +167,8 @@ impl BreakerState {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if failures >= settings.failures {
             self.is_open.store(true, Ordering::Relaxed);
-            self.trials.wait(now + span(settings.open));
-            changing.trials = 0;
+            self.trials.wait(now + whole_millis(settings.open));
+            changing.trial_count = 0;
             self.gauge.set(1);
             self.log_open(&mut changing.log, instant, settings);
         }
@@ -177,7 +177,7 @@ impl BreakerState {
     /// While it is open. False if it was no trial that has failed: requests that were under way when it
     /// opened say nothing new.
     fn fail_trial(&self, now: u64, scope: FailureScope, settings: &Breaker) -> bool {
-        let next = now + span(settings.open);
+        let next = now + whole_millis(settings.open);
         let failure = match scope {
             FailureScope::Client(client) => self.trials.fail(client, now, next),
             // Nothing could be sent, whoever asks.
@@ -193,7 +193,7 @@ impl BreakerState {
     /// Asked when it opens, and again with each trial that fails: one that opens too soon after the
     /// last time may stay open for long.
     fn log_open(&self, log: &mut FailureLog, now: Instant, settings: &Breaker) {
-        if log.begin(now, span(settings.open), &self.clients) {
+        if log.begin(now, whole_millis(settings.open), &self.clients) {
             tracing::warn!(
                 "the breaker of upstream `{}` is open{}: {} requests in a row have failed",
                 self.upstream,
@@ -226,10 +226,6 @@ fn kind_of_trial(number: u32) -> BreakerPass {
         0 => BreakerPass::Trial,
         _ => BreakerPass::TrialOfServer,
     }
-}
-
-fn span(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX >> 1)
 }
 
 #[cfg(test)]

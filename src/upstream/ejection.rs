@@ -55,7 +55,7 @@ struct Changing {
 
 /// What a failure has led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum EjectionVerdict {
     Kept,
     /// Left out for so many milliseconds.
     Ejected(u64),
@@ -167,7 +167,7 @@ impl EjectionState {
         settings: &Ejection,
         has_others: bool,
         error: &ConnectError,
-    ) -> Verdict {
+    ) -> EjectionVerdict {
         let mut changing = self.changing.lock();
         let was_out_for_all = self.is_out() && self.clients.are_everybody();
         self.failures.fetch_add(1, Ordering::Relaxed);
@@ -175,10 +175,10 @@ impl EjectionState {
         self.clients.note_everybody();
         changing.log.note_unreachable(instant, error);
         if !has_others {
-            Verdict::Kept
+            EjectionVerdict::Kept
         // Requests that were under way when it was left out say nothing new; its trial does.
         } else if was_out_for_all && !self.trials.end() {
-            Verdict::StillEjected
+            EjectionVerdict::StillEjected
         } else {
             self.eject(&mut changing, millis(instant), settings, was_out_for_all)
         }
@@ -192,10 +192,10 @@ impl EjectionState {
         client: IpAddr,
         settings: &Ejection,
         may_eject: impl FnOnce() -> bool,
-    ) -> Verdict {
+    ) -> EjectionVerdict {
         if !settings.is_on() {
             self.note_turned_off();
-            return Verdict::Kept;
+            return EjectionVerdict::Kept;
         }
         let mut changing = self.changing.lock();
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -207,11 +207,11 @@ impl EjectionState {
             self.clients.note(client);
         }
         let verdict = match (ejects, was_out) {
-            (false, _) => Verdict::Kept,
+            (false, _) => EjectionVerdict::Kept,
             (true, true) if was_out_for_client => {
                 self.fail_trial(&mut changing, millis(instant), client, settings)
             }
-            (true, true) if !self.clients.are_everybody() => Verdict::StillEjected,
+            (true, true) if !self.clients.are_everybody() => EjectionVerdict::StillEjected,
             (true, _) => self.eject(&mut changing, millis(instant), settings, was_out_for_all),
         };
         changing.log.note_failed(instant, verdict, &self.clients, settings);
@@ -225,12 +225,12 @@ impl EjectionState {
         now: u64,
         client: IpAddr,
         settings: &Ejection,
-    ) -> Verdict {
+    ) -> EjectionVerdict {
         let again = changing.few_backoff.next_time(settings);
         match self.trials.fail(client, now, now + again) {
-            None => Verdict::StillEjected,
+            None => EjectionVerdict::StillEjected,
             Some(TrialFailure::OfOneClient) => {
-                Verdict::EjectedAgain(changing.few_backoff.begin(now, settings))
+                EjectionVerdict::EjectedAgain(changing.few_backoff.begin(now, settings))
             }
             Some(TrialFailure::OfSeveralClients) => {
                 let is_out_for_all = self.clients.are_everybody();
@@ -246,7 +246,7 @@ impl EjectionState {
         now: u64,
         settings: &Ejection,
         was_out_for_all: bool,
-    ) -> Verdict {
+    ) -> EjectionVerdict {
         let for_all = self.clients.are_everybody();
         let backoff = if for_all { &mut changing.backoff } else { &mut changing.few_backoff };
         let was_out = self.ejected.swap(true, Ordering::Relaxed);
@@ -256,7 +256,7 @@ impl EjectionState {
         }
         let time = backoff.begin(now, settings);
         self.trials.wait(now + time);
-        if was_out { Verdict::EjectedAgain(time) } else { Verdict::Ejected(time) }
+        if was_out { EjectionVerdict::EjectedAgain(time) } else { EjectionVerdict::Ejected(time) }
     }
 }
 

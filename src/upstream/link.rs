@@ -61,7 +61,7 @@ impl LinkRequest<'_> {
     /// Whether a connection to that server may have failed for what this request wants of it. Tunnels are
     /// offered over HTTP/1.1 alone, which a server that speaks only HTTP/2 ends in the handshake. And a
     /// server with a connection that others share can be reached: one more may be more than it takes.
-    pub(crate) fn is_cause_of(&self, error: &ConnectError, server: &Server) -> bool {
+    pub(crate) fn may_be_cause_of(&self, error: &ConnectError, server: &Server) -> bool {
         let is_refused_tunnel =
             self.sharing == ConnectionSharing::Tunnel && matches!(error, ConnectError::Tls(..));
         is_refused_tunnel || server.shared.has_live_connections()
@@ -174,7 +174,8 @@ impl Upstream {
         request: LinkRequest<'_>,
         opened: &Result<T, ConnectError>,
     ) {
-        let is_own = |error: &ConnectError| !error.is_ours() && request.is_cause_of(error, server);
+        let is_own =
+            |error: &ConnectError| !error.is_ours() && request.may_be_cause_of(error, server);
         if !opened.as_ref().is_err_and(is_own) {
             self.note_connected(server, opened);
         } else if request.sharing != ConnectionSharing::Tunnel {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::ConnectError;
 use super::breaker::BreakerState;
-use super::ejection::{EjectionState, Verdict};
+use super::ejection::{EjectionState, EjectionVerdict};
 use super::resolve::ServerAddress;
 use super::slots::ConnectionSlots;
 use crate::config::settings::{self, Ejection, Origin};
@@ -295,8 +295,8 @@ impl SharedServer {
         self.count(self.ejection.note_failed(now, client, settings, may_eject));
     }
 
-    fn count(&self, verdict: Verdict) {
-        if let Verdict::Ejected(_) = verdict {
+    fn count(&self, verdict: EjectionVerdict) {
+        if let EjectionVerdict::Ejected(_) = verdict {
             self.ejections.lock().as_ref().inspect(|ejections| ejections.inc());
         }
     }

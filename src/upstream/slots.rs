@@ -45,7 +45,7 @@ pub(super) struct ConnectionSlot {
     // Given back first, so that whoever gets the place finds a slot.
     /// `None`: it was taken while there was no limit.
     permit: Option<Permit>,
-    alone: Option<AlonePlace>,
+    alone: Option<AlonePermit>,
     /// For which its connection was retired. Dropped last, so that none is claimed before it is free.
     claim: OnceCell<UrgentClaim>,
 }
@@ -62,7 +62,7 @@ pub(super) struct UrgentClaim {
 /// rest being for requests that share theirs; where there may be only one, both have it by turns. Without
 /// a limit at most [`MAX_ALONE`] do so.
 #[derive(Debug)]
-pub(super) struct AlonePlace {
+pub(super) struct AlonePermit {
     _permit: Permit,
 }
 
@@ -143,7 +143,7 @@ impl ConnectionSlots {
     /// A slot that is free now, for one request only.
     pub(super) fn try_take_alone(&self) -> Option<ConnectionSlot> {
         // The place first: a slot that is taken only to be given back is missed by others meanwhile.
-        let place = self.alone.try_take().map(alone_place)?;
+        let place = self.alone.try_take().map(alone_permit)?;
         Some(match self.try_take().into_slot()? {
             Some(slot) => slot.alone(place),
             None => ConnectionSlot::unlimited(place),
@@ -156,8 +156,8 @@ impl ConnectionSlots {
     }
 
     /// The next right to a connection that carries one request only.
-    pub(super) async fn take_alone(&self) -> Option<AlonePlace> {
-        self.alone.take().await.map(alone_place)
+    pub(super) async fn take_alone(&self) -> Option<AlonePermit> {
+        self.alone.take().await.map(alone_permit)
     }
 
     /// A place among those that wait, if fewer than `most` do.
@@ -218,8 +218,8 @@ fn max_alone(max: usize) -> usize {
     }
 }
 
-fn alone_place(permit: Permit) -> AlonePlace {
-    AlonePlace { _permit: permit }
+fn alone_permit(permit: Permit) -> AlonePermit {
+    AlonePermit { _permit: permit }
 }
 
 fn slot(permit: Permit) -> ConnectionSlot {
@@ -228,12 +228,12 @@ fn slot(permit: Permit) -> ConnectionSlot {
 
 impl ConnectionSlot {
     /// For one request only, where there is no limit for others.
-    pub(super) fn unlimited(place: AlonePlace) -> Self {
+    pub(super) fn unlimited(place: AlonePermit) -> Self {
         ConnectionSlot { permit: None, alone: Some(place), claim: OnceCell::new() }
     }
 
     /// The same for one request only.
-    pub(super) fn alone(mut self, place: AlonePlace) -> Self {
+    pub(super) fn alone(mut self, place: AlonePermit) -> Self {
         self.alone = Some(place);
         self
     }

@@ -3,7 +3,7 @@
 use toml::de::{DeTable, DeValue};
 
 use super::value::whole;
-use crate::config::settings::Ejection;
+use crate::config::settings::{Breaker, Ejection};
 use crate::config::units::{self, SOME_TIME};
 
 /// Theirs, and ours.
@@ -51,7 +51,7 @@ fn rewritten(name: &str, table: &ForeignTable<'_>) -> Option<Replacement> {
             ("ejection", table.one_table(name, &names, "ejection", &parts, own))
         }
         "circuit_breaker" | "circuit_breakers" => {
-            let parts = [Some(("failures", "20".to_owned()))];
+            let parts = [Some(("failures", Breaker::USUAL_FAILURES.to_string()))];
             let names = ["circuit_breaker", "circuit_breakers"];
             ("breaker", table.one_table(name, &names, "breaker", &parts, 0))
         }

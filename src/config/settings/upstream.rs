@@ -173,3 +173,7 @@ pub struct Breaker {
     /// How long no request is sent, before one is let through to find out.
     pub open: Duration,
 }
+
+impl Breaker {
+    pub(in crate::config) const USUAL_FAILURES: u64 = 20;
+}

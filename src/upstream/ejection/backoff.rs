@@ -1,7 +1,6 @@
 //! For how long a server is left out: twice as long each time, without a long good time in between.
 
-use std::time::Duration;
-
+use crate::clock::whole_millis;
 use crate::config::settings::Ejection;
 
 #[derive(Debug, Default)]
@@ -15,7 +14,7 @@ pub(super) struct Backoff {
 impl Backoff {
     /// To be called before a server is left out for clients for whom it was well.
     pub(super) fn forget_if_well(&mut self, now: u64, settings: &Ejection) {
-        if now > self.until.saturating_add(millis(settings.max_time)) {
+        if now > self.until.saturating_add(whole_millis(settings.max_time)) {
             self.times = 0;
         }
     }
@@ -42,9 +41,5 @@ impl Backoff {
 /// How long a server is left out that is left out for the n-th time.
 fn time(settings: &Ejection, times: u32) -> u64 {
     let doubled = settings.time.saturating_mul(1 << times.saturating_sub(1).min(16));
-    millis(doubled.min(settings.max_time))
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX >> 1)
+    whole_millis(doubled.min(settings.max_time))
 }

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::Verdict;
+use super::EjectionVerdict;
 use crate::config::settings::Ejection;
 use crate::upstream::ConnectError;
 use crate::upstream::failing_clients::FailingClients;
@@ -43,14 +43,14 @@ impl EjectionLog {
     pub(super) fn note_failed(
         &mut self,
         now: Instant,
-        verdict: Verdict,
+        verdict: EjectionVerdict,
         clients: &FailingClients,
         settings: &Ejection,
     ) {
         let (server, upstream) = (&self.server, &self.upstream);
         match verdict {
             // One that is left out again too soon to be logged may stay so for long.
-            Verdict::Ejected(time) | Verdict::EjectedAgain(time)
+            EjectionVerdict::Ejected(time) | EjectionVerdict::EjectedAgain(time)
                 if self.log.begin(now, EJECTION_INTERVAL, clients) =>
             {
                 tracing::warn!(
@@ -61,7 +61,9 @@ impl EjectionLog {
                 );
             }
             // What the log has said of a few clients may come to hold for all.
-            Verdict::EjectedAgain(_) | Verdict::StillEjected if self.log.widen(clients) => {
+            EjectionVerdict::EjectedAgain(_) | EjectionVerdict::StillEjected
+                if self.log.widen(clients) =>
+            {
                 tracing::warn!(
                     "upstream server {server} of `{upstream}` is now left out for everybody: not \
                      only requests of a few clients got no response"

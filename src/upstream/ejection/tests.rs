@@ -18,7 +18,7 @@ fn state() -> EjectionState {
 }
 
 /// No connection could be had.
-fn unreachable(state: &EjectionState, at: Instant) -> Verdict {
+fn unreachable(state: &EjectionState, at: Instant) -> EjectionVerdict {
     state.note_unreachable(at, &settings(), true, &ConnectError::TimedOut)
 }
 
@@ -30,9 +30,12 @@ fn after(start: Instant, millis: u64) -> Instant {
 fn failures_in_a_row_eject_and_a_response_between_them_does_not() {
     let (state, start) = (state(), Instant::now());
     let fail = || state.note_failed(start, CLIENT, &settings(), || true);
-    assert_eq!([fail(), fail()], [Verdict::Kept, Verdict::Kept]);
+    assert_eq!([fail(), fail()], [EjectionVerdict::Kept, EjectionVerdict::Kept]);
     assert!(!state.note_answered(CLIENT), "it was not out");
-    assert_eq!([fail(), fail(), fail()], [Verdict::Kept, Verdict::Kept, Verdict::Ejected(1000)]);
+    assert_eq!(
+        [fail(), fail(), fail()],
+        [EjectionVerdict::Kept, EjectionVerdict::Kept, EjectionVerdict::Ejected(1000)]
+    );
     assert!(state.is_ejected(after(start, 900), CLIENT));
     assert!(!state.is_ejected(after(start, 1000), CLIENT), "its trial is due");
 }
@@ -40,7 +43,7 @@ fn failures_in_a_row_eject_and_a_response_between_them_does_not() {
 #[test]
 fn one_failed_connection_ejects_and_one_connection_brings_it_back() {
     let (state, start) = (state(), Instant::now());
-    assert_eq!(unreachable(&state, start), Verdict::Ejected(1000));
+    assert_eq!(unreachable(&state, start), EjectionVerdict::Ejected(1000));
     assert!(state.note_connected());
     assert!(!state.is_ejected(start, CLIENT) && !state.is_out());
     for _ in 0..3 {
@@ -74,7 +77,7 @@ fn answers_to_others_leave_no_mark_of_the_failures_of_one_client() {
         assert!(state.is_out_for(CLIENT));
         assert!(state.note_answered(OTHER));
     }
-    assert_eq!(unreachable(&state, start), Verdict::Ejected(1000));
+    assert_eq!(unreachable(&state, start), EjectionVerdict::Ejected(1000));
 }
 
 #[test]
@@ -86,11 +89,11 @@ fn trials_of_one_client_that_fail_make_no_outage_longer_for_others() {
     for (time, next) in [(1000, 2000), (2000, 4000), (4000, 4000)] {
         at += time;
         state.note_attempt(after(start, at), CLIENT, &settings());
-        assert_eq!(fail(at), Verdict::EjectedAgain(next));
+        assert_eq!(fail(at), EjectionVerdict::EjectedAgain(next));
     }
     state.note_attempt(after(start, at + 4000), CLIENT, &settings());
     assert!(state.note_answered(OTHER), "during its trial");
-    assert_eq!(unreachable(&state, after(start, at + 4000)), Verdict::Ejected(1000));
+    assert_eq!(unreachable(&state, after(start, at + 4000)), EjectionVerdict::Ejected(1000));
 }
 
 #[test]
@@ -99,8 +102,8 @@ fn an_outage_is_no_longer_for_what_one_client_has_sent_before() {
     let fail = |at| state.note_failed(after(start, at), CLIENT, &settings(), || true);
     (0..3).for_each(|_| _ = fail(0));
     state.note_attempt(after(start, 1000), CLIENT, &settings());
-    assert_eq!(fail(1000), Verdict::EjectedAgain(2000));
-    assert_eq!(unreachable(&state, after(start, 1100)), Verdict::EjectedAgain(1000));
+    assert_eq!(fail(1000), EjectionVerdict::EjectedAgain(2000));
+    assert_eq!(unreachable(&state, after(start, 1100)), EjectionVerdict::EjectedAgain(1000));
     assert!(state.is_ejected(after(start, 2099), OTHER));
     assert!(!state.is_ejected(after(start, 2100), OTHER));
 }
@@ -118,14 +121,18 @@ fn an_outage_is_as_long_as_the_first_when_the_last_was_over_long_ago_whoever_not
             assert!(state.note_answered(CLIENT));
             let again = after(start, later);
             let fail = |_| state.note_failed(again, ip(1), &settings(), || true);
-            assert_eq!((0..3).map(fail).last(), Some(Verdict::Ejected(1000)));
+            assert_eq!((0..3).map(fail).last(), Some(EjectionVerdict::Ejected(1000)));
             (state, after(again, 100))
         };
         let (state, then) = out_for_one();
-        assert_eq!(unreachable(&state, then), Verdict::EjectedAgain(time), "no connection");
+        assert_eq!(unreachable(&state, then), EjectionVerdict::EjectedAgain(time), "no connection");
         let (state, then) = out_for_one();
         let fail = |last| state.note_failed(then, ip(last), &settings(), || true);
-        assert_eq!((2..=4).map(fail).last(), Some(Verdict::EjectedAgain(time)), "four clients");
+        assert_eq!(
+            (2..=4).map(fail).last(),
+            Some(EjectionVerdict::EjectedAgain(time)),
+            "four clients"
+        );
     }
 }
 
@@ -145,7 +152,7 @@ fn a_client_that_fails_the_trial_leaves_the_next_to_others_at_once() {
         state.note_attempt(after(start, 1200), ip(last), &settings());
         let several = last == 4;
         let verdict = fail(1200, ip(last));
-        assert_eq!(verdict == Verdict::EjectedAgain(2000), several, "{last}: {verdict:?}");
+        assert_eq!(verdict == EjectionVerdict::EjectedAgain(2000), several, "{last}: {verdict:?}");
         assert_eq!(is_ejected(1200, ip(9)), several);
     }
     assert!(is_ejected(3199, ip(9)) && !is_ejected(3200, ip(9)));
@@ -206,16 +213,16 @@ fn requests_that_were_under_way_do_not_prolong_it() {
     }
     assert!(!state.is_ejected(after(start, 1000), CLIENT));
     let fail = |at| state.note_failed(after(start, at), CLIENT, &settings(), || true);
-    assert_eq!(fail(1000), Verdict::StillEjected);
+    assert_eq!(fail(1000), EjectionVerdict::StillEjected);
     state.note_attempt(after(start, 1000), CLIENT, &settings());
-    assert_eq!(fail(1100), Verdict::EjectedAgain(2000));
+    assert_eq!(fail(1100), EjectionVerdict::EjectedAgain(2000));
 }
 
 #[test]
 fn a_server_that_must_stay_stays() {
     let (state, start) = (state(), Instant::now());
     for _ in 0..20 {
-        assert_eq!(state.note_failed(start, CLIENT, &settings(), || false), Verdict::Kept);
+        assert_eq!(state.note_failed(start, CLIENT, &settings(), || false), EjectionVerdict::Kept);
     }
     assert!(!state.is_ejected(start, CLIENT));
 }
@@ -225,10 +232,13 @@ fn it_is_left_out_for_those_whose_requests_have_failed_until_they_are_several() 
     let (state, start) = (state(), Instant::now());
     let fail = |client| state.note_failed(start, client, &settings(), || true);
     let failed: Vec<_> = (0..3).map(|_| fail(CLIENT)).collect();
-    assert_eq!(failed, [Verdict::Kept, Verdict::Kept, Verdict::Ejected(1000)]);
+    assert_eq!(
+        failed,
+        [EjectionVerdict::Kept, EjectionVerdict::Kept, EjectionVerdict::Ejected(1000)]
+    );
     assert!(state.is_ejected(start, CLIENT) && !state.is_ejected(start, OTHER));
     let must_stay = state.note_failed(start, OTHER, &settings(), || false);
-    assert!(must_stay == Verdict::Kept && !state.is_out_for(OTHER));
+    assert!(must_stay == EjectionVerdict::Kept && !state.is_out_for(OTHER));
     for last in 2..=4 {
         assert!(!state.is_out_for(OTHER), "{last}");
         fail(IpAddr::V4(Ipv4Addr::new(198, 51, 100, last)));
