@@ -105,7 +105,7 @@ fn find_in_line(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
 
 /// Words at the end of keys whose values are secrets, in any case: Weir's own and those that people bring
 /// along.
-const SECRET_WORDS: [&str; 10] = [
+const SECRET_WORDS: [&str; 11] = [
     "password",
     "passwd",
     "secret",
@@ -116,10 +116,11 @@ const SECRET_WORDS: [&str; 10] = [
     "apikey",
     "private_key",
     "authorization",
+    "_env",
 ];
 
-/// What follows one of these words and `=`, unless it is the hash of a key, up to the end of the line. A
-/// colon is taken for the `=`: so YAML writes it, and such a line is shown as it is refused.
+/// What follows one of these words and `=`, unless it is the hash of a key or the name of a variable, up to
+/// the end of the line. A colon is taken for the `=`: so YAML writes it, and such a line is shown as it is refused.
 fn assigned(line: &str) -> Option<Range<usize>> {
     let quotes = [' ', '\t', '"', '\''];
     let lower = line.to_ascii_lowercase();
@@ -128,15 +129,29 @@ fn assigned(line: &str) -> Option<Range<usize>> {
         let rest = line[at + word.len()..].trim_start_matches(quotes).strip_prefix(['=', ':'])?;
         let value = rest.trim_start_matches(quotes);
         let start = line.len() - value.len();
-        let harmless = word == "key_hash" && begins_with_hash(value);
+        let harmless = match word {
+            "key_hash" => begins_with_hash(value),
+            "_env" => is_variable_name(begin_of(value)),
+            _ => false,
+        };
         (!harmless).then(|| start..start + value.trim_end_matches(quotes).len())
     });
     values.min_by_key(|value| value.start)
 }
 
-fn begins_with_hash(value: &str) -> bool {
+/// What is written as the names of environment variables are, and can be shown though it is not set.
+pub(super) fn is_variable_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    text.bytes().all(plain)
+}
+
+fn begin_of(value: &str) -> &str {
     let end = value.find(['"', '\'', ' ', ',', '}']).unwrap_or(value.len());
-    let digits = value[..end].strip_prefix("sha256:");
+    &value[..end]
+}
+
+fn begins_with_hash(value: &str) -> bool {
+    let digits = begin_of(value).strip_prefix("sha256:");
     digits.is_some_and(|digits| digits.bytes().all(|it| it.is_ascii_hexdigit()))
 }
 

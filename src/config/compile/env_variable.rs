@@ -6,6 +6,7 @@
 use std::env::VarError;
 
 use crate::config::file::Value;
+use crate::config::mask::is_variable_name;
 use crate::config::suggest::quote;
 
 /// A variable that is set, by the name that the file has for it. It may be empty.
@@ -37,8 +38,13 @@ impl<'a> EnvVariable<'a> {
 }
 
 fn fault(value: &Value<'_>, name: &str, what: &str) {
-    value.error(
-        &format!("names the environment variable {}, which {what}", quote(name)),
-        "set it before Weir starts",
-    );
+    if is_variable_name(name) {
+        let message = format!("names the environment variable {}, which {what}", quote(name));
+        value.error(&message, "set it before Weir starts");
+    } else {
+        // It may be the secret itself.
+        let message = format!("names an environment variable that {what}");
+        let help = "write the name of the variable, such as `WEIR_SECRET`, and not what it holds";
+        value.error(&message, help);
+    }
 }

@@ -13,7 +13,7 @@ use super::{headers, host, path, redirect_loop, route_conditions, template};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::file::{Section, UniqueValues, Value, unique_values};
 use crate::config::settings::{EncodedSlash, ForwardPath, HostPattern, Route, Target};
-use crate::config::suggest::quote;
+use crate::config::suggest::{nearest, quote};
 use crate::limit::rate::MAX_COUNT;
 use crate::limit::tenants::TENANTS;
 use crate::limit::{CostSource, Limit, Strategy};
@@ -242,8 +242,21 @@ pub(super) fn method(value: &Value<'_>) -> Option<Method> {
         value.error(&format!("is not a method: {}", quote(text)), help);
         return None;
     }
+    // Words for any of them: a method of that name is never asked for, and the limits would not hold.
+    if upper == "ANY" || upper == "ALL" || text.contains(['*', '!', '|']) {
+        let help = "name each method that is meant, or leave it out to match every method";
+        value.error(&format!("is not a method: {}", quote(text)), help);
+        return None;
+    }
     match Method::from_bytes(text.as_bytes()) {
-        Ok(method) if text.len() <= 64 => Some(method),
+        Ok(method) if text.len() <= 64 => {
+            let is_standard = STANDARD.contains(&text);
+            if let Some(meant) = nearest(text, STANDARD).filter(|_| !is_standard) {
+                let message = format!("is no standard method: {}", quote(text));
+                value.warning(&message, format!("if {} is meant, write that", quote(meant)));
+            }
+            Some(method)
+        }
         _ => {
             value
                 .error(&format!("is not a method: {}", quote(text)), "write one such as `\"GET\"`");

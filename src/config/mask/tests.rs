@@ -24,6 +24,7 @@ fn passwords_are_hidden_and_the_rest_is_not() {
         (r#"secret = "secret""#, r#"secret = "***""#),
         ("password: secret", "password: ***"),
         ("PASSWORD: secret", "PASSWORD: ***"),
+        (r#"token_env = "secret""#, r#"token_env = "***""#),
         ("passwd = secret", "passwd = ***"),
         ("apiKey: secret", "apiKey: ***"),
         (

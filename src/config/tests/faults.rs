@@ -242,6 +242,9 @@ fn route_faults_say_what_to_write() {
         (more("methods = [\"get\"]"), "write `\"GET\"`: methods are told apart by case"),
         (more("methods = [\"CONNECT\"]"), "cannot be `CONNECT`: Weir answers it with 405"),
         (more("methods = [\"A B\"]"), "is not a method: `A B`"),
+        (more("methods = [\"*\"]"), "name each method that is meant, or leave it out"),
+        (more("methods = [\"ANY\"]"), "name each method that is meant, or leave it out"),
+        (more("methods = [\"!GET\"]"), "name each method that is meant, or leave it out"),
         (more("methods = [\"GET\", \"GET\"]"), "repeats an earlier one: `GET`"),
         (more("limits = [\"x\"]"), "there is no limit `x`; add a table `[limits.x]`"),
         // It may be an API key.

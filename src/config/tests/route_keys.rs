@@ -186,7 +186,7 @@ fn faults_of_route_keys_say_what_to_write() {
         (two("query = { a = \"1*\" }", "query = { a = \"12\" }"), "and neither is more specific"),
         (
             limit("key = \"ip\"\nrate = \"1/second\"\nwhen = { method = \"P*\" }"),
-            "write each method",
+            "name each method that is meant",
         ),
         (
             limit("key = \"ip\"\nrate = \"1/second\"\nwhen = { route = \"x*\" }"),

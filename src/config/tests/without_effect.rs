@@ -169,3 +169,18 @@ fn more_connections_of_one_address_than_of_all_are_warned_of() {
         server("max_connections = 100\nmax_connections_per_ip = 99"),
     ]);
 }
+
+#[test]
+fn a_method_that_is_nearly_a_standard_one_is_warned_of() {
+    let route = |method: &str| {
+        format!(
+            "[[routes]]\nname = \"r\"\npath = \"/*\"\nupstream = \"echo\"\nmethods = [\"{method}\"]"
+        )
+    };
+    let found = good(&route("POTS")).warnings.lines();
+    let expected = "`methods` is no standard method: `POTS`; if `POST` is meant, write that";
+    assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+    for known in ["POST", "PURGE", "PROPFIND", "MKCOL", "ACL"] {
+        assert!(good(&route(known)).warnings.lines().is_empty(), "{known}");
+    }
+}
