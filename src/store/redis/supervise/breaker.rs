@@ -178,7 +178,7 @@ impl Breaker {
 
     /// For how long that has been so. Where nobody asks for anything, nothing ends a silence if heartbeats
     /// are answered late as well, and it says nothing of an outage minutes later.
-    fn silence(&self, now: Instant) -> Duration {
+    pub(super) fn silence(&self, now: Instant) -> Duration {
         let lasted = match self.silent_since.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
             since => Duration::from_millis(clock::millis(now).saturating_sub(since)),

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::census::{self, Retention};
 use super::joint_recovery::{PAID_NODES, reports};
+use super::payments::watch_silence;
 use super::supervisor::{Supervisor, within};
 use crate::store::redis::RedisShared;
 use crate::store::redis::connect::failure::Failure;
@@ -23,7 +24,7 @@ impl Supervisor {
         self.last_heartbeat = Instant::now();
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
         if let Session::Cluster(nodes) = session {
-            within(nodes.hear_clocks()).await?;
+            watch_silence(&self.shared, within(nodes.hear_clocks())).await?;
             self.shared.follow_clocks();
             self.refresh_cluster(nodes);
         }
@@ -48,7 +49,8 @@ impl Supervisor {
     pub(super) async fn read_time(&mut self) -> Result<(), Failure> {
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
         let sent = Instant::now();
-        let time = within(session.time(&self.shared.reserved_key(LIVE_NODES))).await?;
+        let name = self.shared.reserved_key(LIVE_NODES);
+        let time = watch_silence(&self.shared, within(session.time(&name))).await?;
         let received = Instant::now();
         if received - sent <= self.shared.timeout {
             // Ends a silence also where no request makes a call.
@@ -84,7 +86,7 @@ impl Supervisor {
         };
         let member = (!self.shared.is_leaving.load(Ordering::Relaxed)).then_some(member);
         let report = census::report(&name, member, now, retention, max_age);
-        within(session.run_together(&name, &report)).await
+        watch_silence(&self.shared, within(session.run_together(&name, &report))).await
     }
 
     /// Learns of nodes that have joined the cluster, and forgets those that left. It runs detached:

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::ledger::Debt;
 use super::supervisor::{HEARTBEAT, PATIENCE, SUPERVISOR, Supervisor};
 use crate::store::BucketId;
+use crate::store::redis::RedisShared;
 use crate::store::redis::connect::failure::Failure;
 use crate::store::redis::connect::hash_slot::{HashSlotGroup, group_by_hash_slot, hash_slot};
 use crate::store::redis::connect::reply_deadline::{is_stall, reply_by};
@@ -192,11 +193,14 @@ impl Supervisor {
     /// would come back all the same.
     pub(crate) async fn wait_for_refunds(&self) {
         let begun = Instant::now();
-        while self.shared.refunds_in_flight.load(Ordering::Acquire) > 0
-            && begun.elapsed() < PATIENCE
-        {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let refunded = async {
+            while self.shared.refunds_in_flight.load(Ordering::Acquire) > 0
+                && begun.elapsed() < PATIENCE
+            {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        watch_silence(&self.shared, refunded).await;
     }
 
     /// Warns once of an outage in which more was admitted than could be written down.
@@ -305,6 +309,24 @@ impl Supervisor {
         for (bucket, debt) in debts {
             let now = self.shared.now_of(&debt.name);
             ledger.put_back(bucket, debt, now);
+        }
+    }
+}
+
+/// Waits for another step of the supervisor, during which nothing is paid. Requests of buckets that owe
+/// something make no call while Redis is silent: so if it answers nothing at all for as long as a payment
+/// may take, nobody else would find out before the step is given up.
+pub(super) async fn watch_silence<T>(shared: &RedisShared, step: impl Future<Output = T>) -> T {
+    let (long, mut step) = (shared.timeout * LATE_PAYMENTS, pin!(step));
+    loop {
+        let deadline = Instant::now() + shared.timeout;
+        if let Some(done) = reply_by(deadline, &mut step).await {
+            return done;
+        }
+        let now = Instant::now();
+        let is_silent = !is_stall(deadline, now) && shared.breaker.silence(now) >= long;
+        if is_silent && !shared.breaker.is_open() && !shared.ledger.lock().is_empty() {
+            shared.breaker.trip(&Failure::timeout());
         }
     }
 }

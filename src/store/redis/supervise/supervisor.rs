@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use super::census;
 use super::joint_recovery::ANNOUNCEMENT_INTERVAL;
 use super::overrides;
-use super::payments::Payments;
+use super::payments::{Payments, watch_silence};
 use super::probe;
 use super::recovery_trial::{PAUSE, PROBES};
 use super::tenants;
@@ -272,7 +272,7 @@ impl Supervisor {
             }
             Ok(())
         };
-        match within(synced).await {
+        match watch_silence(shared, within(synced)).await {
             Err(failure) if failure.reason == Reason::Connection => return Err(failure),
             Err(failure) if !self.overrides_failing => {
                 tracing::warn!(%failure, "what operators have decided elsewhere is not heard of");
@@ -297,7 +297,7 @@ impl Supervisor {
 
     async fn look_at_masters(&mut self, session: &Session) {
         self.masters_read = Instant::now();
-        let masters = match within(session.masters()).await {
+        let masters = match watch_silence(&self.shared, within(session.masters())).await {
             Ok(masters) => masters,
             Err(failure) => return tracing::debug!(%failure, "INFO cannot be read"),
         };

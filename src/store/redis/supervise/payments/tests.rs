@@ -23,16 +23,12 @@ fn supervisor() -> Supervisor {
 
 /// One debt is paid by what takes so long.
 async fn pay(supervisor: &mut Supervisor, reply: impl Future<Output = ()>) {
-    let rate = Rate::new(1, Duration::from_secs(1)).expect("a rate");
-    let policy = Policy::TokenBucket(TokenBucket::new(rate, 1).expect("a bucket"));
-    let (until, since) = (Micros(1), Micros(0));
-    let debt = Debt { name: b"bucket".to_vec(), policy, cost: 1, until, since };
     let payment = Payment {
         number: 1,
         begun: Instant::now(),
         slot: 0,
         fence: b"fence".to_vec(),
-        debts: vec![(BucketId(7), debt)],
+        debts: vec![(BucketId(7), debt())],
         uncertain: false,
     };
     let made = async {
@@ -40,6 +36,13 @@ async fn pay(supervisor: &mut Supervisor, reply: impl Future<Output = ()>) {
         vec![Ok(())]
     };
     assert_eq!(supervisor.watch_time(&[payment], made).await.len(), 1);
+}
+
+fn debt() -> Debt {
+    let rate = Rate::new(1, Duration::from_secs(1)).expect("a rate");
+    let policy = Policy::TokenBucket(TokenBucket::new(rate, 1).expect("a bucket"));
+    let (until, since) = (Micros(1), Micros(0));
+    Debt { name: b"bucket".to_vec(), policy, cost: 1, until, since }
 }
 
 /// The only thread stands still until a payment would be late, as in a stop.
@@ -97,4 +100,29 @@ async fn payments_late_in_a_row_open_the_breaker_and_so_does_a_single_one() {
     };
     pay(&mut single, until_open).await;
     assert!(single.shared.breaker.is_open());
+}
+
+/// Whether the breaker opens while a step of the supervisor takes so long.
+async fn opens_during(supervisor: &Supervisor, time: Duration) -> bool {
+    watch_silence(&supervisor.shared, sleep(time)).await;
+    supervisor.shared.breaker.is_open()
+}
+
+#[tokio::test]
+async fn redis_that_is_silent_while_something_is_owed_is_found_out_whatever_is_waited_for() {
+    let enough = IN_TIME * 2 * LATE_PAYMENTS;
+    let supervisor = supervisor();
+    assert!(!opens_during(&supervisor, enough).await, "a slow heartbeat is no strike");
+    supervisor.shared.breaker.begin_silence();
+    assert!(!opens_during(&supervisor, enough).await, "requests find out by their calls");
+    supervisor.shared.breaker.end_silence();
+    supervisor.shared.ledger.lock().add(BucketId(7), debt(), None, Micros(0));
+    assert!(!opens_during(&supervisor, enough).await, "it has answered");
+    supervisor.shared.breaker.begin_silence();
+    let mut trips = supervisor.shared.breaker.trips();
+    let until_open = async {
+        trips.changed().await.expect("a breaker");
+    };
+    watch_silence(&supervisor.shared, until_open).await;
+    assert!(supervisor.shared.breaker.is_open());
 }
