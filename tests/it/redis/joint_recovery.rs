@@ -37,6 +37,11 @@ fn say(redis: &Redis, sets: &[&str], members: &[&str]) {
     redis.command(&[&["EVAL", script, &count], sets, members].concat());
 }
 
+/// What passes of as many requests as a burst has, one after another.
+fn spend(weir: &Weir) -> usize {
+    (0..BURST).filter(|_| weir.get("/").status == 200).count()
+}
+
 /// Two gateways that know each other, each behind a link of its own. No token comes back meanwhile.
 struct Pair {
     links: [FaultProxy; 2],
@@ -73,7 +78,17 @@ impl Pair {
         }
     }
 
-    /// The same for longer than a heartbeat; spends what they admit without it.
+    /// The same until both have noticed, and for longer than a heartbeat.
+    #[track_caller]
+    fn lose_redis_for_long(&self) {
+        self.lose_redis();
+        let begun = Instant::now();
+        wait_until("both decide without Redis, and it has lasted", || {
+            self.weirs.iter().all(Weir::degraded) && begun.elapsed() > 2 * HEARTBEAT
+        });
+    }
+
+    /// The same; spends what they admit without it.
     #[track_caller]
     fn spend_without_redis(&self) -> usize {
         self.lose_redis();
@@ -135,12 +150,7 @@ fn no_gateway_decides_by_its_share_beside_one_that_has_redis_again() {
     let redis = Redis::start();
     let pair = Pair::start(&redis);
     let [idle, busy] = &pair.weirs;
-    pair.lose_redis();
-    let begun = Instant::now();
-    wait_until("both decide without Redis, and it has lasted", || {
-        pair.weirs.iter().all(Weir::degraded) && begun.elapsed() > 2 * HEARTBEAT
-    });
-    let spend = |weir: &Weir| (0..BURST).filter(|_| weir.get("/").status == 200).count();
+    pair.lose_redis_for_long();
     let mut passed = spend(busy);
     assert_eq!(passed, BURST / 2, "its share");
     // The idle one hears late what the other says.
@@ -161,12 +171,7 @@ fn whom_a_dead_one_keeps_waiting_for_longer_stops_with_the_others() {
     let pair = Pair::with(&redis, SHORT_TIMEOUT, LIMIT);
     pair.know_a_dead_one(&redis);
     let [busy, idle] = &pair.weirs;
-    pair.lose_redis();
-    let begun = Instant::now();
-    wait_until("both decide without Redis, and it has lasted", || {
-        pair.weirs.iter().all(Weir::degraded) && begun.elapsed() > 2 * HEARTBEAT
-    });
-    let spend = |weir: &Weir| (0..BURST).filter(|_| weir.get("/").status == 200).count();
+    pair.lose_redis_for_long();
     let mut passed = spend(busy);
     assert_eq!(passed, BURST / 3, "its share");
     pair.links[0].set(Link::Good);
@@ -240,11 +245,7 @@ fn many_gateways_stop_deciding_by_their_shares_at_one_instant() {
             say_paid();
             pair.weirs.iter().all(|weir| weir.nodes() == (OTHERS + 2) as f64)
         });
-        pair.lose_redis();
-        let begun = Instant::now();
-        wait_until("both decide without Redis, and it has lasted", || {
-            pair.weirs.iter().all(Weir::degraded) && begun.elapsed() > 2 * HEARTBEAT
-        });
+        pair.lose_redis_for_long();
         pair.links.iter().for_each(|link| link.set(Link::Good));
         let mut back = None;
         wait_at_most(RECOVERY, "one has Redis again", || {
@@ -447,7 +448,7 @@ fn assert_debts_come_first(redis: &Redis, pair: &Pair) {
         pair.links.iter().for_each(|link| link.set(Link::Good));
         starting.join().unwrap()
     });
-    passed += (0..BURST).filter(|_| new.get("/").status == 200).count();
+    passed += spend(&new);
     assert_eq!(passed, BURST);
 }
 

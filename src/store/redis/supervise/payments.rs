@@ -9,7 +9,8 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::time::Instant;
 
 use super::ledger::Debt;
@@ -316,19 +317,27 @@ impl Supervisor {
 /// Waits for another step of the supervisor, during which nothing is paid. Requests of buckets that owe
 /// something make no call while Redis is silent: so if it answers nothing at all for as long as a payment
 /// may take, nobody else would find out before the step is given up.
-pub(super) async fn watch_silence<T>(shared: &RedisShared, step: impl Future<Output = T>) -> T {
-    let (long, mut step) = (shared.timeout * LATE_PAYMENTS, pin!(step));
-    loop {
-        let deadline = Instant::now() + shared.timeout;
-        if let Some(done) = reply_by(deadline, &mut step).await {
-            return done;
-        }
-        let now = Instant::now();
-        let is_silent = !is_stall(deadline, now) && shared.breaker.silence(now) >= long;
-        if is_silent && !shared.breaker.is_open() && !shared.ledger.lock().is_empty() {
-            shared.breaker.trip(&Failure::timeout());
+///
+/// Boxed, since the steps of a recovery lie in each other, and each would hold those below it several times.
+pub(super) fn watch_silence<'a, T: Send + 'a>(
+    shared: &'a RedisShared,
+    step: impl Future<Output = T> + Send + 'a,
+) -> BoxFuture<'a, T> {
+    let (long, mut step) = (shared.timeout * LATE_PAYMENTS, step.boxed());
+    async move {
+        loop {
+            let deadline = Instant::now() + shared.timeout;
+            if let Some(done) = reply_by(deadline, &mut step).await {
+                return done;
+            }
+            let now = Instant::now();
+            let is_silent = !is_stall(deadline, now) && shared.breaker.silence(now) >= long;
+            if is_silent && !shared.breaker.is_open() && !shared.ledger.lock().is_empty() {
+                shared.breaker.trip(&Failure::timeout());
+            }
         }
     }
+    .boxed()
 }
 
 #[cfg(test)]

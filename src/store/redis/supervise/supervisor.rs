@@ -341,3 +341,17 @@ pub(crate) async fn within<T>(
     let answered = reply_by(Instant::now() + PATIENCE, step).await;
     answered.unwrap_or_else(|| Err(Failure::timeout()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::tests::shared;
+
+    #[test]
+    fn steps_that_lie_in_each_other_fit_on_a_stack() {
+        const ENOUGH: usize = 64 * 1024;
+        let mut starting = Supervisor::new(shared(""));
+        assert!(size_of_val(&starting.start()) < ENOUGH);
+        assert!(size_of_val(&starting.run()) < ENOUGH);
+    }
+}
