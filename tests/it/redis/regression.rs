@@ -245,14 +245,20 @@ fn carry(client: &TcpStream, server: &TcpStream, state: &Arc<Mutex<LossyStore>>)
         let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
         let (state, cut) = (Arc::clone(state), Arc::clone(&cut));
         thread::spawn(move || {
-            let has = |bytes: &[u8], text: &[u8]| bytes.windows(text.len()).any(|it| it == text);
             let mut chunk = [0; 64 * 1024];
+            // A call may come in several pieces.
+            let mut call = Vec::new();
             while let Ok(count @ 1..) = from.read(&mut chunk) {
                 let bytes = &chunk[..count];
                 if there {
                     let mut state = state.lock().unwrap();
-                    let named = state.loses.as_ref().is_some_and(|key| has(bytes, key));
-                    if named && has(bytes, b"\r\nEVAL\r\n") {
+                    call.extend_from_slice(bytes);
+                    let begun =
+                        find_last(&call, b"\r\nEVAL").unwrap_or(call.len().saturating_sub(6));
+                    call.drain(..begun);
+                    let is_whole = call.starts_with(b"\r\nEVAL\r\n");
+                    let key = state.loses.as_ref().filter(|_| is_whole);
+                    if key.is_some_and(|key| find_last(&call, key).is_some()) {
                         (state.loses, state.lost) = (None, true);
                         *cut.lock().unwrap() = true;
                     }
@@ -267,6 +273,10 @@ fn carry(client: &TcpStream, server: &TcpStream, state: &Arc<Mutex<LossyStore>>)
             let _ = to.shutdown(Shutdown::Both);
         });
     }
+}
+
+fn find_last(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    bytes.windows(text.len()).rposition(|it| it == text)
 }
 
 #[test]
