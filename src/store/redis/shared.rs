@@ -12,6 +12,7 @@ use super::connect::dialer::Dialer;
 use super::connect::hash_slot::hash_slot;
 use super::decide::known_states::QuietSince;
 use super::decide::lease_notes::LeaseNotes;
+use super::decide::refunds::RefundsInFlight;
 use super::decide::reply_order::ReplyOrder;
 use super::open::StoreShape;
 use super::supervise::breaker::Breaker;
@@ -52,8 +53,7 @@ pub struct RedisShared {
     pub(super) debts_noted: Notify,
     /// Notified when debts were paid, or could not be.
     pub(super) debts_paid: Notify,
-    /// Refunds that are known to be due and have not been made: see [`refunds`](super::decide::refunds).
-    pub(super) refunds_in_flight: AtomicUsize,
+    pub(super) refunds_in_flight: RefundsInFlight,
     /// This process's name among the gateways that share the store, and how many there are.
     pub(super) node: String,
     /// The same as a number.
@@ -103,7 +103,7 @@ impl RedisShared {
             quiet_since: QuietSince::start(),
             debts_noted: Notify::new(),
             debts_paid: Notify::new(),
-            refunds_in_flight: AtomicUsize::new(0),
+            refunds_in_flight: RefundsInFlight::default(),
             number: number(node),
             node: node.to_owned(),
             nodes: AtomicU64::new(1),
@@ -185,7 +185,9 @@ impl RedisShared {
         if let Some(time) = clocks.in_slot(self.slot_of(&self.reserved_key("probe")), now) {
             self.clock.steer(time, now, now);
         }
-        let spread = clocks.spread(self.clock.now(), now);
+        // Of one instant: what the thread stands still in between would count as a difference.
+        let time = self.clock.now();
+        let spread = clocks.spread(time, clock::cached_now());
         self.local.set_clock_spread(spread);
         self.ledger.lock().set_clock_spread(spread);
     }

@@ -26,6 +26,7 @@ pub(super) mod recovery_trial;
 pub(super) mod reporting;
 pub(super) mod settled_charges;
 mod shared_hash;
+mod silence;
 pub(super) mod supervisor;
 pub(super) mod tenants;
 pub(super) mod trust;

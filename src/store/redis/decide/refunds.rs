@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::time::{Instant, timeout_at};
 
@@ -59,19 +59,55 @@ impl Refund {
     }
 }
 
+/// How many refunds are known to be due and have not been made, of all workers.
+///
+/// Counted in two groups, so that those that are due by an instant can be waited for: under load there
+/// is hardly an instant at which none is.
+#[derive(Debug, Default)]
+pub(crate) struct RefundsInFlight {
+    groups: [AtomicUsize; 2],
+    /// In which of the two those count that become due now.
+    current: AtomicUsize,
+}
+
+/// Refunds that were due by an instant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RefundGroup(usize);
+
+impl RefundsInFlight {
+    /// Those that are due by now. Only one may wait for them at a time.
+    pub(crate) fn due(&self) -> RefundGroup {
+        RefundGroup(self.current.fetch_xor(1, Ordering::AcqRel))
+    }
+
+    /// Whether any of them is still to be made. Those of the wait before that took too long count among
+    /// them.
+    pub(crate) fn are_under_way(&self, group: RefundGroup) -> bool {
+        self.groups[group.0].load(Ordering::Acquire) > 0
+    }
+
+    fn begin(&self) -> RefundGroup {
+        let group = self.current.load(Ordering::Acquire);
+        self.groups[group].fetch_add(1, Ordering::AcqRel);
+        RefundGroup(group)
+    }
+}
+
 /// A refund that is known to be due, until it is made or given up.
-struct UnderWay(Arc<RedisShared>);
+struct UnderWay {
+    shared: Arc<RedisShared>,
+    group: RefundGroup,
+}
 
 impl UnderWay {
     fn begin(shared: &Arc<RedisShared>) -> Self {
-        shared.refunds_in_flight.fetch_add(1, Ordering::AcqRel);
-        UnderWay(shared.clone())
+        UnderWay { group: shared.refunds_in_flight.begin(), shared: shared.clone() }
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.refunds_in_flight.fetch_sub(1, Ordering::AcqRel);
+        self.shared.refunds_in_flight.groups[self.group.0].fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -133,5 +169,39 @@ impl WorkerLink {
                 tokio::time::sleep(ADJUST_TIMEOUT / 10).await;
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refunds_that_become_due_later_are_not_waited_for() {
+        let refunds = RefundsInFlight::default();
+        let end = |group: RefundGroup| refunds.groups[group.0].fetch_sub(1, Ordering::AcqRel);
+        assert!(!refunds.are_under_way(refunds.due()));
+        let first = refunds.begin();
+        let due = refunds.due();
+        let later = refunds.begin();
+        assert!(refunds.are_under_way(due));
+        end(first);
+        assert!(!refunds.are_under_way(due));
+        let due = refunds.due();
+        assert!(refunds.are_under_way(due), "now it is due as well");
+        end(later);
+        assert!(!refunds.are_under_way(due));
+    }
+
+    #[test]
+    fn refunds_that_took_too_long_once_are_waited_for_with_others() {
+        let refunds = RefundsInFlight::default();
+        let lasting = refunds.begin();
+        for _ in 0..2 {
+            let _given_up = refunds.due();
+        }
+        assert!(refunds.are_under_way(refunds.due()));
+        refunds.groups[lasting.0].fetch_sub(1, Ordering::AcqRel);
+        assert!(!refunds.are_under_way(refunds.due()));
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::census::{self, Retention};
 use super::joint_recovery::{PAID_NODES, reports};
-use super::payments::watch_silence;
+use super::silence::watch_silence;
 use super::supervisor::{Supervisor, within};
 use crate::store::redis::RedisShared;
 use crate::store::redis::connect::failure::Failure;
@@ -24,7 +24,7 @@ impl Supervisor {
         self.last_heartbeat = Instant::now();
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
         if let Session::Cluster(nodes) = session {
-            watch_silence(&self.shared, within(nodes.hear_clocks())).await?;
+            watch_silence(&self.shared, session, within(nodes.hear_clocks())).await?;
             self.shared.follow_clocks();
             self.refresh_cluster(nodes);
         }
@@ -50,7 +50,7 @@ impl Supervisor {
         let Some(session) = &self.session else { return Err(Failure::timeout()) };
         let sent = Instant::now();
         let name = self.shared.reserved_key(LIVE_NODES);
-        let time = watch_silence(&self.shared, within(session.time(&name))).await?;
+        let time = watch_silence(&self.shared, session, within(session.time(&name))).await?;
         let received = Instant::now();
         if received - sent <= self.shared.timeout {
             // Ends a silence also where no request makes a call.
@@ -86,7 +86,8 @@ impl Supervisor {
         };
         let member = (!self.shared.is_leaving.load(Ordering::Relaxed)).then_some(member);
         let report = census::report(&name, member, now, retention, max_age);
-        watch_silence(&self.shared, within(session.run_together(&name, &report))).await
+        let reported = within(session.run_together(&name, &report));
+        watch_silence(&self.shared, session, reported).await
     }
 
     /// Learns of nodes that have joined the cluster, and forgets those that left. It runs detached:

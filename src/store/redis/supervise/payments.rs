@@ -6,17 +6,15 @@
 //! half closed, and the rest is paid while requests wait ([`Supervisor::restore`](super::supervisor)).
 
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::ledger::Debt;
+use super::silence::{LATE_PAYMENTS, watch_silence};
 use super::supervisor::{HEARTBEAT, PATIENCE, SUPERVISOR, Supervisor};
 use crate::store::BucketId;
-use crate::store::redis::RedisShared;
 use crate::store::redis::connect::failure::Failure;
 use crate::store::redis::connect::hash_slot::{HashSlotGroup, group_by_hash_slot, hash_slot};
 use crate::store::redis::connect::reply_deadline::{is_stall, reply_by};
@@ -35,8 +33,6 @@ const HOLD_FRACTION: u32 = 4;
 const LONGEST_PAY_DOWN: Duration = Duration::from_secs(10);
 /// What Redis takes for a debt at the most, by which a payment may take longer than `timeout`.
 const PER_DEBT: Duration = Duration::from_micros(50);
-/// So many payments in a row that are late, or one that takes as long, show that Redis is too slow.
-const LATE_PAYMENTS: u32 = 3;
 /// After this a payment of which it is not known whether it was made counts as made: its fence may
 /// be gone.
 const UNCONFIRMED_LIFETIME: Duration = Duration::from_secs(300);
@@ -189,19 +185,19 @@ impl Supervisor {
         Ok(count)
     }
 
-    /// Waits until all refunds are made. A bucket goes no lower than empty: a debt that
-    /// is charged on top of what should not be there would be cut off, and what made it so deep
+    /// Waits until all refunds are made that are due by now. A bucket goes no lower than empty: a debt
+    /// that is charged on top of what should not be there would be cut off, and what made it so deep
     /// would come back all the same.
     pub(crate) async fn wait_for_refunds(&self) {
-        let begun = Instant::now();
+        let Some(session) = &self.session else { return };
+        let (begun, refunds) = (Instant::now(), &self.shared.refunds_in_flight);
+        let due = refunds.due();
         let refunded = async {
-            while self.shared.refunds_in_flight.load(Ordering::Acquire) > 0
-                && begun.elapsed() < PATIENCE
-            {
+            while refunds.are_under_way(due) && begun.elapsed() < PATIENCE {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        watch_silence(&self.shared, refunded).await;
+        watch_silence(&self.shared, session, refunded).await;
     }
 
     /// Warns once of an outage in which more was admitted than could be written down.
@@ -312,32 +308,6 @@ impl Supervisor {
             ledger.put_back(bucket, debt, now);
         }
     }
-}
-
-/// Waits for another step of the supervisor, during which nothing is paid. Requests of buckets that owe
-/// something make no call while Redis is silent: so if it answers nothing at all for as long as a payment
-/// may take, nobody else would find out before the step is given up.
-///
-/// Boxed, since the steps of a recovery lie in each other, and each would hold those below it several times.
-pub(super) fn watch_silence<'a, T: Send + 'a>(
-    shared: &'a RedisShared,
-    step: impl Future<Output = T> + Send + 'a,
-) -> BoxFuture<'a, T> {
-    let (long, mut step) = (shared.timeout * LATE_PAYMENTS, step.boxed());
-    async move {
-        loop {
-            let deadline = Instant::now() + shared.timeout;
-            if let Some(done) = reply_by(deadline, &mut step).await {
-                return done;
-            }
-            let now = Instant::now();
-            let is_silent = !is_stall(deadline, now) && shared.breaker.silence(now) >= long;
-            if is_silent && !shared.breaker.is_open() && !shared.ledger.lock().is_empty() {
-                shared.breaker.trip(&Failure::timeout());
-            }
-        }
-    }
-    .boxed()
 }
 
 #[cfg(test)]

@@ -101,28 +101,3 @@ async fn payments_late_in_a_row_open_the_breaker_and_so_does_a_single_one() {
     pay(&mut single, until_open).await;
     assert!(single.shared.breaker.is_open());
 }
-
-/// Whether the breaker opens while a step of the supervisor takes so long.
-async fn opens_during(supervisor: &Supervisor, time: Duration) -> bool {
-    watch_silence(&supervisor.shared, sleep(time)).await;
-    supervisor.shared.breaker.is_open()
-}
-
-#[tokio::test]
-async fn redis_that_is_silent_while_something_is_owed_is_found_out_whatever_is_waited_for() {
-    let enough = IN_TIME * 2 * LATE_PAYMENTS;
-    let supervisor = supervisor();
-    assert!(!opens_during(&supervisor, enough).await, "a slow heartbeat is no strike");
-    supervisor.shared.breaker.begin_silence();
-    assert!(!opens_during(&supervisor, enough).await, "requests find out by their calls");
-    supervisor.shared.breaker.end_silence();
-    supervisor.shared.ledger.lock().add(BucketId(7), debt(), None, Micros(0));
-    assert!(!opens_during(&supervisor, enough).await, "it has answered");
-    supervisor.shared.breaker.begin_silence();
-    let mut trips = supervisor.shared.breaker.trips();
-    let until_open = async {
-        trips.changed().await.expect("a breaker");
-    };
-    watch_silence(&supervisor.shared, until_open).await;
-    assert!(supervisor.shared.breaker.is_open());
-}
