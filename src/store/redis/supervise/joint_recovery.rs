@@ -118,9 +118,9 @@ impl Supervisor {
         self.pay_down().await?;
         // A worker may have lost its connection meanwhile. The others are not to use Redis while this one
         // begins anew, unless that takes too long.
-        self.wait_for_links(trips).await;
-        if others.are_recovering(&self.shared.node) {
+        if self.wait_for_links(trips).await && others.are_recovering(&self.shared.node) {
             self.wait_for_cutover(others.since, trips).await?;
+            others.is_cutover = true;
         }
         Ok(Some(others))
     }
@@ -199,9 +199,10 @@ impl Supervisor {
             }
             if !std::mem::replace(&mut is_logged, true) {
                 let missing = missing.count();
+                let gateways = if missing == 1 { "gateway" } else { "gateways" };
                 tracing::info!(
-                    "waiting up to {LONGEST_WAIT:?} for {missing} gateways that were heard of lately: \
-                     they may have to charge what they admitted without Redis"
+                    "waiting up to {LONGEST_WAIT:?} for {missing} {gateways} heard of lately: what was \
+                     admitted there without Redis may have to be charged"
                 );
             }
             self.poll_again(self.poll_interval(SHORTEST_POLL_INTERVAL)).await?;
@@ -266,7 +267,8 @@ impl Supervisor {
     }
 
     /// Waits until the others decide nothing without Redis any more either: the last of them that has
-    /// paid would else spend by Redis what the others still admit by their shares. Requests are held back
+    /// paid would else spend by Redis what the others still admit by their shares. A worker here that has
+    /// lost its connection since it was last looked at is waited for as well. Requests are held back
     /// meanwhile, so this is no longer than one of them may wait; what then passes without Redis is owed,
     /// as always.
     async fn wait_until_ready(
@@ -283,7 +285,8 @@ impl Supervisor {
             let Some(reports) = reply_by(until, asked).await else { return Ok(()) };
             others.note(&reports?);
             let left = until.saturating_duration_since(Instant::now());
-            if others.are_ready() || left.is_zero() || self.has_tripped_since(trips) {
+            let are_ready = others.are_ready() && self.shared.breaker.all_links_are_up(trips);
+            if are_ready || left.is_zero() || self.has_tripped_since(trips) {
                 return Ok(());
             }
             sleep(self.poll_interval(SHORTEST_HELD_POLL_INTERVAL).min(left)).await;

@@ -9,9 +9,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use super::census;
 use super::joint_recovery::ANNOUNCEMENT_INTERVAL;
 use super::overrides;
-use super::payments::{Payments, watch_silence};
+use super::payments::Payments;
 use super::probe;
 use super::recovery_trial::{PAUSE, PROBES};
+use super::silence::watch_silence;
 use super::tenants;
 use crate::store::redis::RedisShared;
 use crate::store::redis::connect::backoff::Backoff;
@@ -170,7 +171,13 @@ impl Supervisor {
                 return false;
             }
         };
-        if !self.wait_for_links(trips).await || !self.shared.breaker.half_close(trips) {
+        // At the cutover no request is decided without Redis any more, though a worker may have lost its
+        // connection just before: it is waited for while requests are held back.
+        let is_cutover = others.as_ref().is_some_and(|it| it.is_cutover);
+        if !is_cutover && !self.wait_for_links(trips).await {
+            return false;
+        }
+        if !self.shared.breaker.half_close(trips) {
             return false;
         }
         self.counting_since = Instant::now();
@@ -272,7 +279,7 @@ impl Supervisor {
             }
             Ok(())
         };
-        match watch_silence(shared, within(synced)).await {
+        match watch_silence(shared, session, within(synced)).await {
             Err(failure) if failure.reason == Reason::Connection => return Err(failure),
             Err(failure) if !self.overrides_failing => {
                 tracing::warn!(%failure, "what operators have decided elsewhere is not heard of");
@@ -297,7 +304,8 @@ impl Supervisor {
 
     async fn look_at_masters(&mut self, session: &Session) {
         self.masters_read = Instant::now();
-        let masters = match watch_silence(&self.shared, within(session.masters())).await {
+        let asked = within(session.masters());
+        let masters = match watch_silence(&self.shared, session, asked).await {
             Ok(masters) => masters,
             Err(failure) => return tracing::debug!(%failure, "INFO cannot be read"),
         };

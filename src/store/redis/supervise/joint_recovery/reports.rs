@@ -38,7 +38,7 @@ pub(super) fn cutover_at(time: Micros) -> String {
     format!("{}{CUTOVER}", time.0 / 1000)
 }
 
-/// What nodes have said of themselves in the set.
+/// What nodes have said of themselves in the set, in the order in which they last said it.
 pub(super) struct Reports(pub(super) Vec<String>);
 
 impl Reports {
@@ -50,9 +50,11 @@ impl Reports {
         STATES.iter().any(|state| self.has(node, state))
     }
 
-    /// Whether a node owes Redis nothing.
+    /// Whether a node owes Redis nothing. One that has said so and then something else has lost Redis
+    /// since, and owes what it has admitted.
     pub(super) fn has_paid(&self, node: &str) -> bool {
-        OWING_NOTHING.iter().any(|state| self.has(node, state))
+        let mut said = self.0.iter().filter_map(|it| it.strip_prefix(node));
+        said.rfind(|it| STATES.contains(it)).is_some_and(|it| OWING_NOTHING.contains(&it))
     }
 
     /// Whether a node has still to pay.
@@ -66,7 +68,7 @@ impl Reports {
         names.filter(|name| !name.contains(' ')).any(|name| name != node)
     }
 
-    /// Whether any node but this one owes nothing.
+    /// Whether any node but this one has owed nothing, whatever became of it since.
     pub(super) fn has_other_paid(&self, node: &str) -> bool {
         OWING_NOTHING.iter().any(|state| self.has_other(node, state))
     }
@@ -87,11 +89,14 @@ pub(in crate::store::redis::supervise) struct OutageGroup {
     /// repeat what they have said for as long as one may have to wait for another.
     recovering: HashSet<String>,
     ready: HashSet<String>,
+    /// The instant has come at which all of them stop deciding without Redis.
+    pub(in crate::store::redis::supervise) is_cutover: bool,
 }
 
 impl OutageGroup {
     pub(super) fn new(names: Vec<String>, since: Instant) -> Self {
-        OutageGroup { names, since, recovering: HashSet::new(), ready: HashSet::new() }
+        let (recovering, ready) = (HashSet::new(), HashSet::new());
+        OutageGroup { names, since, recovering, ready, is_cutover: false }
     }
 
     pub(super) fn note(&mut self, reports: &Reports) {
@@ -135,6 +140,16 @@ mod tests {
         assert!(others.are_recovering("this") && !others.are_ready());
         others.note(&reports(&["this ready", "other paid", "other ready"]));
         assert!(others.are_ready());
+    }
+
+    #[test]
+    fn one_that_has_lost_redis_again_since_it_has_paid_is_waited_for() {
+        let lost = reports(&["this paid", "other paid", "other found"]);
+        assert!(!lost.has_paid("other") && lost.has_yet_to_pay("other"));
+        assert!(lost.has_other_paid("this"), "what it has paid is in Redis all the same");
+        for later in ["other", "other paid", "other ready"] {
+            assert!(reports(&["other found", "other paying", later]).has_paid("other"));
+        }
     }
 
     #[test]
