@@ -1,7 +1,14 @@
 //! What is logged while something is done, for unit tests.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use tracing::Dispatch;
+use tracing::subscriber::NoSubscriber;
+
+/// While there is one dispatcher only, a place that logs is asked for once and for all by the thread that
+/// comes there first. Of a test beside this one that would be a thread where nobody listens.
+static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
 
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -19,6 +26,7 @@ impl io::Write for Lines {
 
 /// The lines that this thread logs, without their times.
 pub(crate) fn logged(act: impl FnOnce()) -> Vec<String> {
+    LazyLock::force(&ANOTHER);
     let lines = Lines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()

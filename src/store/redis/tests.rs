@@ -28,11 +28,12 @@ pub(super) fn shared(store: &str) -> Arc<RedisShared> {
 /// clock of its master is so many microseconds ahead of the other master's.
 fn shown_at(ahead: u64, known: Micros) -> Micros {
     let shared = shared("cluster = true");
-    let (clocks, now) = (&shared.dialer.clocks, clock::now());
+    let (clocks, time) = (&shared.dialer.clocks, shared.clock.now());
+    let now = clock::cached_now();
     let node = |port| Origin { host: "node".to_owned(), port };
     let probed = shared.slot_of(&shared.reserved_key("probe"));
-    clocks.update_in_slot(probed, &node(1), shared.clock.now(), now, now);
-    let there = Micros(shared.clock.now().0 + ahead);
+    clocks.update_in_slot(probed, &node(1), time, now, now);
+    let there = Micros(time.0 + ahead);
     clocks.update_in_slot(shared.slot_of(b"bucket"), &node(2), there, now, now);
     shared.follow_clocks();
     let rate = Rate::new(1, Duration::from_secs(3600)).expect("a rate");

@@ -27,7 +27,7 @@ impl ServerClock {
     /// at once.
     pub(crate) fn update(&mut self, time: Micros, sent: Instant, received: Instant) {
         let way = received.saturating_duration_since(sent).as_micros() as u64;
-        let known = self.at(received).map_or(0, |it| it.0.min(time.0 + way));
+        let known = self.at(received).map_or(0, |it| it.0.min(time.0.saturating_add(way)));
         self.0 = Some((Micros(known.max(time.0)), received));
     }
 
@@ -35,7 +35,7 @@ impl ServerClock {
     pub(crate) fn at(&self, instant: Instant) -> Option<Micros> {
         let (time, seen) = self.0?;
         Some(Micros(match instant.checked_duration_since(seen) {
-            Some(later) => time.0 + later.as_micros() as u64,
+            Some(later) => time.0.saturating_add(later.as_micros() as u64),
             None => time.0.saturating_sub((seen - instant).as_micros() as u64),
         }))
     }
@@ -202,6 +202,15 @@ mod tests {
     #[test]
     fn an_unknown_clock_shows_nothing() {
         assert_eq!(ServerClock::default().at(Instant::now()), None);
+    }
+
+    #[test]
+    fn a_server_that_says_nonsense_stops_nobody() {
+        let (now, mut clock) = (Instant::now(), ServerClock::default());
+        let later = now + Duration::from_secs(1);
+        clock.update(Micros(u64::MAX), now, later);
+        clock.update(Micros(u64::MAX), later, later);
+        assert_eq!(clock.at(later + Duration::from_secs(1)), Some(Micros(u64::MAX)));
     }
 
     #[test]

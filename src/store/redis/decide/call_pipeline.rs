@@ -307,6 +307,7 @@ impl CallPipeline {
     fn record_results(&mut self, groups: &[CallGroup]) -> bool {
         let breaker = &self.link.shared.breaker;
         let (mut last, mut is_asked) = (None, true);
+        let is_answered = groups.iter().any(|group| matches!(group.reply, Some(Ok(_))));
         for failure in groups.iter().filter_map(|group| group.reply.as_ref()?.as_ref().err()) {
             // It says nothing of Redis, but the replies of other hash slots may.
             if failure.reason == Reason::NotAsked {
@@ -325,7 +326,7 @@ impl CallPipeline {
         }
         match last {
             Some(failure) => self.record_failure(failure),
-            None if is_asked => {
+            None if is_answered => {
                 self.strikes = 0;
                 breaker.record_in_time();
             }
