@@ -89,7 +89,14 @@ impl RedisShared {
         }
         let mut ledger = self.ledger.lock();
         let ToldState { bucket, policy, state, cost, times } = *told;
-        let state = policy.charge_after(state, times.at, ledger.missing_from(bucket, times));
+        let missing = ledger.missing_from(bucket, times);
+        // While the breaker is open, a call may be out that has more time than it took to find that out.
+        // What has passed meanwhile was taken from the share, and stays as dear.
+        let (share, missing) = match missing {
+            1.. if self.breaker.is_open() => policy.share_after(self.nodes(), missing),
+            _ => (*policy, missing),
+        };
+        let state = share.charge_after(state, times.at, missing);
         if ledger.is_too_old(times) {
             // What it lacks is in what is known here, if it is in nothing else.
             self.local.note(bucket, policy, times.at, |known| {

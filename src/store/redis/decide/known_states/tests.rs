@@ -8,12 +8,15 @@ use super::*;
 use crate::clock::Micros;
 use crate::config::settings::StoreKind;
 use crate::config::{self, settings};
+use crate::limit::sliding_log::SlidingLog;
+use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::token_bucket::TokenBucket;
 use crate::limit::{Rate, Verdict};
 use crate::store::redis::StoreShape;
 use crate::store::redis::decide::call_outcomes::RequestOutcome;
 use crate::store::redis::supervise::fallback::{self, ChargeNote};
 use crate::store::redis::supervise::ledger::{Debts, UncertainCharge};
+use crate::store::redis::tests as redis_tests;
 use crate::store::redis::wire::pair_choices::PairChoices;
 use crate::store::{BucketKeys, Check, CheckOutcome, CheckSet, StoreContext};
 use crate::telemetry::{AuditLog, Metrics};
@@ -220,4 +223,44 @@ fn a_payment_and_replies_are_heard_in_any_order() {
         is_in_use || next != Send(1) || so_far.contains(&ConfirmPayment)
     };
     assert!(hold(&[&paid(false), &in_time], sent_in_use) > 40);
+}
+
+/// How many requests of one bucket pass here in an outage that four gateways share, if the reply to a call
+/// from before it comes after the first ten of them.
+fn pass_around_a_reply(policy: &Policy) -> u64 {
+    let shared = redis_tests::shared("timeout = \"3s\"");
+    shared.set_nodes(4);
+    let (keys, mut passed) = (BucketKeys::default(), 0);
+    let check = Check::new(policy, 0, BUCKET, 1);
+    let asked = CheckSet { checks: &[check], keys: keys.view() };
+    let mut decide = |most: u64| {
+        for _ in 0..most {
+            let mut outcomes = [CheckOutcome::default()];
+            let decided = fallback::decide_after_all(&shared, asked, &mut outcomes, &[]);
+            passed += u64::from(decided.expect("a decision").admitted);
+        }
+        passed
+    };
+    let (sent, at) = (clock::now(), shared.clock.now());
+    assert_eq!(decide(10), 10);
+    let Verdict::Admit(state) = policy.evaluate(State::default(), at, 1) else {
+        panic!("the bucket is full");
+    };
+    let times = ReplyTimes { sent, at };
+    shared.note_state(&ToldState { bucket: BUCKET, policy, state, cost: 1, times });
+    decide(200)
+}
+
+#[test]
+fn a_reply_that_comes_in_an_outage_leaves_what_has_passed_at_the_price_of_a_share() {
+    let rate = Rate::new(100, Duration::from_secs(86_400)).expect("a rate");
+    let policies = [
+        Policy::TokenBucket(TokenBucket::new(rate, 100).expect("a bucket")),
+        Policy::SlidingLog(SlidingLog::new(rate).expect("a count")),
+        Policy::SlidingWindow(SlidingWindow::new(rate)),
+    ];
+    for policy in policies {
+        // A share of four, and Redis has charged one of it.
+        assert_eq!(pass_around_a_reply(&policy), 24, "{policy:?}");
+    }
 }
