@@ -4,7 +4,8 @@
 //! what Redis does not know, and for a moment what replies may not ([`settled_charges`]). The
 //! [`supervisor`] brings Redis back after it has shown in a [`recovery_trial`] that it is fast enough,
 //! pays the debts ([`payments`]), and waits until the other gateways have paid theirs
-//! ([`joint_recovery`]). Beside that it says that this one lives and counts the others ([`heartbeat`],
+//! ([`joint_recovery`]). It finds out that Redis is another one ([`masters`]), or says nothing any more
+//! while a payment has to wait ([`silence`]). Beside that it says that this one lives and counts the others ([`heartbeat`],
 //! [`census`]), and keeps their overrides and tenants equal ([`overrides`], [`tenants`]). What guards
 //! count, what is known of users and who was refused is shared by tasks of their own ([`guards`],
 //! [`trust`], [`violations`], by way of [`reporting`]).
@@ -18,6 +19,7 @@ pub(super) mod heartbeat;
 mod joint_recovery;
 pub(super) mod late_budget;
 pub(super) mod ledger;
+mod masters;
 pub(super) mod overrides;
 pub(super) mod payments;
 pub(super) mod penalty_stream;

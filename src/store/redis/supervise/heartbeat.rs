@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::census::{self, Retention};
-use super::joint_recovery::{PAID_NODES, reports};
+use super::joint_recovery::{RECOVERY_SET, reports};
 use super::silence::watch_silence;
 use super::supervisor::{Supervisor, within};
 use crate::store::redis::RedisShared;
@@ -112,7 +112,7 @@ pub(crate) async fn leave(shared: &RedisShared) {
     shared.is_leaving.store(true, Ordering::Relaxed);
     let _ = within(async {
         let session = Session::open(&shared.dialer).await?;
-        for set in [LIVE_NODES, PAID_NODES] {
+        for set in [LIVE_NODES, RECOVERY_SET] {
             let name = shared.reserved_key(set);
             let members = reports::members_of(&shared.node);
             let _: u64 = session.run_together(&name, &census::leave(&name, members)).await?;

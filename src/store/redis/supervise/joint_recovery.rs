@@ -29,7 +29,7 @@ use crate::store::redis::connect::reply_deadline::reply_by;
 pub(super) mod reports;
 
 /// The set in which gateways say what they do about an outage.
-pub(super) const PAID_NODES: &str = "paid";
+pub(super) const RECOVERY_SET: &str = "paid";
 
 /// How long the others are waited for. They find Redis within a second of each other; one that has
 /// ended meanwhile does not.
@@ -38,7 +38,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 const LONGEST_PAYMENT: Duration = Duration::from_secs(10);
 /// For how long a node is in the set that has said something. Those that have Redis say it at every
 /// heartbeat.
-const PAID_LIFETIME: Duration = LONGEST_WAIT;
+const REPORT_LIFETIME: Duration = LONGEST_WAIT;
 /// What they say may be dated ahead of the server's clock by so much at least.
 const SHORTEST_AHEAD: Duration = Duration::from_millis(100);
 /// Without an answered heartbeat for so long Redis was away for some time, whenever that was noticed.
@@ -70,7 +70,7 @@ impl Supervisor {
     /// been the only gateway that was in the outage, and what it admits while it waits comes on top of
     /// what the others admit by Redis.
     ///
-    /// The answer is who is to be [waited for](Self::pay_the_rest) once more, if anybody is.
+    /// The answer is the gateways that are to be [waited for](Self::pay_the_rest) once more, if any are.
     pub(super) async fn pay_with_others(
         &mut self,
         trips: u64,
@@ -80,14 +80,14 @@ impl Supervisor {
         let recent = |it: &Instant| it.elapsed() < LONGEST_PAYMENT;
         self.payments.refill_until = self.payments.refill_until.filter(recent);
         let owes = !self.shared.ledger.lock().is_empty();
-        let others_may_owe = owes || self.shared.has_local_limits.load(Ordering::Relaxed);
+        let anybody_may_owe = owes || self.shared.has_local_limits.load(Ordering::Relaxed);
         let outage = self.shared.breaker.outage();
         // One without requests notices an outage at its heartbeat, late.
         let is_long = outage.is_none_or(|lasted| lasted >= HEARTBEAT)
             || self.last_tick.elapsed() >= MISSED_HEARTBEAT
-            || self.has_another_master();
+            || self.masters.is_another();
         let is_alone = self.known_nodes.iter().all(|node| *node == self.shared.node);
-        if is_alone || !others_may_owe {
+        if is_alone || !anybody_may_owe {
             self.pay_down().await?;
             return Ok(None);
         }
@@ -99,7 +99,7 @@ impl Supervisor {
         }
         // One that has just started was in no outage that it knows of. If the others were, they have
         // missed a heartbeat.
-        let mut others = if outage.is_some() {
+        let mut group = if outage.is_some() {
             self.wait_until_found(begun, trips).await?
         } else {
             let since = begun.checked_sub(MISSED_HEARTBEAT).unwrap_or(begun);
@@ -110,7 +110,7 @@ impl Supervisor {
             return Ok(None);
         }
         self.pay_down().await?;
-        self.wait_until_paid(&mut others, begun, trips).await?;
+        self.wait_until_paid(&mut group, begun, trips).await?;
         if self.has_tripped_since(trips) {
             return Ok(None);
         }
@@ -118,11 +118,11 @@ impl Supervisor {
         self.pay_down().await?;
         // A worker may have lost its connection meanwhile. The others are not to use Redis while this one
         // begins anew, unless that takes too long.
-        if self.wait_for_links(trips).await && others.are_recovering(&self.shared.node) {
-            self.wait_for_cutover(others.since, trips).await?;
-            others.is_cutover = true;
+        if self.wait_for_links(trips).await && group.are_recovering(&self.shared.node) {
+            self.wait_for_cutover(group.since, trips).await?;
+            group.is_cutover = true;
         }
-        Ok(Some(others))
+        Ok(Some(group))
     }
 
     /// Waits until the other gateways have found Redis as well, or the first of them pays. Returns those
@@ -134,9 +134,10 @@ impl Supervisor {
     ) -> Result<OutageGroup, Failure> {
         // Nobody that waits can have paid by then: a report of this node or of another was missing. But
         // one may have waited for fewer, and pay already.
-        let before = self.report_state(FOUND, PAID_LIFETIME).await?;
+        let before = self.report_state(FOUND, REPORT_LIFETIME).await?;
         let is_paying = before.has_other(&self.shared.node, PAYING);
-        let mut unpaid_at = begun.checked_sub(PAID_LIFETIME).filter(|_| is_paying).unwrap_or(begun);
+        let mut unpaid_at =
+            begun.checked_sub(REPORT_LIFETIME).filter(|_| is_paying).unwrap_or(begun);
         let heard = loop {
             let asked = Instant::now();
             let reports = self.report_state(FOUND, begun.elapsed()).await?;
@@ -172,16 +173,16 @@ impl Supervisor {
     /// Waits until the other gateways owe nothing either. What is admitted here meanwhile is paid.
     async fn wait_until_paid(
         &mut self,
-        others: &mut OutageGroup,
+        group: &mut OutageGroup,
         begun: Instant,
         trips: u64,
     ) -> Result<(), Failure> {
         let mut is_logged = self.shared.breaker.outage().is_some();
         loop {
-            let reports = self.report_state(PAID, others.since.elapsed()).await?;
-            others.note(&reports);
+            let reports = self.report_state(PAID, group.since.elapsed()).await?;
+            group.note(&reports);
             let is_missing = |node: &&String| !reports.has_paid(node);
-            let mut missing = others.names.iter().filter(is_missing).peekable();
+            let mut missing = group.names.iter().filter(is_missing).peekable();
             // Whoever has named the instant has waited for longer, or knows of fewer. It decides by Redis
             // from then on, so that whom this one still misses is waited for no longer.
             let is_over = missing.peek().is_none() || reports.cutover().is_some();
@@ -190,7 +191,7 @@ impl Supervisor {
             }
             if begun.elapsed() >= LONGEST_WAIT {
                 // Those that are on their way are waited for, the others are taken for gone.
-                let recent = self.report_state(PAID, PAID_LIFETIME).await?;
+                let recent = self.report_state(PAID, REPORT_LIFETIME).await?;
                 if !missing.any(|node| recent.has_yet_to_pay(node))
                     || begun.elapsed() >= LONGEST_PAYMENT
                 {
@@ -227,8 +228,8 @@ impl Supervisor {
             && let Some(named) = self.server_clock.at(latest)
         {
             let member = reports::cutover_at(named);
-            let retention = self.paid_retention();
-            let asked = self.report_in(PAID_NODES, &member, retention, since.elapsed()).await;
+            let retention = self.report_retention();
+            let asked = self.report_in(RECOVERY_SET, &member, retention, since.elapsed()).await;
             reports = Reports(asked?);
         }
         loop {
@@ -252,13 +253,13 @@ impl Supervisor {
     /// Pays the last debts while requests are held back, and waits until the others are ready.
     pub(super) async fn pay_the_rest(
         &mut self,
-        others: Option<OutageGroup>,
+        group: Option<OutageGroup>,
         trips: u64,
     ) -> Result<(), Failure> {
         let held = Instant::now();
         self.pay().await?;
-        let Some(mut others) = others else { return Ok(()) };
-        self.wait_until_ready(&mut others, held, trips).await?;
+        let Some(mut group) = group else { return Ok(()) };
+        self.wait_until_ready(&mut group, held, trips).await?;
         if self.has_tripped_since(trips) {
             return Ok(());
         }
@@ -273,19 +274,19 @@ impl Supervisor {
     /// as always.
     async fn wait_until_ready(
         &mut self,
-        others: &mut OutageGroup,
+        group: &mut OutageGroup,
         held: Instant,
         trips: u64,
     ) -> Result<(), Failure> {
         // A little is left for what those still have to do that were held back.
         let until = held + LONGEST_HOLD.min(self.shared.timeout * 3 / 4);
         loop {
-            let asked = self.report_state(READY, others.since.elapsed());
+            let asked = self.report_state(READY, group.since.elapsed());
             // Whether Redis is too slow is for the requests to find out that have been held back.
             let Some(reports) = reply_by(until, asked).await else { return Ok(()) };
-            others.note(&reports?);
+            group.note(&reports?);
             let left = until.saturating_duration_since(Instant::now());
-            let are_ready = others.are_ready() && self.shared.breaker.all_links_are_up(trips);
+            let are_ready = group.are_ready() && self.shared.breaker.all_links_are_up(trips);
             if are_ready || left.is_zero() || self.has_tripped_since(trips) {
                 return Ok(());
             }
@@ -330,7 +331,7 @@ impl Supervisor {
     /// together with others.
     pub(super) async fn beat_while_paying(&mut self) -> Result<(), Failure> {
         self.beat().await?;
-        if self.payments.refill_until.is_some() {
+        if self.payments.are_joint() {
             self.report_state(PAYING, Duration::ZERO).await?;
         }
         Ok(())
@@ -338,14 +339,14 @@ impl Supervisor {
 
     /// What was said by a clock that is behind, as that of a replica may be, must not look as if it were
     /// said later. What is known of the clock is late by no more than a reply takes.
-    fn paid_retention(&self) -> Retention {
-        let max_ahead = self.shared.timeout.clamp(SHORTEST_AHEAD, PAID_LIFETIME);
-        Retention { lifetime: PAID_LIFETIME, max_ahead }
+    fn report_retention(&self) -> Retention {
+        let max_ahead = self.shared.timeout.clamp(SHORTEST_AHEAD, REPORT_LIFETIME);
+        Retention { lifetime: REPORT_LIFETIME, max_ahead }
     }
 
     /// Says what this node does. The answer is what all have said within `max_age`.
     async fn report_state(&self, state: &str, max_age: Duration) -> Result<Reports, Failure> {
         let member = format!("{}{state}", self.shared.node);
-        self.report_in(PAID_NODES, &member, self.paid_retention(), max_age).await.map(Reports)
+        self.report_in(RECOVERY_SET, &member, self.report_retention(), max_age).await.map(Reports)
     }
 }

@@ -81,6 +81,11 @@ impl Payments {
         }
     }
 
+    /// Whether the other gateways pay at this time, too.
+    pub(super) fn are_joint(&self) -> bool {
+        self.refill_until.is_some()
+    }
+
     /// The fence of a payment to a cluster, in the slot of the bucket. A tag in the prefix decides on
     /// the slot of both; without one the name of the bucket is the tag. Each payment has another, since
     /// many are under way at a time, and one that is made again must not be taken for made because a

@@ -8,6 +8,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::census;
 use super::joint_recovery::ANNOUNCEMENT_INTERVAL;
+use super::masters::Masters;
 use super::overrides;
 use super::payments::Payments;
 use super::probe;
@@ -20,7 +21,7 @@ use crate::store::redis::connect::failure::{Failure, Reason};
 use crate::store::redis::connect::reply_deadline::reply_by;
 use crate::store::redis::connect::sentinel_watch;
 use crate::store::redis::connect::server_clock::ServerClock;
-use crate::store::redis::connect::session::{MasterInfo, Session};
+use crate::store::redis::connect::session::Session;
 
 /// How often a node says that it is alive.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -35,8 +36,6 @@ const LINK_CONNECT_TIME: Duration = Duration::from_secs(1);
 const LONGEST_LINK_WAIT: Duration = Duration::from_secs(3);
 /// How often a broken connection is made anew before Redis counts as gone.
 const RENEWALS: usize = 2;
-/// How often the masters of a cluster are looked at while it is in use.
-const MASTERS_INTERVAL: Duration = Duration::from_secs(10);
 /// It holds no slots: any number that is no worker's.
 pub(crate) const SUPERVISOR: usize = u16::MAX as usize;
 
@@ -62,14 +61,7 @@ pub(crate) struct Supervisor {
     pub(super) last_tick: Instant,
     /// When Redis was last brought into use, or connected to again: the others are counted anew.
     pub(super) counting_since: Instant,
-    /// The masters, by a name that each has until it ends: as they were while Redis was in use, and as
-    /// they were found last.
-    known_masters: Vec<String>,
-    found_masters: Vec<String>,
-    /// When that was.
-    masters_read: Instant,
-    /// What was last warned of, so that it is not said at every reconnect.
-    warned: Vec<String>,
+    pub(super) masters: Masters,
     /// The mark of the overrides that were last read.
     overrides_seen: Option<String>,
     /// Whether it has been logged that they cannot be read, or the tenants.
@@ -94,10 +86,7 @@ impl Supervisor {
             last_heartbeat: Instant::now(),
             last_tick: Instant::now(),
             counting_since: Instant::now(),
-            known_masters: Vec::new(),
-            found_masters: Vec::new(),
-            masters_read: Instant::now(),
-            warned: Vec::new(),
+            masters: Masters::new(),
             overrides_seen: None,
             overrides_failing: false,
             tenants_kept: Instant::now(),
@@ -164,8 +153,8 @@ impl Supervisor {
         }
         // What was admitted here meanwhile is paid while that goes on, so that next to nothing is
         // left when requests wait for it.
-        let others = match self.pay_with_others(trips).await {
-            Ok(others) => others,
+        let group = match self.pay_with_others(trips).await {
+            Ok(group) => group,
             Err(failure) => {
                 self.fail(&failure);
                 return false;
@@ -173,7 +162,7 @@ impl Supervisor {
         };
         // At the cutover no request is decided without Redis any more, though a worker may have lost its
         // connection just before: it is waited for while requests are held back.
-        let is_cutover = others.as_ref().is_some_and(|it| it.is_cutover);
+        let is_cutover = group.as_ref().is_some_and(|it| it.is_cutover);
         if !is_cutover && !self.wait_for_links(trips).await {
             return false;
         }
@@ -183,7 +172,7 @@ impl Supervisor {
         self.counting_since = Instant::now();
         // From here on no request is decided without Redis, and none by Redis before the last debt is
         // paid.
-        if let Err(failure) = self.pay_the_rest(others, trips).await {
+        if let Err(failure) = self.pay_the_rest(group, trips).await {
             self.fail(&failure);
             return false;
         }
@@ -191,7 +180,7 @@ impl Supervisor {
             return false;
         }
         self.payments.refill_until = None;
-        self.known_masters.clone_from(&self.found_masters);
+        self.masters.take_into_use();
         self.warn_of_unpaid();
         (self.last_tick, self.restored) = (Instant::now(), Some(Instant::now()));
         true
@@ -220,7 +209,7 @@ impl Supervisor {
         let sent = Instant::now();
         let now = probe::decide(&self.shared, &session, SUPERVISOR).await?;
         self.shared.clock.steer(now, sent, Instant::now());
-        self.look_at_masters(&session).await;
+        self.masters.look(&self.shared, &session).await;
         self.session = Some(session);
         self.server_clock = ServerClock::default();
         self.read_time().await?;
@@ -235,7 +224,7 @@ impl Supervisor {
 
     async fn renew(&mut self) -> Result<(), Failure> {
         let session = Session::open(&self.shared.dialer).await?;
-        self.look_at_masters(&session).await;
+        self.masters.look(&self.shared, &session).await;
         self.session = Some(session);
         // It may lead to another server, or to one that has lost its data.
         self.server_clock = ServerClock::default();
@@ -243,7 +232,7 @@ impl Supervisor {
         self.tick().await?;
         // One that answers and does not serve yet is the outage that is to be recognised by it.
         if !self.shared.breaker.is_open() {
-            self.known_masters.clone_from(&self.found_masters);
+            self.masters.take_into_use();
         }
         Ok(())
     }
@@ -256,7 +245,9 @@ impl Supervisor {
         // Mostly there is nothing to pay: a new debt wakes the supervisor at once.
         self.pay_in_use().await?;
         self.announce().await?;
-        self.follow_masters().await;
+        if let Some(session) = &self.session {
+            self.masters.follow(&self.shared, session).await;
+        }
         self.last_tick = Instant::now();
         Ok(())
     }
@@ -289,51 +280,6 @@ impl Supervisor {
             Ok(()) => self.overrides_failing = false,
         }
         Ok(())
-    }
-
-    /// Learns of masters that have joined a cluster, or were promoted, while it is in use: or the next
-    /// outage would look like a restart.
-    async fn follow_masters(&mut self) {
-        let Some(session) = self.session.clone().filter(Session::is_cluster) else { return };
-        if self.masters_read.elapsed() < MASTERS_INTERVAL || self.shared.breaker.is_open() {
-            return;
-        }
-        self.look_at_masters(&session).await;
-        self.known_masters.clone_from(&self.found_masters);
-    }
-
-    async fn look_at_masters(&mut self, session: &Session) {
-        self.masters_read = Instant::now();
-        let asked = within(session.masters());
-        let masters = match watch_silence(&self.shared, session, asked).await {
-            Ok(masters) => masters,
-            Err(failure) => return tracing::debug!(%failure, "INFO cannot be read"),
-        };
-        self.warn_of_eviction(&masters);
-        self.found_masters = masters.into_iter().filter_map(|it| it.run_id).collect();
-    }
-
-    /// Whether Redis is another process than before the outage: then all gateways were in it, however
-    /// short it was.
-    pub(super) fn has_another_master(&self) -> bool {
-        let is_known = |it: &String| self.known_masters.contains(it);
-        !self.known_masters.is_empty() && !self.found_masters.iter().all(is_known)
-    }
-
-    /// A Redis that evicts buckets gives callers fresh ones.
-    fn warn_of_eviction(&mut self, masters: &[MasterInfo]) {
-        let policies = masters.iter().filter_map(|it| it.eviction_policy.clone());
-        let mut evicting: Vec<_> = policies.filter(|it| it != "noeviction").collect();
-        evicting.sort();
-        evicting.dedup();
-        if !evicting.is_empty() && evicting != self.warned {
-            tracing::warn!(
-                "redis has maxmemory-policy {}: when its memory is full it forgets buckets, and \
-                 their callers start afresh; set it to noeviction",
-                evicting.join(", ")
-            );
-        }
-        self.warned = evicting;
     }
 
     fn fail(&mut self, failure: &Failure) {
