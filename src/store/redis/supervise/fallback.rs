@@ -11,7 +11,7 @@ use crate::clock::{self, Micros};
 use crate::limit::{OnError, Policy, Retry};
 use crate::store::redis::RedisShared;
 use crate::store::{
-    Check, CheckOutcome, CheckSet, Choice, Decided, Decision, DeferredCheck, StoreError,
+    BucketKey, Check, CheckOutcome, CheckSet, Choice, Decided, Decision, DeferredCheck, StoreError,
 };
 
 /// What is written down of a check if its request passes.
@@ -60,26 +60,16 @@ fn decide(
     notes: &[ChargeNote],
 ) -> Decided {
     let checks = asked.checks;
-    for (check, outcome) in checks.iter().zip(&mut *outcomes) {
-        (outcome.refused, outcome.withheld) = (None, false);
-        outcome.decided = check.on_error == OnError::Local;
-        // If it is not decided, the first stands for the pair.
-        outcome.skipped = check.choice == Choice::Second;
-    }
-    if checks.iter().any(|check| check.enforced && check.on_error == OnError::Deny) {
-        outcomes.iter_mut().for_each(|outcome| outcome.decided = false);
-        return Err(StoreError::Unavailable);
-    }
+    clear_outcomes(checks, outcomes)?;
     let nodes = shared.nodes();
     let shares: SmallVec<[(Policy, u64); 8]> =
         checks.iter().map(|check| check.policy.share(nodes, check.cost)).collect();
-    let local = |check: &Check<'_>| check.on_error == OnError::Local;
     let not_chosen = |index: usize| notes.get(index) == Some(&ChargeNote::NotChosen);
     let share_checks: SmallVec<[Check<'_>; 8]> = checks
         .iter()
         .zip(&shares)
         .enumerate()
-        .filter(|(index, (check, _))| local(check) && !not_chosen(*index))
+        .filter(|(index, (check, _))| is_local(check) && !not_chosen(*index))
         .map(|(index, (check, (policy, cost)))| {
             let choice = settled_choice(check.choice, index, not_chosen);
             Check { policy, cost: *cost, choice, ..*check }
@@ -90,26 +80,13 @@ fn decide(
     }
     // Before any bucket is charged, so that no reply is noted over it: see `known_states`.
     shared.quiet_since.disturb();
-    for check in checks.iter().filter(|check| local(check)) {
+    for check in checks.iter().filter(|check| is_local(check)) {
         shared.hold_to_heard(check, || shared.now_for(asked, check));
     }
     // From when on each bucket would be full without these requests: see `Debt::since`.
     let full = |check: &Check<'_>| shared.local.state(check.bucket).unwrap_or_default().ends_at;
     let before: SmallVec<[Micros; 8]> = checks.iter().map(full).collect();
-    let mut share_outcomes: SmallVec<[CheckOutcome; 8]> =
-        share_checks.iter().map(|_| CheckOutcome::default()).collect();
-    let decision = if shared.is_cluster() {
-        let times: SmallVec<[Micros; 8]> =
-            share_checks.iter().map(|check| shared.now_for(asked, check)).collect();
-        let decision = shared.local.decide_at(&share_checks, &times, &mut share_outcomes);
-        // Waits are told from here on: by the clock of one that refuses, if there is one.
-        let refuses = |(check, outcome): &(&Check<'_>, &CheckOutcome)| check.refuses(outcome);
-        let refusing = share_checks.iter().zip(&share_outcomes).find(refuses);
-        let now = refusing.map_or(share_outcomes[0].now, |(_, outcome)| outcome.now);
-        Decision { now, ..decision }
-    } else {
-        shared.local.decide_now(&share_checks, &mut share_outcomes)
-    };
+    let (decision, share_outcomes) = decide_shares(shared, asked, &share_checks);
     let mut share_outcomes = share_outcomes.into_iter();
     for (index, (check, outcome)) in checks.iter().zip(&mut *outcomes).enumerate() {
         if !outcome.decided {
@@ -125,34 +102,93 @@ fn decide(
             *outcome = of_share;
         }
     }
-    if !decision.admitted {
-        return Ok(Decision { alone: true, ..decision });
-    }
-    // Slots are no debt: Redis gets a report of all that are held.
-    let has_debts = |(_, (check, outcome)): &(usize, (&Check<'_>, &mut CheckOutcome))| {
-        check.is_charged(outcome) && !check.policy.is_held()
-    };
-    for (index, (check, outcome)) in checks.iter().zip(outcomes).enumerate().filter(has_debts) {
-        let (now, until) = charged_instants(shared, outcome, || shared.now_for(asked, check));
-        let uncertain = match notes.get(index).unwrap_or(&ChargeNote::Owed) {
-            ChargeNote::Owed | ChargeNote::NotChosen => None,
-            ChargeNote::Uncertain(charge) => Some(*charge),
-            ChargeNote::Charged(at) => {
-                let late = LateCharge { cost: check.cost, until, at: *at };
-                ledger.note_late_charge(check.bucket, late, now, clock::now());
-                continue;
+    if decision.admitted {
+        for (index, (check, outcome)) in checks.iter().zip(outcomes).enumerate() {
+            // Slots are no debt: Redis gets a report of all that are held.
+            if check.is_charged(outcome) && !check.policy.is_held() {
+                let note = notes.get(index).unwrap_or(&ChargeNote::Owed);
+                let passed =
+                    PassedCheck { check, key: asked.key(check), outcome, before: before[index] };
+                note_passed(shared, ledger, &passed, note);
             }
-        };
-        let debt = Debt {
-            name: asked.key(check).to_vec(),
-            policy: *check.policy,
-            cost: check.cost,
-            until,
-            since: before[index].max(now),
-        };
-        ledger.add(check.bucket, debt, uncertain, now);
+        }
     }
     Ok(Decision { alone: true, ..decision })
+}
+
+fn is_local(check: &Check<'_>) -> bool {
+    check.on_error == OnError::Local
+}
+
+/// # Errors
+/// If a limit of the request denies.
+fn clear_outcomes(checks: &[Check<'_>], outcomes: &mut [CheckOutcome]) -> Result<(), StoreError> {
+    let denied = checks.iter().any(|check| check.enforced && check.on_error == OnError::Deny);
+    for (check, outcome) in checks.iter().zip(outcomes) {
+        (outcome.refused, outcome.withheld) = (None, false);
+        outcome.decided = is_local(check) && !denied;
+        // If it is not decided, the first stands for the pair.
+        outcome.skipped = check.choice == Choice::Second;
+    }
+    if denied { Err(StoreError::Unavailable) } else { Ok(()) }
+}
+
+/// Decides by the shares alone, on a cluster each bucket by the clock of its own master.
+fn decide_shares(
+    shared: &RedisShared,
+    asked: CheckSet<'_>,
+    shares: &[Check<'_>],
+) -> (Decision, SmallVec<[CheckOutcome; 8]>) {
+    let mut outcomes: SmallVec<[CheckOutcome; 8]> =
+        shares.iter().map(|_| CheckOutcome::default()).collect();
+    if !shared.is_cluster() {
+        let decision = shared.local.decide_now(shares, &mut outcomes);
+        return (decision, outcomes);
+    }
+    let times: SmallVec<[Micros; 8]> =
+        shares.iter().map(|check| shared.now_for(asked, check)).collect();
+    let decision = shared.local.decide_at(shares, &times, &mut outcomes);
+    // Waits are told from here on: by the clock of one that refuses, if there is one.
+    let refuses = |(check, outcome): &(&Check<'_>, &CheckOutcome)| check.refuses(outcome);
+    let refusing = shares.iter().zip(&outcomes).find(refuses);
+    let now = refusing.map_or(outcomes[0].now, |(_, outcome)| outcome.now);
+    (Decision { now, ..decision }, outcomes)
+}
+
+/// A check of a request that has passed here.
+struct PassedCheck<'a> {
+    check: &'a Check<'a>,
+    key: BucketKey<'a>,
+    outcome: &'a CheckOutcome,
+    /// From when on its bucket would be full without this request.
+    before: Micros,
+}
+
+/// Writes down what is owed for it, unless Redis has charged it.
+fn note_passed(
+    shared: &RedisShared,
+    ledger: &mut Ledger,
+    passed: &PassedCheck<'_>,
+    note: &ChargeNote,
+) {
+    let PassedCheck { check, key, outcome, before } = *passed;
+    let (now, until) = charged_instants(shared, outcome, || shared.now_of(&key.text()));
+    let uncertain = match note {
+        ChargeNote::Owed | ChargeNote::NotChosen => None,
+        ChargeNote::Uncertain(charge) => Some(*charge),
+        ChargeNote::Charged(at) => {
+            let late = LateCharge { cost: check.cost, until, at: *at };
+            return ledger.note_late_charge(check.bucket, late, now, clock::now());
+        }
+    };
+    let debt = Debt {
+        name: key.to_vec(),
+        policy: *check.policy,
+        cost: check.cost,
+        until,
+        since: before.max(now),
+    };
+    ledger.add(check.bucket, debt, uncertain, now);
 }
 
 /// When a bucket was charged here, and from when on it is full again, by the clock of its master,
