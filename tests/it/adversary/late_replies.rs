@@ -1,5 +1,5 @@
 //! Replies that two workers hear in another order than Redis gave them: an outage begins with what is
-//! left, and not with what was left before the last of them.
+//! left, and not with what was left before the last of them. And replies that come in an outage.
 
 use std::time::Duration;
 
@@ -51,4 +51,37 @@ fn a_reply_from_before_a_late_one_does_not_hide_what_that_was_charged() {
     assert_eq!(in_time.ask(get("/?k=a")).status, 429, "two have passed");
     assert_eq!(in_time.ask(get("/?k=b")).status, 200, "one has passed");
     assert_eq!(in_time.ask(get("/?k=b")).status, 429);
+}
+
+/// Two gateways that find out by their heartbeats that Redis hangs, while a call of each has time left.
+/// Redis goes on before that is over.
+#[test]
+fn a_reply_in_an_outage_gives_back_nothing_of_a_share() {
+    const BURST: usize = 40;
+    let redis = Redis::start();
+    let waits = format!("timeout = \"{}ms\"\non_error = \"local\"", TIMEOUT.as_millis());
+    let config = Config::echo().store(&redis.store()).store(&waits).server("workers = 1");
+    let config = config.limit(&format!("key = \"global\"\nrate = \"1/day\"\nburst = {BURST}"));
+    let weirs = [0, 1].map(|_| Weir::start(&config));
+    wait_until("they know of each other", || weirs.iter().all(|weir| weir.nodes() == 2.0));
+    let mut waiting = weirs.each_ref().map(Weir::connect);
+    let mut others = weirs.each_ref().map(Weir::connect);
+    let mut passed = 0;
+    redis.stop();
+    waiting.iter_mut().for_each(|client| client.send(get("/")));
+    wait_until("they decide by themselves", || weirs.iter().all(Weir::degraded));
+    for client in &mut others {
+        passed += (0..15).filter(|_| client.ask(get("/")).status == 200).count();
+    }
+    assert_eq!(passed, 30, "a share has room for 20, and one may be charged already");
+    redis.cont();
+    for (client, other) in waiting.iter_mut().zip(&mut others) {
+        passed += usize::from(client.response().status == 200);
+        passed += (0..BURST).filter(|_| other.ask(get("/")).status == 200).count();
+    }
+    wait_until("Redis decides again", || !weirs.iter().any(Weir::degraded));
+    for client in &mut others {
+        passed += (0..BURST).filter(|_| client.ask(get("/")).status == 200).count();
+    }
+    assert!(passed <= BURST, "{passed} have passed");
 }
