@@ -2,13 +2,15 @@
 //!
 //! **Why it is exact under concurrency.** A decision takes the locks of all shards it touches, in
 //! ascending order and the overflow shard's last, before it looks at the clock or any bucket, and
-//! gives none back before its last write. (Instants that come from other clocks were read before: those
-//! who bring them hold a lock of their own, that of the ledger, except for a charge after the fact,
-//! which refuses nobody.) One that finds out too late that it needs the overflow shard starts again with
-//! all of them. Locks taken in one order cannot deadlock. And of two decisions that share a bucket, one
-//! has done all its work on all its buckets before the other sees any of it; since locks are only
-//! released once all are held, "came before" has no cycles (two-phase locking). So what concurrent
-//! decisions do together is what they would do one after another.
+//! gives none back before its last write. One that finds out too late that it needs the overflow shard
+//! starts again with all of them. Locks taken in one order cannot deadlock. And of two decisions that
+//! share a bucket, one has done all its work on all its buckets before the other sees any of it; since
+//! locks are only released once all are held, "came before" has no cycles (two-phase locking). So what
+//! concurrent decisions do together is what they would do one after another.
+//!
+//! Instants of other clocks, those of a cluster's masters, are read by the caller, before these locks
+//! are taken. It holds the lock of the ledger meanwhile, so that no two such decisions overtake each
+//! other; only a charge after the fact does not, and that refuses nobody.
 //!
 //! **Why it is all or nothing.** Every check is evaluated on copies. Only if all that are enforced
 //! admit are the copies written. Of a pair, the second is evaluated only if the first refuses, and

@@ -128,8 +128,8 @@ impl RedisShared {
         (is_newest || is_deeper(state, known)).then_some(state)
     }
 
-    /// A bucket is about to be decided without Redis: if it is leased, and others share it, nothing
-    /// has refilled from the last reply about its lease until the outage began.
+    /// A bucket is about to be decided without Redis. If it is leased and others share it, it is taken to
+    /// have refilled nothing from the last reply about its lease until the outage began.
     pub(crate) fn hold_to_heard(&self, check: &Check<'_>, now: impl FnOnce() -> Micros) {
         let Check { bucket, policy, .. } = *check;
         if self.nodes() < 2 || !self.lease_notes.may_be_leased(bucket) {

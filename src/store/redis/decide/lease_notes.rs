@@ -50,8 +50,8 @@ impl LeaseNotes {
         }
     }
 
-    /// When a reply about the lease of a bucket that was leased then last came. Says so once for each
-    /// such reply.
+    /// When a reply about the lease of a bucket last came, if it was leased at that instant. Removes the
+    /// note, so that an outage is told once.
     pub(crate) fn take_leased(&self, bucket: BucketId, at: Micros) -> Option<Micros> {
         let mut set = set_of(self.sets.get()?, bucket).lock();
         let noted = set.iter_mut().find_map(|it| it.take_if(|it| it.bucket == bucket))?;

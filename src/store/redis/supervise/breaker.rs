@@ -4,7 +4,8 @@
 //! by `on_error`, which costs them nothing, until Redis has answered the supervisor again and every
 //! worker has a fresh connection. It opens when a connection is lost and cannot be had again, when
 //! Redis says that it cannot serve, and after a few answers in a row that came too late, or too many
-//! all in all. After slowness it closes only when Redis answers as fast as decisions need it, for
+//! all in all ([`late_budget`](super::late_budget)); where nobody makes calls, after late
+//! [`payments`](super::payments), or a [`silence`](super::silence) while one has to wait. After slowness it closes only when Redis answers as fast as decisions need it, for
 //! longer after each relapse: see [`trial`](super::recovery_trial).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
