@@ -71,10 +71,7 @@ impl Supervisor {
     /// what the others admit by Redis.
     ///
     /// The answer is the gateways that are to be [waited for](Self::pay_the_rest) once more, if any are.
-    pub(super) async fn pay_with_others(
-        &mut self,
-        trips: u64,
-    ) -> Result<Option<OutageGroup>, Failure> {
+    pub(super) async fn pay_with_others(&mut self) -> Result<Option<OutageGroup>, Failure> {
         let begun = Instant::now();
         // Of an attempt just before: the others may have paid then.
         let recent = |it: &Instant| it.elapsed() < LONGEST_PAYMENT;
@@ -100,26 +97,26 @@ impl Supervisor {
         // One that has just started was in no outage that it knows of. If the others were, they have
         // missed a heartbeat.
         let mut group = if outage.is_some() {
-            self.wait_until_found(begun, trips).await?
+            self.wait_until_found(begun).await?
         } else {
             let since = begun.checked_sub(MISSED_HEARTBEAT).unwrap_or(begun);
             OutageGroup::new(self.known_nodes.clone(), since)
         };
         // Redis is another one from here on: this one is to be given up, and is owed nothing.
-        if self.has_tripped_since(trips) {
+        if self.has_tripped() {
             return Ok(None);
         }
         self.pay_down().await?;
-        self.wait_until_paid(&mut group, begun, trips).await?;
-        if self.has_tripped_since(trips) {
+        self.wait_until_paid(&mut group, begun).await?;
+        if self.has_tripped() {
             return Ok(None);
         }
         // What came during the last payment.
         self.pay_down().await?;
         // A worker may have lost its connection meanwhile. The others are not to use Redis while this one
         // begins anew, unless that takes too long.
-        if self.wait_for_links(trips).await && group.are_recovering(&self.shared.node) {
-            self.wait_for_cutover(group.since, trips).await?;
+        if self.wait_for_links().await && group.are_recovering(&self.shared.node) {
+            self.wait_for_cutover(group.since).await?;
             group.is_cutover = true;
         }
         Ok(Some(group))
@@ -127,11 +124,7 @@ impl Supervisor {
 
     /// Waits until the other gateways have found Redis as well, or the first of them pays. Returns those
     /// that may yet be heard of, this node included.
-    async fn wait_until_found(
-        &mut self,
-        begun: Instant,
-        trips: u64,
-    ) -> Result<OutageGroup, Failure> {
+    async fn wait_until_found(&mut self, begun: Instant) -> Result<OutageGroup, Failure> {
         // Nobody that waits can have paid by then: a report of this node or of another was missing. But
         // one may have waited for fewer, and pay already.
         let before = self.report_state(FOUND, REPORT_LIFETIME).await?;
@@ -145,7 +138,7 @@ impl Supervisor {
             if self.known_nodes.iter().all(|node| reports.has_any(node))
                 || reports.has_other(&self.shared.node, PAYING)
                 || is_late
-                || self.has_tripped_since(trips)
+                || self.has_tripped()
             {
                 let known = self.known_nodes.iter();
                 let heard = known.filter(|node| !is_late || reports.has_any(node)).cloned();
@@ -160,7 +153,7 @@ impl Supervisor {
             }
             self.poll_again(self.poll_interval(SHORTEST_POLL_INTERVAL)).await?;
         };
-        if self.has_tripped_since(trips) {
+        if self.has_tripped() {
             return Ok(heard);
         }
         let earlier = self.payments.refill_until;
@@ -175,7 +168,6 @@ impl Supervisor {
         &mut self,
         group: &mut OutageGroup,
         begun: Instant,
-        trips: u64,
     ) -> Result<(), Failure> {
         let mut is_logged = self.shared.breaker.outage().is_some();
         loop {
@@ -186,7 +178,7 @@ impl Supervisor {
             // Whoever has named the instant has waited for longer, or knows of fewer. It decides by Redis
             // from then on, so that whom this one still misses is waited for no longer.
             let is_over = missing.peek().is_none() || reports.cutover().is_some();
-            if is_over || self.has_tripped_since(trips) {
+            if is_over || self.has_tripped() {
                 return Ok(());
             }
             if begun.elapsed() >= LONGEST_WAIT {
@@ -207,7 +199,7 @@ impl Supervisor {
                 );
             }
             self.poll_again(self.poll_interval(SHORTEST_POLL_INTERVAL)).await?;
-            if self.has_tripped_since(trips) {
+            if self.has_tripped() {
                 return Ok(());
             }
             self.pay().await?;
@@ -216,7 +208,7 @@ impl Supervisor {
 
     /// Waits until the instant at which all stop deciding without Redis, and names it if nobody has. What
     /// is admitted here meanwhile is paid.
-    async fn wait_for_cutover(&mut self, since: Instant, trips: u64) -> Result<(), Failure> {
+    async fn wait_for_cutover(&mut self, since: Instant) -> Result<(), Failure> {
         // Meanwhile each of the others asks whether all have paid, and those that name it at the same
         // moment hear of each other.
         let pause = self.poll_interval(SHORTEST_POLL_INTERVAL);
@@ -236,7 +228,7 @@ impl Supervisor {
             let cutover = reports.cutover().and_then(|it| self.server_clock.instant_of(it));
             let until = cutover.unwrap_or(latest).min(latest);
             let left = until.saturating_duration_since(Instant::now());
-            if left <= pause || self.has_tripped_since(trips) {
+            if left <= pause || self.has_tripped() {
                 sleep(left).await;
                 return Ok(());
             }
@@ -251,16 +243,12 @@ impl Supervisor {
     }
 
     /// Pays the last debts while requests are held back, and waits until the others are ready.
-    pub(super) async fn pay_the_rest(
-        &mut self,
-        group: Option<OutageGroup>,
-        trips: u64,
-    ) -> Result<(), Failure> {
+    pub(super) async fn pay_the_rest(&mut self, group: Option<OutageGroup>) -> Result<(), Failure> {
         let held = Instant::now();
         self.pay().await?;
         let Some(mut group) = group else { return Ok(()) };
-        self.wait_until_ready(&mut group, held, trips).await?;
-        if self.has_tripped_since(trips) {
+        self.wait_until_ready(&mut group, held).await?;
+        if self.has_tripped() {
             return Ok(());
         }
         // What could not be held back for so long.
@@ -276,7 +264,6 @@ impl Supervisor {
         &mut self,
         group: &mut OutageGroup,
         held: Instant,
-        trips: u64,
     ) -> Result<(), Failure> {
         // A little is left for what those still have to do that were held back.
         let until = held + LONGEST_HOLD.min(self.shared.timeout * 3 / 4);
@@ -286,8 +273,8 @@ impl Supervisor {
             let Some(reports) = reply_by(until, asked).await else { return Ok(()) };
             group.note(&reports?);
             let left = until.saturating_duration_since(Instant::now());
-            let are_ready = group.are_ready() && self.shared.breaker.all_links_are_up(trips);
-            if are_ready || left.is_zero() || self.has_tripped_since(trips) {
+            let are_ready = group.are_ready() && self.shared.breaker.all_links_are_up(self.trips);
+            if are_ready || left.is_zero() || self.has_tripped() {
                 return Ok(());
             }
             sleep(self.poll_interval(SHORTEST_HELD_POLL_INTERVAL).min(left)).await;
@@ -315,8 +302,9 @@ impl Supervisor {
         self.restored.is_some_and(|restored| restored.elapsed() < ANNOUNCED)
     }
 
-    pub(super) fn has_tripped_since(&self, trips: u64) -> bool {
-        *self.shared.breaker.trips().borrow() != trips
+    /// Whether the breaker has opened again during this recovery, so that it is to be given up.
+    pub(super) fn has_tripped(&self) -> bool {
+        *self.shared.breaker.trips().borrow() != self.trips
     }
 
     /// Says that this node owes Redis nothing. Not if Redis was lost meanwhile: from then on it may.

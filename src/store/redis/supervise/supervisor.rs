@@ -61,6 +61,8 @@ pub(crate) struct Supervisor {
     pub(super) last_tick: Instant,
     /// When Redis was last brought into use, or connected to again: the others are counted anew.
     pub(super) counting_since: Instant,
+    /// How often the breaker had opened when the recovery began that is under way, or was last.
+    pub(super) trips: u64,
     pub(super) masters: Masters,
     /// The mark of the overrides that were last read.
     overrides_seen: Option<String>,
@@ -86,6 +88,7 @@ impl Supervisor {
             last_heartbeat: Instant::now(),
             last_tick: Instant::now(),
             counting_since: Instant::now(),
+            trips: 0,
             masters: Masters::new(),
             overrides_seen: None,
             overrides_failing: false,
@@ -140,7 +143,7 @@ impl Supervisor {
 
     /// Tries to bring Redis into use. False if it is not there, or not yet for every worker.
     async fn restore(&mut self) -> bool {
-        let trips = *self.shared.breaker.trips().borrow();
+        self.trips = *self.shared.breaker.trips().borrow();
         match self.probe().await {
             Ok(()) => {}
             Err(failure) => {
@@ -148,12 +151,12 @@ impl Supervisor {
                 return false;
             }
         }
-        if !self.wait_for_links(trips).await {
+        if !self.wait_for_links().await {
             return false;
         }
         // What was admitted here meanwhile is paid while that goes on, so that next to nothing is
         // left when requests wait for it.
-        let group = match self.pay_with_others(trips).await {
+        let group = match self.pay_with_others().await {
             Ok(group) => group,
             Err(failure) => {
                 self.fail(&failure);
@@ -163,20 +166,20 @@ impl Supervisor {
         // At the cutover no request is decided without Redis any more, though a worker may have lost its
         // connection just before: it is waited for while requests are held back.
         let is_cutover = group.as_ref().is_some_and(|it| it.is_cutover);
-        if !is_cutover && !self.wait_for_links(trips).await {
+        if !is_cutover && !self.wait_for_links().await {
             return false;
         }
-        if !self.shared.breaker.half_close(trips) {
+        if !self.shared.breaker.half_close(self.trips) {
             return false;
         }
         self.counting_since = Instant::now();
         // From here on no request is decided without Redis, and none by Redis before the last debt is
         // paid.
-        if let Err(failure) = self.pay_the_rest(group, trips).await {
+        if let Err(failure) = self.pay_the_rest(group).await {
             self.fail(&failure);
             return false;
         }
-        if !self.shared.breaker.close(trips) {
+        if !self.shared.breaker.close(self.trips) {
             return false;
         }
         self.payments.refill_until = None;
@@ -188,11 +191,11 @@ impl Supervisor {
 
     /// Waits until every worker has a connection that answers as fast as decisions need it. False if that
     /// takes too long.
-    pub(super) async fn wait_for_links(&self, trips: u64) -> bool {
+    pub(super) async fn wait_for_links(&self) -> bool {
         let probes = (self.shared.timeout + PAUSE) * PROBES;
         let deadline = Instant::now() + (LINK_CONNECT_TIME + probes).min(LONGEST_LINK_WAIT);
-        while !self.shared.breaker.all_links_are_up(trips) {
-            if Instant::now() >= deadline || self.has_tripped_since(trips) {
+        while !self.shared.breaker.all_links_are_up(self.trips) {
+            if Instant::now() >= deadline || self.has_tripped() {
                 return false;
             }
             sleep(Duration::from_millis(2)).await;
