@@ -21,9 +21,10 @@ const EVERYBODY: u64 = u64::MAX;
 pub(crate) enum FailureScope {
     /// Whose request it was: it may have failed for what was in it.
     Client(IpAddr),
-    /// No request caused it, such as no connection.
+    /// No request caused it: no server can be connected to.
     Everybody,
-    /// It came with another failure, which was counted for both.
+    /// It says nothing of what the next request will meet: it came with another failure, which was counted
+    /// for both, or there is another server to go to.
     Nobody,
 }
 
