@@ -199,6 +199,8 @@ pub(super) async fn acquire<'a>(
         let mut slot = pin!(slots.take());
         let mut returned = pin!(server.waiting.returned.notified());
         let mut stream_freed = pin!(server.http2.freed());
+        // Goes on while the request is woken in vain, however often that is.
+        let mut interval = pin!(sleep(REQUEST_INTERVAL));
         loop {
             tokio::select! {
                 biased;
@@ -210,13 +212,14 @@ pub(super) async fn acquire<'a>(
                 }
                 slot = &mut slot => return slot.map(|slot| Acquired::Slot(Some(slot))),
                 // What was in use when others were first asked may be idle now.
-                () = sleep(REQUEST_INTERVAL) => {
+                () = &mut interval => {
                     // A reload has lifted the limit.
                     if !slots.is_limited() {
                         return Some(Acquired::Slot(None));
                     }
                     pending.mark_urgent();
                     slots.request_idle();
+                    interval.set(sleep(REQUEST_INTERVAL));
                 }
                 () = &mut returned => {
                     let idle = active.reuse_waited(Instant::now(), request.link.method);
