@@ -257,13 +257,13 @@ pub(super) async fn acquire_alone(
     let _place = slots.enter_queue(request.max_pending).ok_or(ConnectError::Saturated)?;
     let _mark = request.link.signals.wait();
     let slot = async {
-        let place = slots.take_alone().await?;
+        let alone_permit = slots.take_alone().await?;
         // Only then in the line for slots, in which others stand as well.
         let mut slot = pin!(slots.take());
         loop {
             // Or a reload has lifted the limit.
             if !slots.is_limited() {
-                return Some(ConnectionSlot::unlimited(place));
+                return Some(ConnectionSlot::unlimited(alone_permit));
             }
             let request_idle = async {
                 slots.request_idle();
@@ -271,7 +271,7 @@ pub(super) async fn acquire_alone(
             };
             tokio::select! {
                 biased;
-                slot = &mut slot => return slot.map(|slot| slot.alone(place)),
+                slot = &mut slot => return slot.map(|slot| slot.alone(alone_permit)),
                 // What was in use when others were last asked may be idle now.
                 () = request_idle => {}
             }
