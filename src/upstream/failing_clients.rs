@@ -78,7 +78,6 @@ impl FailingClients {
     pub(super) fn for_whom(&self) -> String {
         let is_noted = |slot: &&AtomicU64| slot.load(Ordering::Relaxed) != 0;
         match self.0.iter().filter(is_noted).count() {
-            0 => String::new(),
             _ if self.are_everybody() => String::new(),
             1 => ", for the one client whose requests failed".to_owned(),
             few => format!(", for the {few} clients whose requests failed"),
