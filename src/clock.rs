@@ -34,10 +34,14 @@ pub fn cached_now() -> Instant {
     CACHED.get().unwrap_or_else(now)
 }
 
-/// An instant as a number that fits into an atomic: milliseconds since the first call; never zero, so
-/// that zero can mean that there is none.
+/// An instant as a number that fits into an atomic: milliseconds since a little before the first call;
+/// never zero, so that zero can mean that there is none.
 pub fn millis(instant: Instant) -> u64 {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    static START: LazyLock<Instant> = LazyLock::new(|| {
+        let now = Instant::now();
+        // What the first calls are asked for was mostly read from the clock before they were made.
+        now.checked_sub(Duration::from_secs(1)).unwrap_or(now)
+    });
     let since = instant.saturating_duration_since(*START).as_millis();
     u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1)
 }

@@ -24,8 +24,8 @@ use crate::http1::{BufferedStream, Framing, HeadFlags, StatusLine, encode};
 use crate::respond::{Content, Fault};
 use crate::telemetry::Failure;
 use crate::upstream::{
-    ActiveRequest, ConnectError, ConnectionSharing, Exchange, ExchangeError, FailureScope,
-    Http2Exchange, KeyDigest, Link, LinkRequest, PickRequest, PooledConnection, Server, Transport,
+    ActiveRequest, ConnectionSharing, Exchange, ExchangeError, FailureScope, Http2Exchange,
+    KeyDigest, Link, LinkRequest, OpenError, PickRequest, PooledConnection, Server, Transport,
     Upstream,
 };
 use headers::OutboundHeaders;
@@ -78,6 +78,7 @@ impl UpstreamRequest<'_> {
         let repeatable = bodiless && is_idempotent(self.method);
         let mut failed: Option<Rc<Server>> = None;
         let (mut attempts, mut fresh) = (0, false);
+        let mut was_connected = false;
         let mut sharing = match upgrade {
             true => ConnectionSharing::Tunnel,
             false => ConnectionSharing::Shared,
@@ -108,7 +109,7 @@ impl UpstreamRequest<'_> {
                     Ok(link) => link,
                     // Nothing was sent, so another server may be tried even for requests that are not
                     // idempotent; and since no upstream did any work, the retry budget is not charged.
-                    Err(error)
+                    Err(OpenError { error, .. })
                         if !error.is_ours()
                             && self.upstream.has_others()
                             && self.has_attempt_left(&mut attempts) =>
@@ -116,10 +117,12 @@ impl UpstreamRequest<'_> {
                         failed = Some(server);
                         continue;
                     }
-                    Err(error) => return Err(self.connect_failed(&server, error, wanted)),
+                    Err(failed) => return Err(self.connect_failed(failed, was_connected)),
                 },
             };
             let (reused, announced) = link.history();
+            // One that was idle may lead to a server that is gone by now.
+            was_connected |= !reused;
             // A malformed head may overwrite the headers before it is seen to be malformed.
             let kept = (announced && repeatable).then(|| headers.clone());
             let whole = body.take().unwrap_or_else(Body::empty);
@@ -264,15 +267,11 @@ impl UpstreamRequest<'_> {
         }
     }
 
-    fn connect_failed(
-        &self,
-        server: &Server,
-        error: ConnectError,
-        wanted: LinkRequest<'_>,
-    ) -> Fault {
+    /// `was_connected`: an earlier attempt has had a connection. It failed there, maybe for what is in the
+    /// request, and that the next server is down does not make it the failure of others.
+    fn connect_failed(&self, OpenError { error, scope }: OpenError, was_connected: bool) -> Fault {
         if let Some(failure) = error.failure() {
-            let is_cause = wanted.may_be_cause_of(&error, server);
-            let scope = if is_cause { self.own_scope() } else { FailureScope::Everybody };
+            let scope = if was_connected { self.own_scope() } else { scope };
             self.upstream.count_failed(failure, scope);
         }
         error.into()

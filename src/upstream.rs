@@ -51,7 +51,7 @@ pub(crate) use failing_clients::FailureScope;
 pub(crate) use hashing::{KeyDigest, KeyHasher};
 pub(crate) use health::HealthChecks;
 pub(crate) use http2_exchange::{Http2Body, Http2Exchange};
-pub(crate) use link::{ConnectionSharing, Link, LinkRequest};
+pub(crate) use link::{ConnectionSharing, Link, LinkRequest, OpenError};
 pub(crate) use pool::{ActiveRequest, PooledConnection, Server};
 pub(crate) use shared::{ServerStatus, SharedUpstreams};
 pub(crate) use transport::Transport;
@@ -172,6 +172,12 @@ impl Upstream {
         self.servers.len() > 1
     }
 
+    /// Whether another server can be reached, as far as is known: one that was not asked yet may be well.
+    fn can_be_reached_without(&self, server: &Server) -> bool {
+        let is_other = |it: &Server| !std::ptr::eq(it, server);
+        self.servers.iter().any(|it| is_other(it) && !it.shared.ejection.is_unreachable())
+    }
+
     /// Counts a request towards what retries may add.
     pub(crate) fn earn_retries(&self) {
         let budget = self.retry_budget.get() + RETRY_SHARE;
@@ -192,17 +198,6 @@ impl Upstream {
     pub(crate) fn flush_meters(&self) {
         self.seconds.flush();
         self.failures.flush();
-    }
-
-    /// Notes how connecting to `server` went.
-    fn note_connected<T>(&self, server: &Server, result: &Result<T, ConnectError>) {
-        match result {
-            Ok(_) => {
-                server.shared.ejection.note_connected();
-            }
-            Err(error) if error.is_ours() => self.log_exhausted(error),
-            Err(error) => server.shared.note_unreachable(&self.ejection, self.has_others(), error),
-        }
     }
 
     /// Logs what the gateway has run out of: once, and again while it lasts.

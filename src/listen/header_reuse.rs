@@ -12,12 +12,12 @@ const KEPT_CAPACITY: usize = 96;
 
 /// Empties the map for the next request. `most_fields`: how many it has held at a time.
 pub(super) fn clear(headers: &mut HeaderMap, most_fields: usize) {
-    // The map has room of two kinds: for names, which it tells, and for further values of these. What it
-    // was read into may have gone with a refusal, which has no fields.
+    // The map has room for names, which is its capacity, and apart from that for further values of one
+    // name, which it does not tell: hence the number of fields.
     if most_fields > KEPT_FIELDS || headers.capacity() > KEPT_CAPACITY {
         *headers = HeaderMap::new();
     } else if !headers.is_empty() {
-        // To clear an empty map is not free.
+        // That of a refusal mostly is: it is a new one, and the request's is gone. To clear it is not free.
         headers.clear();
     }
 }

@@ -180,7 +180,7 @@ impl BreakerState {
         let next = now + whole_millis(settings.open);
         let failure = match scope {
             FailureScope::Client(client) => self.trials.fail(client, now, next),
-            // Nothing could be sent, whoever asks.
+            // No server can be reached, whoever asks.
             FailureScope::Everybody => self.trials.end().then_some(TrialFailure::OfSeveralClients),
             FailureScope::Nobody => None,
         };

@@ -98,6 +98,11 @@ impl EjectionState {
         self.is_out() && self.clients.include(client)
     }
 
+    /// Whether there was no connection when one was last opened.
+    pub(super) fn is_unreachable(&self) -> bool {
+        self.unreachable.load(Ordering::Relaxed)
+    }
+
     /// A request goes there. If that is the trial of a server that was left out, others go on
     /// avoiding it until it is known how that has ended, or for as long as it was left out last.
     pub(super) fn note_attempt(&self, now: Instant, client: IpAddr, settings: &Ejection) {
@@ -132,7 +137,7 @@ impl EjectionState {
 
     /// There is a connection. Whether there was none before.
     pub(super) fn note_connected(&self) -> bool {
-        let was_unreachable = self.unreachable.load(Ordering::Relaxed);
+        let was_unreachable = self.is_unreachable();
         if was_unreachable {
             self.readmit("can be reached again", |_| {});
         }
@@ -141,7 +146,7 @@ impl EjectionState {
 
     /// Servers are no longer left out for requests that fail: this one is back if it was.
     pub(super) fn note_turned_off(&self) {
-        if self.is_out() && !self.unreachable.load(Ordering::Relaxed) {
+        if self.is_out() && !self.is_unreachable() {
             self.readmit("is asked again: `ejection` is off", |_| {});
         }
     }

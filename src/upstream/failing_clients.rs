@@ -21,9 +21,10 @@ const EVERYBODY: u64 = u64::MAX;
 pub(crate) enum FailureScope {
     /// Whose request it was: it may have failed for what was in it.
     Client(IpAddr),
-    /// No request caused it, such as no connection.
+    /// No request caused it: no server can be connected to.
     Everybody,
-    /// It came with another failure, which was counted for both.
+    /// It says nothing of what the next request will meet: it came with another failure, which was counted
+    /// for both, or there is another server to go to.
     Nobody,
 }
 
@@ -77,7 +78,6 @@ impl FailingClients {
     pub(super) fn for_whom(&self) -> String {
         let is_noted = |slot: &&AtomicU64| slot.load(Ordering::Relaxed) != 0;
         match self.0.iter().filter(is_noted).count() {
-            0 => String::new(),
             _ if self.are_everybody() => String::new(),
             1 => ", for the one client whose requests failed".to_owned(),
             few => format!(", for the {few} clients whose requests failed"),

@@ -32,7 +32,7 @@ impl FailureLog {
     /// Whether the caller is to log that it has failed, for these clients: unless the log says so
     /// already, or did within `interval` milliseconds.
     pub(super) fn begin(&mut self, now: Instant, interval: u64, clients: &FailingClients) -> bool {
-        let for_all = clients.for_whom().is_empty();
+        let for_all = clients.are_everybody();
         let is_due = self.said.is_none()
             && is_older(self.last, now, interval)
             && (for_all || is_older(self.last_for_few, now, FEW_CLIENTS_INTERVAL));
@@ -100,6 +100,7 @@ mod tests {
     fn it_is_said_once_until_it_is_over_and_then_once_in_each_interval() {
         let (mut log, start) = (FailureLog::default(), Instant::now());
         let clients = FailingClients::default();
+        clients.note_everybody();
         let mut begin = |millis, ends| {
             let said = log.begin(start + Duration::from_millis(millis), 1000, &clients);
             (said, ends && log.end())

@@ -63,7 +63,7 @@ impl Http2Pool {
                 connection.retire();
             }
             // It may have been in use when a reload had idle ones closed that were too many.
-            if connection.is_idle() && connection.record().is_recalled() {
+            if connection.is_idle() && connection.record().claim_recall() {
                 connection.retire();
             }
             !connection.is_retired()
@@ -106,13 +106,13 @@ impl Http2Pool {
         &self,
         time: Duration,
         now: Instant,
-        may_be_kept: impl Fn(&Http2Connection) -> bool,
+        keep_or_claim: impl Fn(&Http2Connection) -> bool,
     ) {
         let mut connections = self.connections.borrow_mut();
         // Where only some are too many it is rather those that nobody uses.
         let (idle, busy): (Vec<_>, Vec<_>) = connections.iter().partition(|it| it.is_idle());
         for connection in idle.into_iter().chain(busy) {
-            if !may_be_kept(connection) {
+            if !keep_or_claim(connection) {
                 connection.retire();
             }
         }

@@ -11,7 +11,7 @@ use super::http2_pool::Connecting;
 use super::http2_stream::Http2Stream;
 use super::pending::{Acquired, PendingRequest, Waiting, acquire, acquire_alone};
 use super::slots::ConnectionSlot;
-use super::{ActiveRequest, ConnectError, PooledConnection, Server, Upstream};
+use super::{ActiveRequest, ConnectError, FailureScope, PooledConnection, Server, Upstream};
 use crate::gateway::RequestSignals;
 use crate::http1::BufferedStream;
 use crate::stream::Stream;
@@ -61,11 +61,19 @@ impl LinkRequest<'_> {
     /// Whether a connection to that server may have failed for what this request wants of it. Tunnels are
     /// offered over HTTP/1.1 alone, which a server that speaks only HTTP/2 ends in the handshake. And a
     /// server with a connection that others share can be reached: one more may be more than it takes.
-    pub(crate) fn may_be_cause_of(&self, error: &ConnectError, server: &Server) -> bool {
+    fn may_be_cause_of(&self, error: &ConnectError, server: &Server) -> bool {
         let is_refused_tunnel =
             self.sharing == ConnectionSharing::Tunnel && matches!(error, ConnectError::Tls(..));
         is_refused_tunnel || server.shared.has_live_connections()
     }
+}
+
+/// Why a request has no connection.
+#[derive(Debug)]
+pub(crate) struct OpenError {
+    pub error: ConnectError,
+    /// Against whom that holds, as a failure of the upstream.
+    pub scope: FailureScope,
 }
 
 impl Upstream {
@@ -80,15 +88,17 @@ impl Upstream {
         &self,
         active: &mut ActiveRequest,
         request: LinkRequest<'_>,
-    ) -> Result<Link, ConnectError> {
+    ) -> Result<Link, OpenError> {
         let server = active.server().clone();
+        let waited_in_vain = |error| self.open_error(&server, request, error);
         if server.protocol.http2 && request.sharing != ConnectionSharing::Tunnel {
             let slot = match request.sharing {
                 // Over HTTP/1.1 every request is alone.
                 _ if server.http2.is_declined() => None,
                 ConnectionSharing::Alone => {
                     let waiting = self.waiting(request, false);
-                    Some(Box::pin(acquire_alone(&server, waiting)).await?)
+                    let acquired = Box::pin(acquire_alone(&server, waiting)).await;
+                    Some(acquired.map_err(waited_in_vain)?)
                 }
                 ConnectionSharing::PreferablyAlone => server.shared.slots.try_take_alone(),
                 ConnectionSharing::Shared | ConnectionSharing::Tunnel => None,
@@ -109,14 +119,15 @@ impl Upstream {
             return Box::pin(self.open_http2(active, &server, request)).await;
         }
         let waiting = self.waiting(request, false);
-        let slot = match acquire(active, &server, None, waiting).await? {
+        let acquired = acquire(active, &server, None, waiting).await;
+        let slot = match acquired.map_err(waited_in_vain)? {
             Acquired::Slot(slot) => slot,
             Acquired::Idle(connection) => return Ok(Link::Http1(connection)),
             Acquired::Stream(stream) => return Ok(Link::Http2(stream)),
         };
         let stream = server.dialer(true).connect(self.connect_timeout).await;
-        self.note_opened(&server, request, &stream);
-        Ok(new_connection(active, stream?, slot))
+        let stream = self.note_opened(&server, request, stream)?;
+        Ok(new_connection(active, stream, slot))
     }
 
     fn waiting<'a>(&self, link: LinkRequest<'a>, takes_streams: bool) -> Waiting<'a> {
@@ -129,7 +140,8 @@ impl Upstream {
         active: &mut ActiveRequest,
         server: &Server,
         request: LinkRequest<'_>,
-    ) -> Result<Link, ConnectError> {
+    ) -> Result<Link, OpenError> {
+        let waited_in_vain = |error| self.open_error(server, request, error);
         let waiting = self.waiting(request, true);
         let deadline = waiting.deadline;
         // Where connections are limited a request that waits for whatever it may be counts as pending,
@@ -145,18 +157,19 @@ impl Upstream {
                 break connecting;
             }
             if pending.is_none() && server.shared.slots.is_limited() {
-                pending = Some(PendingRequest::enter(server, waiting)?);
+                let entered = PendingRequest::enter(server, waiting);
+                pending = Some(entered.map_err(waited_in_vain)?);
             }
             if timeout_at(deadline, server.http2.freed()).await.is_err() {
                 let is_limited = pending.is_some();
-                return Err(if is_limited {
-                    ConnectError::Saturated
-                } else {
-                    ConnectError::TimedOut
-                });
+                return Err(waited_in_vain(match is_limited {
+                    true => ConnectError::Saturated,
+                    false => ConnectError::TimedOut,
+                }));
             }
         };
-        let slot = match acquire(active, server, pending, waiting).await? {
+        let acquired = acquire(active, server, pending, waiting).await;
+        let slot = match acquired.map_err(waited_in_vain)? {
             Acquired::Slot(slot) => slot,
             Acquired::Idle(connection) => return Ok(Link::Http1(connection)),
             Acquired::Stream(stream) => return Ok(Link::Http2(stream)),
@@ -172,15 +185,43 @@ impl Upstream {
         &self,
         server: &Server,
         request: LinkRequest<'_>,
-        opened: &Result<T, ConnectError>,
-    ) {
-        let is_own =
-            |error: &ConnectError| !error.is_ours() && request.may_be_cause_of(error, server);
-        if !opened.as_ref().is_err_and(is_own) {
-            self.note_connected(server, opened);
-        } else if request.sharing != ConnectionSharing::Tunnel {
-            self.note_failed(server, request.client);
+        opened: Result<T, ConnectError>,
+    ) -> Result<T, OpenError> {
+        let failed = match opened {
+            Ok(opened) => {
+                server.shared.ejection.note_connected();
+                return Ok(opened);
+            }
+            Err(error) => self.open_error(server, request, error),
+        };
+        let error = &failed.error;
+        match failed.scope {
+            _ if error.is_ours() => self.log_exhausted(error),
+            FailureScope::Client(_) if request.sharing == ConnectionSharing::Tunnel => {}
+            FailureScope::Client(client) => self.note_failed(server, client),
+            FailureScope::Everybody | FailureScope::Nobody => {
+                server.shared.note_unreachable(&self.ejection, self.has_others(), error);
+            }
         }
+        Err(failed)
+    }
+
+    /// No request is the cause of a server that is down. But that is no failure of the upstream, for
+    /// anybody, while there is a server that can be reached.
+    fn open_error(
+        &self,
+        server: &Server,
+        request: LinkRequest<'_>,
+        error: ConnectError,
+    ) -> OpenError {
+        let scope = if request.may_be_cause_of(&error, server) {
+            FailureScope::Client(request.client)
+        } else if self.can_be_reached_without(server) {
+            FailureScope::Nobody
+        } else {
+            FailureScope::Everybody
+        };
+        OpenError { error, scope }
     }
 
     fn link(
@@ -189,9 +230,8 @@ impl Upstream {
         server: &Server,
         request: LinkRequest<'_>,
         opened: Result<OpenedConnection, ConnectError>,
-    ) -> Result<Link, ConnectError> {
-        self.note_opened(server, request, &opened);
-        Ok(match opened? {
+    ) -> Result<Link, OpenError> {
+        Ok(match self.note_opened(server, request, opened)? {
             OpenedConnection::Http2(stream) => Link::Http2(stream),
             OpenedConnection::Http1(stream, slot) => new_connection(active, stream, slot),
         })

@@ -199,6 +199,8 @@ pub(super) async fn acquire<'a>(
         let mut slot = pin!(slots.take());
         let mut returned = pin!(server.waiting.returned.notified());
         let mut stream_freed = pin!(server.http2.freed());
+        // Goes on while the request is woken in vain, however often that is.
+        let mut interval = pin!(sleep(REQUEST_INTERVAL));
         loop {
             tokio::select! {
                 biased;
@@ -210,13 +212,14 @@ pub(super) async fn acquire<'a>(
                 }
                 slot = &mut slot => return slot.map(|slot| Acquired::Slot(Some(slot))),
                 // What was in use when others were first asked may be idle now.
-                () = sleep(REQUEST_INTERVAL) => {
+                () = &mut interval => {
                     // A reload has lifted the limit.
                     if !slots.is_limited() {
                         return Some(Acquired::Slot(None));
                     }
                     pending.mark_urgent();
                     slots.request_idle();
+                    interval.set(sleep(REQUEST_INTERVAL));
                 }
                 () = &mut returned => {
                     let idle = active.reuse_waited(Instant::now(), request.link.method);
@@ -254,13 +257,13 @@ pub(super) async fn acquire_alone(
     let _place = slots.enter_queue(request.max_pending).ok_or(ConnectError::Saturated)?;
     let _mark = request.link.signals.wait();
     let slot = async {
-        let place = slots.take_alone().await?;
+        let alone_permit = slots.take_alone().await?;
         // Only then in the line for slots, in which others stand as well.
         let mut slot = pin!(slots.take());
         loop {
             // Or a reload has lifted the limit.
             if !slots.is_limited() {
-                return Some(ConnectionSlot::unlimited(place));
+                return Some(ConnectionSlot::unlimited(alone_permit));
             }
             let request_idle = async {
                 slots.request_idle();
@@ -268,7 +271,7 @@ pub(super) async fn acquire_alone(
             };
             tokio::select! {
                 biased;
-                slot = &mut slot => return slot.map(|slot| slot.alone(place)),
+                slot = &mut slot => return slot.map(|slot| slot.alone(alone_permit)),
                 // What was in use when others were last asked may be idle now.
                 () = request_idle => {}
             }

@@ -190,9 +190,10 @@ impl Server {
         if are_others { slots.claim_urgent() } else { None }
     }
 
-    /// Whether a connection may serve another request, at an instant when it is not used.
-    pub(super) fn may_be_kept(&self, record: &ConnectionRecord, now: Instant) -> bool {
-        self.is_usable(record, now) && record.is_within_limit(|| self.shared.slots.is_limited())
+    /// Decides whether a connection may serve another request, at an instant when it is not used. If not, it
+    /// has to go: it may have claimed to be one of those that are too many, and no other goes in its place.
+    pub(super) fn keep_or_claim(&self, record: &ConnectionRecord, now: Instant) -> bool {
+        self.is_usable(record, now) && !record.claim_excess(|| self.shared.slots.is_limited())
     }
 
     fn is_usable(&self, record: &ConnectionRecord, now: Instant) -> bool {
@@ -260,13 +261,13 @@ impl Server {
         let idle_timeout = self.idle_timeout.get();
         self.idle.borrow_mut().retain(|idle| {
             now.saturating_duration_since(idle.since) < idle_timeout
-                && self.may_be_kept(&idle.record, now)
+                && self.keep_or_claim(&idle.record, now)
         });
         let kept = if self.max_idle.get() == 0 { Duration::ZERO } else { idle_timeout };
         self.http2.close_idle(kept, now, |connection| {
             let record = connection.record();
             if recall == Recall::Any || connection.is_idle() {
-                return self.may_be_kept(record, now);
+                return self.keep_or_claim(record, now);
             }
             let is_counted = record.has_slot() || !self.shared.slots.is_limited();
             is_counted && self.is_usable(record, now)
@@ -332,7 +333,7 @@ impl ActiveRequest {
         // A request that waits would have to watch such a connection first, so it is closed instead.
         let forbidden = server.sends_forbidden_bodies.get() || !server.waiting.is_empty();
         let wanted = !(announced && forbidden)
-            && server.may_be_kept(&record, self.since)
+            && server.keep_or_claim(&record, self.since)
             && !server.waiting.yield_to_others(&server.shared.slots);
         if !wanted {
             return;

@@ -38,9 +38,9 @@ impl ConnectionRecord {
         self.slot.is_some()
     }
 
-    /// Whether it is one of those that are too many since a reload.
-    pub(super) fn is_recalled(&self) -> bool {
-        self.slot.as_ref().is_some_and(ConnectionSlot::is_recalled)
+    /// Claims to be one of those that are too many since a reload. If it is, it has to go.
+    pub(super) fn claim_recall(&self) -> bool {
+        self.slot.as_ref().is_some_and(ConnectionSlot::claim_recall)
     }
 
     /// Its connection was retired because requests of other workers wait.
@@ -48,12 +48,13 @@ impl ConnectionRecord {
         claim.hold_until_free(self.slot.as_ref());
     }
 
-    /// Whether it is one of those that a server may have that `is_limited` in their number.
+    /// The same for a server that `is_limited` in their number. One that was opened before it was so is too
+    /// many as well.
     #[inline]
-    pub(super) fn is_within_limit(&self, is_limited: impl FnOnce() -> bool) -> bool {
+    pub(super) fn claim_excess(&self, is_limited: impl FnOnce() -> bool) -> bool {
         match &self.slot {
-            Some(slot) => !slot.is_recalled(),
-            None => !is_limited(),
+            Some(slot) => slot.claim_recall(),
+            None => is_limited(),
         }
     }
 }

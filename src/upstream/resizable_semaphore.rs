@@ -17,8 +17,8 @@ pub(super) struct ResizableSemaphore {
     max: AtomicUsize,
     /// Locked wherever permits are made, given back or taken away, so that none slips through between.
     excess: Mutex<Excess>,
-    /// How many holders are still to be found for what is too much: on the way of requests nothing is
-    /// locked.
+    /// How many holders are still to be found for what is too much. Each looks here first, so that no lock
+    /// is taken for that question while there is nothing to claim.
     unclaimed: AtomicUsize,
 }
 
@@ -118,14 +118,14 @@ impl Drop for SettleOnDrop<'_> {
 }
 
 impl Permit {
-    /// Whether it is one too many, and to be given back as soon as it can be. As many holders are told so
-    /// as there are too many.
+    /// Claims to be one of those that are too many. If it is, it is to be given back as soon as it can be, and
+    /// stays so: as many holders are told so as there are too many.
     #[inline]
-    pub(super) fn is_recalled(&self) -> bool {
-        self.is_recalled.get() || self.recall()
+    pub(super) fn claim_recall(&self) -> bool {
+        self.is_recalled.get() || self.claim_unclaimed()
     }
 
-    fn recall(&self) -> bool {
+    fn claim_unclaimed(&self) -> bool {
         if self.semaphore.unclaimed.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -204,7 +204,7 @@ mod tests {
     fn as_many_are_recalled_as_are_too_many() {
         let semaphore = ResizableSemaphore::new(5);
         let mut held = take_all(&semaphore);
-        let recalled = |held: &[Permit]| held.iter().filter(|it| it.is_recalled()).count();
+        let recalled = |held: &[Permit]| held.iter().filter(|it| it.claim_recall()).count();
         assert_eq!(recalled(&held), 0);
         semaphore.resize(2);
         assert_eq!((recalled(&held), recalled(&held)), (3, 3));
@@ -223,9 +223,9 @@ mod tests {
         let semaphore = ResizableSemaphore::new(2);
         let held = take_all(&semaphore);
         semaphore.resize(0);
-        assert!(!held.iter().any(Permit::is_recalled));
+        assert!(!held.iter().any(Permit::claim_recall));
         semaphore.resize(1);
-        assert_eq!(held.iter().filter(|it| it.is_recalled()).count(), 1);
+        assert_eq!(held.iter().filter(|it| it.claim_recall()).count(), 1);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) struct ConnectionSlots {
 /// A connection's right to exist.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    // Given back first, so that whoever gets the place finds a slot.
+    // Given back first, so that whoever gets the other permit finds a slot.
     /// `None`: it was taken while there was no limit.
     permit: Option<Permit>,
     alone: Option<AlonePermit>,
@@ -142,11 +142,11 @@ impl ConnectionSlots {
 
     /// A slot that is free now, for one request only.
     pub(super) fn try_take_alone(&self) -> Option<ConnectionSlot> {
-        // The place first: a slot that is taken only to be given back is missed by others meanwhile.
-        let place = self.alone.try_take().map(alone_permit)?;
+        // This permit first: a slot that is taken only to be given back is missed by others meanwhile.
+        let alone_permit = self.alone.try_take().map(AlonePermit::new)?;
         Some(match self.try_take().into_slot()? {
-            Some(slot) => slot.alone(place),
-            None => ConnectionSlot::unlimited(place),
+            Some(slot) => slot.alone(alone_permit),
+            None => ConnectionSlot::unlimited(alone_permit),
         })
     }
 
@@ -157,7 +157,7 @@ impl ConnectionSlots {
 
     /// The next right to a connection that carries one request only.
     pub(super) async fn take_alone(&self) -> Option<AlonePermit> {
-        self.alone.take().await.map(alone_permit)
+        self.alone.take().await.map(AlonePermit::new)
     }
 
     /// A place among those that wait, if fewer than `most` do.
@@ -218,23 +218,25 @@ fn max_alone(max: usize) -> usize {
     }
 }
 
-fn alone_permit(permit: Permit) -> AlonePermit {
-    AlonePermit { _permit: permit }
-}
-
 fn slot(permit: Permit) -> ConnectionSlot {
     ConnectionSlot { permit: Some(permit), alone: None, claim: OnceCell::new() }
 }
 
+impl AlonePermit {
+    fn new(permit: Permit) -> Self {
+        AlonePermit { _permit: permit }
+    }
+}
+
 impl ConnectionSlot {
     /// For one request only, where there is no limit for others.
-    pub(super) fn unlimited(place: AlonePermit) -> Self {
-        ConnectionSlot { permit: None, alone: Some(place), claim: OnceCell::new() }
+    pub(super) fn unlimited(alone_permit: AlonePermit) -> Self {
+        ConnectionSlot { permit: None, alone: Some(alone_permit), claim: OnceCell::new() }
     }
 
     /// The same for one request only.
-    pub(super) fn alone(mut self, place: AlonePermit) -> Self {
-        self.alone = Some(place);
+    pub(super) fn alone(mut self, alone_permit: AlonePermit) -> Self {
+        self.alone = Some(alone_permit);
         self
     }
 
@@ -243,11 +245,11 @@ impl ConnectionSlot {
         self.permit.map(slot)
     }
 
-    /// Whether its connection is one of those that are too many since a reload, and is to be closed as
-    /// soon as it is not in use.
+    /// Claims to be one of those that are too many since a reload. If it is, its connection is to be closed
+    /// as soon as it is not in use.
     #[inline]
-    pub(super) fn is_recalled(&self) -> bool {
-        self.permit.as_ref().is_some_and(Permit::is_recalled)
+    pub(super) fn claim_recall(&self) -> bool {
+        self.permit.as_ref().is_some_and(Permit::claim_recall)
     }
 }
 

@@ -21,6 +21,7 @@ mod http2_stray_frames;
 mod http2_upgrades;
 mod http2_yielded_connections;
 mod moving_names;
+mod partly_down;
 mod response_timeout;
 mod tls;
 mod trailers;

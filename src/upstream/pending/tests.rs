@@ -141,3 +141,32 @@ fn what_was_urgent_for_who_has_left_is_not_so_for_a_large_head_that_waits() {
         assert!(slots.claim_urgent().is_none());
     });
 }
+
+#[test]
+fn it_becomes_urgent_also_for_who_is_woken_often_and_in_vain() {
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let signals = RequestSignals::default();
+        let server = server(1);
+        let slots = &server.shared.slots;
+        let _taken = slots.try_take();
+        let mut active = server.begin_request(Instant::now());
+        let request = Waiting { takes_streams: true, ..waiting(&signals) };
+        let waits = pin!(acquire(&mut active, &server, None, request));
+        // Streams of a connection that takes no further ones end.
+        let freed = server.http2.connect_alone().freed();
+        let wake = async {
+            loop {
+                sleep(REQUEST_INTERVAL / 10).await;
+                freed.notify_one();
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = waits => panic!("there is no slot"),
+            () = wake => {}
+            () = sleep(REQUEST_INTERVAL * 3) => {}
+        }
+        assert!(slots.claim_urgent().is_some());
+    });
+}

@@ -51,7 +51,7 @@ fn a_reload_changes_how_many_may_be_for_one_request_each() {
 }
 
 #[test]
-fn a_connection_that_turns_out_to_be_reusable_leaves_its_place_to_others() {
+fn a_connection_that_turns_out_to_be_reusable_leaves_its_alone_permit_to_others() {
     let slots = ConnectionSlots::new(2);
     let slot = slots.try_take_alone().and_then(ConnectionSlot::reusable);
     assert!(slot.is_some() && slots.try_take_alone().is_some());
