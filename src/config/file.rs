@@ -4,6 +4,7 @@
 //! what the reader asks for. Neither stops at a fault: it is noted, and reading goes on, so one
 //! look at a file finds everything that is wrong with it.
 
+mod client_keys;
 mod colon;
 mod duplicate;
 mod foreign_keys;

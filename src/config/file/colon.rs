@@ -4,12 +4,9 @@ use std::ops::Range;
 
 use toml::de::DeTable;
 
+use super::client_keys::{self, ends_in_client};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::mask::SecretMask;
-
-/// Words of keys whose values are not repeated, in any case: more than those whose values the line itself is
-/// shown without.
-const SECRETS: [&str; 7] = ["pass", "secret", "token", "hash", "auth", "credential", "key"];
 
 /// What to say of a line where the parser missed an `=`, if it has a `:` in its place.
 pub(super) fn fault(text: &str, mask: &SecretMask, at: &Range<usize>) -> Option<Diagnostic> {
@@ -22,18 +19,17 @@ pub(super) fn fault(text: &str, mask: &SecretMask, at: &Range<usize>) -> Option<
     if key.is_empty() || !key.chars().all(plain) {
         return None;
     }
-    let has_secret = mask.touches(&(start..start + line.len())) || is_secret(key);
+    let fault = Diagnostic::error(at.clone(), "a key and its value are parted by `=`, not by `:`");
+    if ends_in_client(before)
+        && let Some(help) = client_keys::help(key, false)
+    {
+        return Some(fault.help(help));
+    }
+    let has_secret = mask.touches(&(start..start + line.len()));
     let meant = if has_secret { None } else { as_toml(key, value.trim()) };
     let is_masked = mask.touches(&(start..start + line.len() - value.len() - 1));
     let meant = meant.unwrap_or_else(|| format!("{} = …", if is_masked { "KEY" } else { key }));
-    let fault = Diagnostic::error(at.clone(), "a key and its value are parted by `=`, not by `:`");
     Some(fault.help(format!("write `{meant}`")))
-}
-
-/// Whether the value of that key may be one. That of `key` itself says what a limit counts by.
-fn is_secret(key: &str) -> bool {
-    let lower = key.to_ascii_lowercase();
-    key != "key" && SECRETS.iter().any(|word| lower.contains(word))
 }
 
 /// `None` if that is no line of TOML, with or without quotes.

@@ -2,6 +2,7 @@
 
 use toml::de::{DeTable, DeValue};
 
+use super::client_keys;
 use super::value::whole;
 use crate::config::settings::{Breaker, Ejection};
 use crate::config::units::{self, SOME_TIME};
@@ -33,6 +34,11 @@ pub(super) struct Replacement {
 /// `None` if no other program has the key, or if ours is not among those `known` here. A line that is
 /// written out is one that Weir takes, and that does not repeat a key of the `table`.
 pub(super) fn replacement(name: &str, table: &DeTable<'_>, known: &[&str]) -> Option<Replacement> {
+    if known.contains(&"key_hash")
+        && let Some(help) = client_keys::help(name, table.contains_key("key_hash"))
+    {
+        return Some(Replacement { key: "key_hash", help });
+    }
     let renamed = RENAMED.iter().find(|(theirs, _)| *theirs == name);
     let found = match renamed {
         Some((_, key)) => Replacement { key, help: format!("Weir calls it `{key}`") },
