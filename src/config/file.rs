@@ -31,6 +31,8 @@ pub(super) struct Reporter {
     faults: RefCell<Vec<Diagnostic>>,
     /// Every key that was asked for, such as `limits.NAME.rate`: these, and no others, are known.
     known: RefCell<BTreeSet<String>>,
+    /// The kind of the store, for what is said of keys that depend on it.
+    store_kind: RefCell<Option<String>>,
 }
 
 impl Reporter {
@@ -45,6 +47,14 @@ impl Reporter {
     /// Whether anything so far keeps the file from being used.
     pub(super) fn has_errors(&self) -> bool {
         self.faults.borrow().iter().any(|fault| fault.severity == Severity::Error)
+    }
+
+    fn note_store_kind(&self, kind: &str) {
+        *self.store_kind.borrow_mut() = Some(kind.to_owned());
+    }
+
+    fn store_kind(&self) -> Option<String> {
+        self.store_kind.borrow().clone()
     }
 
     fn note_known_key(&self, path: String) {
