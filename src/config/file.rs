@@ -19,6 +19,8 @@ use std::collections::BTreeSet;
 use super::diagnostic::{Diagnostic, Severity};
 
 #[cfg(test)]
+pub(super) use colon::{BOOLEANS, LISTS, NUMBERS};
+#[cfg(test)]
 pub(super) use duplicate::ARRAYS;
 pub(super) use section::{NamedSection, Section};
 pub(super) use syntax::TomlFile;

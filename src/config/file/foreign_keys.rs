@@ -92,8 +92,9 @@ fn rewritten(name: &str, table: &ForeignTable<'_>, store: Option<&str>) -> Optio
         "policy" => {
             let is_local = matches!(table.value(name), Some(DeValue::String(it)) if it == "local");
             let kind = if is_local { "memory" } else { "redis" };
-            let help = if store.unwrap_or("memory") == kind {
-                format!("remove it: the store of all limits is `{kind}` already")
+            let there = store.unwrap_or("memory");
+            let help = if there == kind || (there, kind) == ("hybrid", "redis") {
+                format!("remove it: the store of all limits is `{there}` already")
             } else {
                 format!("it goes for all limits: write `kind = \"{kind}\"` in `[store]`")
             };

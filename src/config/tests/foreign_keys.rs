@@ -169,6 +169,7 @@ fn a_key_whose_own_is_there_already_is_told_to_go() {
     let redis = "[store]\nkind = \"redis\"\nurl = \"redis://a\"\n";
     for (theirs, store, kind) in [
         ("redis", redis, "redis"),
+        ("redis", &redis.replace("\"redis\"", "\"hybrid\""), "hybrid"),
         ("local", "", "memory"),
         ("local", "[store]\nkind = \"memory\"\n", "memory"),
     ] {
