@@ -81,9 +81,9 @@ impl Diagnostics {
         faults.sort_by_key(|fault| fault.span.start);
         let mask = SecretMask::of(&text);
         for fault in &mut faults {
-            let clear = |message: String| mask.clear(message, &text, &fault.span);
-            fault.message = clear(std::mem::take(&mut fault.message));
-            fault.help = fault.help.take().map(clear);
+            let message = std::mem::take(&mut fault.message);
+            fault.message = mask.clear(message, &text, &fault.span);
+            fault.help = fault.help.take().map(|it| mask.clear(it, &text, &fault.span));
         }
         let text = match mask.apply(&text) {
             Cow::Borrowed(_) => text,

@@ -13,16 +13,8 @@ const WORDS: [&str; 9] =
 const ENDS: [&str; 4] = ["key", "keys", "hash", "env"];
 
 /// Keys that have one of these words and no secret.
-const HARMLESS: [&str; 8] = [
-    "token_bucket",
-    "leaky_bucket",
-    "client_auth",
-    "proxy_pass",
-    "max_keys",
-    "hash_keys",
-    "max_tokens",
-    "author",
-];
+const HARMLESS: [&str; 7] =
+    ["token_bucket", "client_auth", "proxy_pass", "max_keys", "hash_keys", "max_tokens", "author"];
 
 /// Keys that are a secret in some tables only.
 const BY_TABLE: [&str; 3] = ["key", "keys", "users"];
@@ -36,8 +28,7 @@ const TABLES_OF_NAMES: [&str; 5] = ["limits", "guards", "upstreams", "tenants", 
 /// Whether a line has any of the words; the others need no closer look.
 pub(super) fn may_have_one(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
-    let has = |word: &&str| lower.contains(*word);
-    WORDS.iter().chain(&ENDS).chain(&["user", "_file"]).any(|word| has(&word))
+    WORDS.iter().chain(&ENDS).chain(&["user", "_file"]).any(|word| lower.contains(word))
 }
 
 /// Whether the value of a key is one. `table` are the tables it stands in, by name, as far as they are
@@ -48,7 +39,9 @@ pub(super) fn is_secret(key: &str, table: &[&str], value: &str) -> bool {
         return false;
     }
     if last.ends_with("_file") || last == "key" && table.contains(&"tls") {
-        return value.is_empty() || !is_path(value);
+        // A PEM is hidden whatever its key. Each word of a long line may be such a key, so that its
+        // value is not looked through to the end.
+        return value.is_empty() || !is_path(&value[..value.floor_char_boundary(64)]);
     }
     if value.starts_with('{') && table.last().is_some_and(|it| TABLES_OF_NAMES.contains(it)) {
         return false;
