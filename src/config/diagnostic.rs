@@ -80,6 +80,11 @@ impl Diagnostics {
     pub(super) fn new(name: &str, text: Arc<str>, mut faults: Vec<Diagnostic>) -> Self {
         faults.sort_by_key(|fault| fault.span.start);
         let mask = SecretMask::of(&text);
+        for fault in &mut faults {
+            let message = std::mem::take(&mut fault.message);
+            fault.message = mask.clear(message, &text, &fault.span);
+            fault.help = fault.help.take().map(|it| mask.clear(it, &text, &fault.span));
+        }
         let text = match mask.apply(&text) {
             Cow::Borrowed(_) => text,
             Cow::Owned(masked) => Arc::from(masked),

@@ -4,6 +4,7 @@
 //! what the reader asks for. Neither stops at a fault: it is noted, and reading goes on, so one
 //! look at a file finds everything that is wrong with it.
 
+mod client_keys;
 mod colon;
 mod duplicate;
 mod foreign_keys;
@@ -18,6 +19,8 @@ use std::collections::BTreeSet;
 use super::diagnostic::{Diagnostic, Severity};
 
 #[cfg(test)]
+pub(super) use colon::{BOOLEANS, LISTS, NUMBERS};
+#[cfg(test)]
 pub(super) use duplicate::ARRAYS;
 pub(super) use section::{NamedSection, Section};
 pub(super) use syntax::TomlFile;
@@ -30,6 +33,8 @@ pub(super) struct Reporter {
     faults: RefCell<Vec<Diagnostic>>,
     /// Every key that was asked for, such as `limits.NAME.rate`: these, and no others, are known.
     known: RefCell<BTreeSet<String>>,
+    /// The kind of the store, for what is said of keys that depend on it.
+    store_kind: RefCell<Option<String>>,
 }
 
 impl Reporter {
@@ -44,6 +49,14 @@ impl Reporter {
     /// Whether anything so far keeps the file from being used.
     pub(super) fn has_errors(&self) -> bool {
         self.faults.borrow().iter().any(|fault| fault.severity == Severity::Error)
+    }
+
+    fn note_store_kind(&self, kind: &str) {
+        *self.store_kind.borrow_mut() = Some(kind.to_owned());
+    }
+
+    fn store_kind(&self) -> Option<String> {
+        self.store_kind.borrow().clone()
     }
 
     fn note_known_key(&self, path: String) {

@@ -4,10 +4,17 @@
 //! that is no TOML is shown as well, and a password that cannot be parsed is still one. In doubt
 //! it hides too much.
 
+mod secret_keys;
+mod secret_urls;
+mod secret_values;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
+use self::secret_values::LineReader;
 use crate::caller::clients::{PREFIX, SHORTEST};
+
+pub(super) use self::secret_keys::{is_path, is_variable_name};
 
 /// What stands in for a password, whatever its length.
 pub(super) const PLACEHOLDER: &str = "***";
@@ -32,8 +39,10 @@ impl SecretMask {
     pub(super) fn of(text: &str) -> Self {
         let mut spans = Vec::new();
         let mut start = 0;
+        let mut values = LineReader::default();
         for line in text.split_inclusive('\n') {
-            find_in_line(line.trim_end_matches(['\n', '\r']), start, &mut spans);
+            let content = line.trim_end_matches(['\n', '\r']);
+            find_in_line(content, start, values.read(content), &mut spans);
             start += line.len();
         }
         let mut hidden = Vec::with_capacity(spans.len());
@@ -76,6 +85,17 @@ impl SecretMask {
         }
     }
 
+    /// A message about a place, without the passwords of its lines. `text` is the one with them.
+    pub(super) fn clear(&self, message: String, text: &str, place: &Range<usize>) -> String {
+        let start = text[..text.floor_char_boundary(place.start)].rfind('\n').unwrap_or(0);
+        let end = text.floor_char_boundary(place.end);
+        let end = text[end..].find('\n').map_or(text.len(), |at| end + at);
+        let from = self.hidden.partition_point(|it| it.span.end <= start);
+        let here = self.hidden[from..].iter().take_while(|it| it.span.start < end);
+        let words = here.flat_map(|it| words_of(&text[it.span.clone()]));
+        words.fold(message, |message, word| without(&message, word))
+    }
+
     /// Whether a span shows any of a password.
     pub(super) fn touches(&self, span: &Range<usize>) -> bool {
         let after = self.hidden.partition_point(|it| it.span.end <= span.start);
@@ -83,17 +103,54 @@ impl SecretMask {
     }
 }
 
-/// Finds the passwords of a line, which starts at `offset`.
-fn find_in_line(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
-    // No key is called so; what is assigned to it is a secret all the same.
-    let value = assigned(line).filter(|value| !value.is_empty());
-    let end = value.as_ref().map_or(line.len(), |value| value.start);
-    let mut found = Vec::new();
-    if line[..end].contains('@') {
-        credentials(&line[..end], offset, &mut found);
+/// What of a hidden piece of a line a message may repeat: it all, or a text in quotes or between blanks.
+fn words_of(hidden: &str) -> impl Iterator<Item = &str> {
+    let bare = hidden.split([' ', '\t', ',', ';']).next();
+    let list = if hidden.starts_with(['[', '{']) { hidden } else { "" };
+    let pieces = [Some(hidden), hidden.split(['"', '\'']).next(), bare];
+    let words = pieces.into_iter().flatten().chain(list.split(['"', '\'']));
+    words.filter(|word| word.len() >= SHORTEST_WORD)
+}
+
+/// Shorter ones are in half of all messages.
+const SHORTEST_WORD: usize = 4;
+
+/// A message without a word, of which it may repeat the beginning only.
+fn without(message: &str, word: &str) -> String {
+    let begin = word.char_indices().nth(LONGEST_WORD).map_or(word.len(), |(at, _)| at);
+    let is_cut = begin < word.len();
+    let mut shown = String::with_capacity(message.len());
+    let mut read = 0;
+    for (at, found) in message.match_indices(&word[..begin]) {
+        let end = at + found.len();
+        let is_part = message[..at].ends_with(char::is_alphanumeric)
+            || !is_cut && message[end..].starts_with(char::is_alphanumeric);
+        if !is_part {
+            shown.extend([&message[read..at], PLACEHOLDER]);
+            read = end;
+        }
     }
-    found.extend(api_keys(&line[..end]).map(|key| offset + key.start..offset + key.end));
-    found.extend(value.map(|value| offset + value.start..offset + value.end));
+    shown + &message[read..]
+}
+
+/// Less than a message repeats of a word.
+const LONGEST_WORD: usize = 40;
+
+/// Finds the passwords of a line, which starts at `offset`, and of which `value` is known to be one.
+fn find_in_line(
+    line: &str,
+    offset: usize,
+    value: Option<Range<usize>>,
+    spans: &mut Vec<Range<usize>>,
+) {
+    let end = value.as_ref().map_or(line.len(), |value| value.start);
+    let before = &line[..end];
+    let mut found = Vec::new();
+    if line.contains('@') {
+        secret_urls::credentials(line, offset, &mut found);
+    }
+    let pieces = api_keys(before).chain(secret_urls::out_of_place(before)).chain(value);
+    found.extend(pieces.map(|piece| offset + piece.start..offset + piece.end));
     found.sort_by_key(|span| span.start);
     for span in found {
         match spans.last_mut() {
@@ -103,58 +160,6 @@ fn find_in_line(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Words at the end of keys whose values are secrets, in any case: Weir's own and those that people bring
-/// along.
-const SECRET_WORDS: [&str; 11] = [
-    "password",
-    "passwd",
-    "secret",
-    "token",
-    "key_hash",
-    "api_key",
-    "api-key",
-    "apikey",
-    "private_key",
-    "authorization",
-    "_env",
-];
-
-/// What follows one of these words and `=`, unless it is the hash of a key or the name of a variable, up to
-/// the end of the line. A colon is taken for the `=`: so YAML writes it, and such a line is shown as it is refused.
-fn assigned(line: &str) -> Option<Range<usize>> {
-    let quotes = [' ', '\t', '"', '\''];
-    let lower = line.to_ascii_lowercase();
-    let words = SECRET_WORDS.into_iter().flat_map(|word| lower.match_indices(word));
-    let values = words.filter_map(|(at, word)| {
-        let rest = line[at + word.len()..].trim_start_matches(quotes).strip_prefix(['=', ':'])?;
-        let value = rest.trim_start_matches(quotes);
-        let start = line.len() - value.len();
-        let harmless = match word {
-            "key_hash" => begins_with_hash(value),
-            "_env" => is_variable_name(begin_of(value)),
-            _ => false,
-        };
-        (!harmless).then(|| start..start + value.trim_end_matches(quotes).len())
-    });
-    values.min_by_key(|value| value.start)
-}
-
-/// What is written as the names of environment variables are, and can be shown though it is not set.
-pub(super) fn is_variable_name(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-    text.bytes().all(plain)
-}
-
-fn begin_of(value: &str) -> &str {
-    let end = value.find(['"', '\'', ' ', ',', '}']).unwrap_or(value.len());
-    &value[..end]
-}
-
-fn begins_with_hash(value: &str) -> bool {
-    let digits = begin_of(value).strip_prefix("sha256:");
-    digits.is_some_and(|digits| digits.bytes().all(|it| it.is_ascii_hexdigit()))
-}
-
 /// Keys that Weir has made.
 fn api_keys(line: &str) -> impl Iterator<Item = Range<usize>> {
     line.match_indices(PREFIX).filter_map(|(at, _)| {
@@ -162,40 +167,6 @@ fn api_keys(line: &str) -> impl Iterator<Item = Range<usize>> {
         let length = line[at..].find(|c| !key(c)).unwrap_or(line.len() - at);
         (length >= PREFIX.len() + SHORTEST).then(|| at..at + length)
     })
-}
-
-/// What stands before an `@`: `scheme://user:password@`, `user:password@`, or `scheme://token@`.
-/// Several URLs in a line are told apart by what comes before their schemes.
-fn credentials(line: &str, offset: usize, spans: &mut Vec<Range<usize>>) {
-    let mut push = |span: Range<usize>| {
-        if !span.is_empty() {
-            spans.push(offset + span.start..offset + span.end);
-        }
-    };
-    let urls = line.match_indices("://").filter(|(at, _)| begins_word(&line[..*at]));
-    let starts: Vec<usize> = urls.map(|(at, mark)| at + mark.len()).collect();
-    let first = starts.first().copied().unwrap_or(line.len());
-    if let Some(at) = line[..first].rfind('@') {
-        let start = line[..at].find(['"', '\'']).map_or(0, |quote| quote + 1);
-        if let Some(colon) = line[start..at].find(':') {
-            push(start + colon + 1..at);
-        }
-    }
-    let mut start = first;
-    for end in starts.iter().skip(1).copied().chain([line.len()]) {
-        // Without an `@` so far, what looks like another URL may be part of a password.
-        let Some(at) = line[start..end].rfind('@').map(|at| start + at) else { continue };
-        let user = line[start..at].find(':').map_or(0, |colon| colon + 1);
-        push(start + user..at);
-        start = end;
-    }
-}
-
-/// Whether a text ends in the scheme of a URL that begins there.
-fn begins_word(before: &str) -> bool {
-    let scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-    let before = before.trim_end_matches(scheme);
-    before.is_empty() || before.ends_with([' ', '\t', '"', '\'', '`', '[', ',', '=', '#', '('])
 }
 
 #[cfg(test)]

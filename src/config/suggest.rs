@@ -19,12 +19,24 @@ pub(super) fn nearest<'c>(
     }
     candidates
         .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&word, &fold(candidate)), candidate))
-        .filter(|(distance, candidate)| {
-            *distance <= (length.max(candidate.chars().count()) / 3).max(1)
+        .filter_map(|candidate| {
+            let folded = fold(candidate);
+            let (word, folded) = without_common_end(&word, &folded);
+            let distance = strsim::damerau_levenshtein(word, folded);
+            let longer = word.chars().count().max(folded.chars().count());
+            (distance <= (longer / 3).max(1)).then_some((distance, candidate))
         })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
+}
+
+/// What two words have before the same last part, as in `read_timeout` and `header_timeout`: that they
+/// both end so makes neither a misspelling of the other.
+fn without_common_end<'w>(word: &'w str, other: &'w str) -> (&'w str, &'w str) {
+    match (word.rsplit_once('_'), other.rsplit_once('_')) {
+        (Some((word, end)), Some((other, same))) if end == same => (word, other),
+        _ => (word, other),
+    }
 }
 
 /// `per_user` and `Per-User` differ by nothing that a person would call spelling.
@@ -80,6 +92,12 @@ mod tests {
         assert_eq!(nearest("Burst", known), Some("burst"));
         assert_eq!(nearest("response-header", known), Some("response_headers"));
         assert_eq!(nearest("colour", known), None);
+        let timeouts = ["header_timeout", "idle_timeout"];
+        assert_eq!(nearest("hedaer_timeout", timeouts), Some("header_timeout"));
+        assert_eq!(nearest("header_timout", timeouts), Some("header_timeout"));
+        for other in ["send_timeout", "read_timeout", "write_timeout"] {
+            assert_eq!(nearest(other, timeouts), None, "{other}");
+        }
         assert_eq!(nearest("", known), None);
     }
 

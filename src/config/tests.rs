@@ -22,6 +22,7 @@ mod rendering;
 mod robustness;
 mod route_keys;
 mod routes;
+mod secret_values;
 mod secrets;
 mod settings;
 mod store;

@@ -90,7 +90,7 @@ pub(super) fn jwt(mut section: Section<'_>) -> Option<Jwt> {
         KeySource::PemFile => secret::contents(value, "/etc/weir/jwt.pem", secret::LARGEST)
             .map(|(_, pem)| JwtKeys::Pem(pem)),
         KeySource::JwksFile => {
-            value.text("/etc/weir/jwks.json").map(|it| JwtKeys::JwksFile(PathBuf::from(it)))
+            value.path("/etc/weir/jwks.json").map(|it| JwtKeys::JwksFile(PathBuf::from(it)))
         }
         KeySource::JwksUrl => {
             let refresh = refresh.or(secs(600));

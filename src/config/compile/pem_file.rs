@@ -35,14 +35,14 @@ pub(super) fn certificates(
     value: &Value<'_>,
     example: &str,
 ) -> Option<CertificateFile> {
-    let path = value.text(example)?;
+    let path = value.path(example)?;
     let read = CertificateFile::read(&folder.join(path));
     read.inspect_err(|error| report(value, path, error, example)).ok()
 }
 
 /// A file of one private key; `example` is a path that would do.
 pub(super) fn private_key(folder: &Path, value: &Value<'_>, example: &str) -> Option<KeyFile> {
-    let path = value.text(example)?;
+    let path = value.path(example)?;
     let read = KeyFile::read(&folder.join(path));
     read.inspect_err(|error| report(value, path, error, example)).ok()
 }

@@ -87,7 +87,7 @@ pub(super) fn contents_in<'a>(
     example: &str,
     most: u64,
 ) -> Option<(&'a str, Vec<u8>)> {
-    let path = value.text(example)?;
+    let path = value.path(example)?;
     let file = folder.join(path);
     match regular_file::read(&file, most) {
         Ok(bytes) => Some((path, bytes)),

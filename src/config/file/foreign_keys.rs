@@ -2,12 +2,14 @@
 
 use toml::de::{DeTable, DeValue};
 
+use super::client_keys;
 use super::value::whole;
 use crate::config::settings::{Breaker, Ejection};
 use crate::config::units::{self, SOME_TIME};
 
 /// Theirs, and ours.
-const RENAMED: [(&str, &str); 13] = [
+const RENAMED: [(&str, &str); 18] = [
+    ("client_body_timeout", "request_timeout"),
     ("client_header_timeout", "header_timeout"),
     ("client_max_body_size", "max_body"),
     ("keepalive_timeout", "idle_timeout"),
@@ -19,8 +21,13 @@ const RENAMED: [(&str, &str); 13] = [
     ("proxy_connect_timeout", "connect_timeout"),
     ("proxy_next_upstream_tries", "retries"),
     ("proxy_read_timeout", "response_timeout"),
+    ("proxy_send_timeout", "request_timeout"),
     ("read_timeout", "response_timeout"),
+    // In a `[server]`, where it is that of a request.
+    ("read_timeout", "request_timeout"),
+    ("send_timeout", "request_timeout"),
     ("worker_processes", "workers"),
+    ("write_timeout", "request_timeout"),
 ];
 
 /// What to write in place of a key.
@@ -30,19 +37,43 @@ pub(super) struct Replacement {
     pub(super) help: String,
 }
 
+/// Whether other programs have a key, so that it is no misspelling of what looks like it.
+pub(super) fn is_foreign(name: &str) -> bool {
+    RENAMED.iter().any(|(theirs, _)| *theirs == name)
+}
+
 /// `None` if no other program has the key, or if ours is not among those `known` here. A line that is
 /// written out is one that Weir takes, and that does not repeat a key of the `table`.
-pub(super) fn replacement(name: &str, table: &DeTable<'_>, known: &[&str]) -> Option<Replacement> {
-    let renamed = RENAMED.iter().find(|(theirs, _)| *theirs == name);
+pub(super) fn replacement(
+    name: &str,
+    table: &DeTable<'_>,
+    known: &[&str],
+    store: Option<&str>,
+) -> Option<Replacement> {
+    if known.contains(&"key_hash")
+        && let Some(help) = client_keys::help(name, table.contains_key("key_hash"))
+    {
+        return Some(Replacement { key: "key_hash", help });
+    }
+    let is_ours = |(theirs, ours): &&(&str, &str)| *theirs == name && known.contains(ours);
+    let renamed = RENAMED.iter().find(is_ours);
     let found = match renamed {
-        Some((_, key)) => Replacement { key, help: format!("Weir calls it `{key}`") },
-        None => rewritten(name, &ForeignTable { table })?,
+        Some((_, key)) => Replacement { key, help: renamed_help(key, table) },
+        None => rewritten(name, &ForeignTable { table }, store)?,
     };
     known.contains(&found.key).then_some(found)
 }
 
+fn renamed_help(ours: &str, table: &DeTable<'_>) -> String {
+    match table.contains_key(ours) {
+        true => format!("remove it: Weir calls it `{ours}`, which is there"),
+        false => format!("Weir calls it `{ours}`"),
+    }
+}
+
 /// Keys whose values are written in another way as well.
-fn rewritten(name: &str, table: &ForeignTable<'_>) -> Option<Replacement> {
+/// `store` is the kind of the store.
+fn rewritten(name: &str, table: &ForeignTable<'_>, store: Option<&str>) -> Option<Replacement> {
     let (key, help) = match name {
         "max_fails" | "fail_timeout" | "outlier_detection" => {
             let parts = [table.failures(), table.time()];
@@ -50,6 +81,7 @@ fn rewritten(name: &str, table: &ForeignTable<'_>) -> Option<Replacement> {
             let names = ["max_fails", "fail_timeout", "outlier_detection"];
             ("ejection", table.one_table(name, &names, "ejection", &parts, own))
         }
+        "circuit_breakers" if let Some(help) = table.connections(name) => ("max_connections", help),
         "circuit_breaker" | "circuit_breakers" => {
             let parts = [Some(("failures", Breaker::USUAL_FAILURES.to_string()))];
             let names = ["circuit_breaker", "circuit_breakers"];
@@ -60,7 +92,13 @@ fn rewritten(name: &str, table: &ForeignTable<'_>) -> Option<Replacement> {
         "policy" => {
             let is_local = matches!(table.value(name), Some(DeValue::String(it)) if it == "local");
             let kind = if is_local { "memory" } else { "redis" };
-            ("algorithm", format!("it goes for all limits: write `kind = \"{kind}\"` in `[store]`"))
+            let there = store.unwrap_or("memory");
+            let help = if there == kind || (there, kind) == ("hybrid", "redis") {
+                format!("remove it: the store of all limits is `{there}` already")
+            } else {
+                format!("it goes for all limits: write `kind = \"{kind}\"` in `[store]`")
+            };
+            ("algorithm", help)
         }
         _ => return None,
     };
@@ -105,6 +143,39 @@ impl ForeignTable<'_> {
                 let parts: Vec<String> = parts.iter().flatten().map(line).collect();
                 format!("write `{ours} = {{ {} }}`", parts.join(", "))
             }
+        }
+    }
+
+    /// The help for a table of bounds that Envoy has for connections, if it is one.
+    fn connections(&self, name: &str) -> Option<String> {
+        let bounds = match self.value(name)? {
+            DeValue::Table(table) => table,
+            _ => return None,
+        };
+        let bounds = match bounds.get("thresholds").map(|it| it.get_ref()) {
+            Some(DeValue::Array(items)) => match items.iter().next()?.get_ref() {
+                DeValue::Table(table) => table,
+                _ => return None,
+            },
+            _ => bounds,
+        };
+        let renamed =
+            [("max_connections", "max_connections"), ("max_pending_requests", "max_pending")];
+        let written = renamed.into_iter().filter_map(|(theirs, ours)| {
+            let number = count(bounds.get(theirs)?.get_ref());
+            Some((ours, number.filter(|it| *it <= 1_000_000)))
+        });
+        let written: Vec<_> = written.collect();
+        let lacking = written.iter().filter(|(ours, _)| self.value(ours).is_none());
+        let lines: Vec<String> = lacking
+            .map(|(ours, number)| match number {
+                Some(number) => format!("`{ours} = {number}`"),
+                None => format!("`{ours}`"),
+            })
+            .collect();
+        match (written.first()?, lines.is_empty()) {
+            ((ours, _), true) => Some(format!("remove it: `{ours}` is there")),
+            _ => Some(format!("write {} in its place", lines.join(" and "))),
         }
     }
 

@@ -58,6 +58,11 @@ impl<'a> Section<'a> {
 
     /// The whole file.
     pub(super) fn root(table: &'a DeTable<'a>, reporter: &'a Reporter) -> Self {
+        if let Some(DeValue::Table(store)) = table.get("store").map(|it| it.get_ref())
+            && let Some(DeValue::String(kind)) = store.get("kind").map(|it| it.get_ref())
+        {
+            reporter.note_store_kind(kind);
+        }
         Section::new(String::new(), "the file".to_owned(), 0..0, Some(table), reporter)
     }
 
@@ -306,15 +311,19 @@ impl Drop for Section<'_> {
             if self.known.contains(&name) {
                 continue;
             }
-            if let Some(Replacement { key: ours, help }) =
-                foreign_keys::replacement(name, table, &self.known)
-            {
+            if let Some(Replacement { key: ours, help }) = foreign_keys::replacement(
+                name,
+                table,
+                &self.known,
+                self.reporter.store_kind().as_deref(),
+            ) {
                 self.missing.retain(|missing| !missing.keys.contains(&ours));
                 let message = format!("unknown key {}", quote(name));
                 self.reporter.report(Diagnostic::error(key.span(), message).help(help));
                 continue;
             }
-            let help = match nearest(name, self.known.iter().copied()) {
+            let near = nearest(name, self.known.iter().copied());
+            let help = match near.filter(|_| !foreign_keys::is_foreign(name)) {
                 // TOML takes it for a key of the table that it stands below.
                 _ if name == "tenants_file" && !self.path.is_empty() => {
                     "write it above the first table".to_owned()

@@ -61,6 +61,7 @@ impl<'a> TomlFile<'a> {
                     message => {
                         let fault = message.starts_with("key with no value");
                         let fault = fault.then(|| colon::fault(text, &mask, &at)).flatten();
+                        let fault = fault.or_else(|| semicolon(text, &at));
                         faults.push(fault.unwrap_or_else(|| describe(message, written, at)));
                     }
                 }
@@ -140,6 +141,14 @@ fn describe(message: &str, written: &str, span: Range<usize>) -> Diagnostic {
         (what, expected) => (what.to_owned(), format!("expected {expected}")),
     };
     Diagnostic::error(span, what).help(help)
+}
+
+/// What to say of a `;` at the end of a line, as nginx has it.
+fn semicolon(text: &str, at: &Range<usize>) -> Option<Diagnostic> {
+    let rest = text.get(at.start..)?.lines().next()?.trim_start_matches([' ', '\t']);
+    let after = rest.strip_prefix(';')?.trim_start();
+    let fault = Diagnostic::error(at.clone(), "no `;` is needed at the end of a line");
+    (after.is_empty() || after.starts_with('#')).then(|| fault.help("remove it"))
 }
 
 /// Whether the parser took a string without quotes for a number or a boolean: by its first letter,

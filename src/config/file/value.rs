@@ -10,6 +10,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::Reporter;
 use crate::config::diagnostic::Diagnostic;
+use crate::config::mask::is_path;
 use crate::config::suggest::{nearest, one_of, quote};
 use crate::config::units;
 
@@ -118,6 +119,17 @@ impl<'a> Value<'a> {
                 None
             }
         }
+    }
+
+    /// The path of a file. What should stand in that file is not repeated: it may be a secret.
+    pub(in crate::config) fn path(&self, example: &str) -> Option<&'a str> {
+        let text = self.text(example)?;
+        if is_path(text) {
+            return Some(text);
+        }
+        let help = format!("write it into a file, and the path of that file here: `\"{example}\"`");
+        self.error("has what should be in a file in place of its path", help);
+        None
     }
 
     /// The string that it is, if it is one; nothing is reported if not.

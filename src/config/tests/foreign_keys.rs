@@ -42,6 +42,7 @@ fn numbers_and_times_that_weir_refuses_are_not_proposed() {
         ("fail_timeout = \"1m30s\"", "ejection = { time = \"1m30s\" }"),
         ("outlier_detection = true", "ejection = { failures = 5 }"),
         ("circuit_breakers = true", "breaker = { failures = 20 }"),
+        ("circuit_breakers = { max_retries = 3 }", "breaker = { failures = 20 }"),
     ] {
         assert_eq!(proposal(&upstream(theirs)), ours, "{theirs}");
         good(&upstream(ours));
@@ -104,10 +105,84 @@ fn a_second_rate_is_told_to_be_that_of_another_limit() {
 }
 
 #[test]
+fn a_timeout_is_told_the_one_that_it_means_and_not_one_of_a_like_name() {
+    let server = |keys: &str| with_route(&format!("[server]\n{keys}"));
+    for theirs in ["send_timeout", "read_timeout", "write_timeout", "client_body_timeout"] {
+        assert_eq!(
+            helps(&server(&format!("{theirs} = \"5s\""))),
+            ["Weir calls it `request_timeout`"],
+            "{theirs}"
+        );
+    }
+    for theirs in ["send_timeout", "write_timeout", "proxy_send_timeout"] {
+        let found = helps(&upstream(&format!("{theirs} = \"5s\""))).join("\n");
+        assert!(found.starts_with("known here:"), "{theirs}: {found}");
+    }
+}
+
+#[test]
+fn bounds_of_connections_are_told_the_keys_that_have_them() {
+    let both = "write `max_connections = 100` and `max_pending = 50` in its place";
+    let bounds = "{ max_connections = 100, max_pending_requests = 50 }";
+    for (keys, help) in [
+        (format!("circuit_breakers = {bounds}"), both),
+        (format!("circuit_breakers.thresholds = [{bounds}]"), both),
+        (
+            "circuit_breakers = { max_connections = 7 }".to_owned(),
+            "write `max_connections = 7` in its place",
+        ),
+        (
+            format!("max_connections = 5\ncircuit_breakers = {bounds}"),
+            "write `max_pending = 50` in its place",
+        ),
+        (
+            format!("max_connections = 5\nmax_pending = 5\ncircuit_breakers = {bounds}"),
+            "remove it: `max_connections` is there",
+        ),
+        (
+            "circuit_breakers = { max_connections = 9999999 }".to_owned(),
+            "write `max_connections` in its place",
+        ),
+    ] {
+        assert_eq!(helps(&upstream(&keys)), [help], "{keys}");
+    }
+    good(&upstream("max_connections = 100\nmax_pending = 50"));
+}
+
+#[test]
+fn a_key_whose_own_is_there_already_is_told_to_go() {
+    let there = |key: &str| format!("remove it: Weir calls it `{key}`, which is there");
+    for (text, ours) in [
+        (upstream("max_connections = 5\nmax_conns = 5"), "max_connections"),
+        (upstream("retries = 1\nnum_retries = 1"), "retries"),
+        (by_ip("rate = \"5/second\"\nlimit_by = \"ip\""), "key"),
+        (
+            with_route("[server]\nheader_timeout = \"5s\"\nclient_header_timeout = \"5s\""),
+            "header_timeout",
+        ),
+    ] {
+        assert_eq!(helps(&text), [there(ours)], "{text}");
+    }
+    let policy = |policy: &str, store: &str| {
+        helps(&format!("{store}{}", by_ip(&format!("rate = \"5/second\"\npolicy = \"{policy}\""))))
+    };
+    let redis = "[store]\nkind = \"redis\"\nurl = \"redis://a\"\n";
+    for (theirs, store, kind) in [
+        ("redis", redis, "redis"),
+        ("redis", &redis.replace("\"redis\"", "\"hybrid\""), "hybrid"),
+        ("local", "", "memory"),
+        ("local", "[store]\nkind = \"memory\"\n", "memory"),
+    ] {
+        let help = format!("remove it: the store of all limits is `{kind}` already");
+        assert_eq!(policy(theirs, store), [help]);
+    }
+    let other = "it goes for all limits: write `kind = \"memory\"` in `[store]`";
+    assert_eq!(policy("local", redis), [other]);
+}
+
+#[test]
 fn a_policy_is_told_the_store_that_it_means() {
-    for (policy, kind) in
-        [("\"local\"", "memory"), ("\"redis\"", "redis"), ("\"cluster\"", "redis"), ("5", "redis")]
-    {
+    for (policy, kind) in [("\"redis\"", "redis"), ("\"cluster\"", "redis"), ("5", "redis")] {
         let text = by_ip(&format!("rate = \"5/second\"\npolicy = {policy}"));
         let expected = format!("it goes for all limits: write `kind = \"{kind}\"` in `[store]`");
         assert_eq!(helps(&text), [expected]);

@@ -2,6 +2,7 @@
 
 use super::faults::each_refused;
 use super::{limit, redis, refused, with_route};
+use crate::config::file::{BOOLEANS, LISTS, NUMBERS};
 
 fn upstream(keys: &str) -> String {
     format!(
@@ -182,6 +183,19 @@ fn a_colon_in_place_of_an_equals_sign_is_told_the_line() {
         ("  key : \"ip\" # mine", "write `key = \"ip\"`"),
         ("burst: 5", "write `burst = 5`"),
         ("limits: [\"a\"]", "write `limits = [\"a\"]`"),
+        ("limits: per-ip", "write `limits = [\"per-ip\"]`"),
+        ("trusted_proxies: 10.0.0.0/8", "write `trusted_proxies = [\"10.0.0.0/8\"]`"),
+        ("methods: [GET, POST]", "write `methods = [\"GET\", \"POST\"]`"),
+        ("methods: [GET, [POST]]", "write `methods = …`"),
+        ("http2: on", "write `http2 = true`"),
+        ("enabled: yes", "write `enabled = true`"),
+        ("enabled: 'off' # mine", "write `enabled = false`"),
+        ("enabled: maybe", "write `enabled = …`"),
+        ("burst: many", "write `burst = …`"),
+        ("listen: 8080", "write `listen = …`"),
+        ("rate: 100", "write `rate = …`"),
+        ("rate: 100/second", "write `rate = \"100/second\"`"),
+        ("count: [401, 403]", "write `count = …`"),
         ("key:", "write `key = …`"),
         ("password: hunter2", "write `password = …`"),
         ("secret: 'hunter2'", "write `secret = …`"),
@@ -197,6 +211,25 @@ fn a_colon_in_place_of_an_equals_sign_is_told_the_line() {
         assert!(!found.contains("hunter2") && !shown.contains("hunter2"), "{shown}");
     }
     assert!(fault("key").contains("expected `=`"));
+}
+
+/// What the reference has for each key that a line is proposed for.
+#[test]
+fn proposed_lines_are_of_the_kind_that_the_reference_shows() {
+    let reference = include_str!("../../../config/reference.toml");
+    let begins = |key: &str, kinds: &[&str]| {
+        let values = reference
+            .lines()
+            .filter_map(|line| line.trim_start_matches('#').strip_prefix(key)?.strip_prefix(" = "));
+        let mut values = values.peekable();
+        assert!(values.peek().is_some(), "{key}");
+        assert!(values.any(|it| kinds.iter().any(|kind| it.starts_with(kind))), "{key}");
+    };
+    LISTS.iter().for_each(|key| begins(key, &["["]));
+    // `http2` may be a table as well.
+    BOOLEANS.iter().for_each(|key| begins(key, &["true", "false", "{"]));
+    let digits = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    NUMBERS.iter().for_each(|key| begins(key, &digits));
 }
 
 #[test]

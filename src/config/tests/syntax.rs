@@ -26,6 +26,15 @@ fn a_value_without_its_quotes_is_reported_as_such_whatever_it_begins_with() {
 }
 
 #[test]
+fn a_semicolon_at_the_end_of_a_line_is_told_to_go() {
+    for line in ["rate = \"1/second\";", "rate = \"1/second\" ; # a comment", "burst = [5];"] {
+        let lines = refused(&format!("[limits.a]\n{line}\n"));
+        let expected = "no `;` is needed at the end of a line; remove it";
+        assert!(lines.iter().any(|it| it.ends_with(expected)), "{line}: {lines:?}");
+    }
+}
+
+#[test]
 fn faults_of_syntax_and_meaning_are_reported_together() {
     let text = "[server]\nlisten =\nworkers = \"3\"\ndrain = 30s\n\n[limits.a]\nkey = \"ip\"\n\
                 rate = \"1/second\nburst = 0\nburst = 1\n\n[[routes]]\nname = \"a\"\n\

@@ -1,7 +1,8 @@
 //! `redis://[user[:password]@]host[:port][/database]`, `rediss://…` for TLS, and
 //! `unix:///path[?db=N]` or `redis+unix:///path[?db=N]` for a socket.
 //!
-//! Everything up to the last `@` may be a password, so no message repeats any of it.
+//! Everything up to the last `@` may be a password, and so may whatever is out of place behind it: no
+//! message repeats any of that.
 
 use std::path::PathBuf;
 
@@ -58,10 +59,11 @@ fn tcp(rest: &str, tls: bool) -> Result<RedisUrl, ValueError> {
         None => (None, rest),
     };
     let (username, password) = login.map_or(Ok((None, None)), self::login)?;
-    if let Some(at) = rest.find(['?', '#']) {
+    if rest.contains(['?', '#']) {
         return Err(ValueError::new(
-            format!("has a query or a fragment: {}", quote(&rest[at..])),
-            "end it with the number of the database, such as `/0`",
+            "has a query or a fragment",
+            "end it with the number of the database, such as `/0`; users and passwords go before an \
+             `@`, or into `username` and `password_env`",
         ));
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -138,12 +140,10 @@ fn unix(rest: &str) -> Result<RedisUrl, ValueError> {
 fn database(text: &str, part: &str) -> Result<u32, ValueError> {
     match text {
         "" => Ok(0),
-        _ if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().map_err(|_| {
-            ValueError::new(format!("has a database out of range: {}", quote(text)), ZERO)
-        }),
-        _ => {
-            Err(ValueError::new(format!("has a {part} that is no database: {}", quote(text)), ZERO))
+        _ if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            text.parse().map_err(|_| ValueError::new("has a database out of range", ZERO))
         }
+        _ => Err(ValueError::new(format!("has a {part} that is no database"), ZERO)),
     }
 }
 
