@@ -194,6 +194,10 @@ pub(super) async fn acquire<'a>(
         None => PendingRequest::enter(server, request)?,
     };
     slots.request_idle();
+    // FIFO: who waits behind others is woken after them.
+    if server.waiting.len() == 1 {
+        active.server().wake_when_ripe(Instant::now(), request.link.method);
+    }
     let acquired = async {
         // Each is one future throughout: it has the request's place in its line.
         let mut slot = pin!(slots.take());

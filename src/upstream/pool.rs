@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Method;
 use tokio::runtime::{Handle, RuntimeMetrics};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::connect::{Dialer, ServerProtocol};
 use super::hashing::mix;
@@ -252,6 +252,25 @@ impl Server {
     /// be read as the response to another client's request.
     fn may_serve(&self, idle: &IdleConnection, now: Instant, method: &Method) -> bool {
         !idle.announced || self.proven_silent.get() || method == Method::HEAD || idle.is_ripe(now)
+    }
+
+    /// Wakes requests that wait, in the order in which they came, for connections that are idle and may not
+    /// serve them yet. What falls idle while they wait is not watched.
+    pub(super) fn wake_when_ripe(self: &Rc<Self>, now: Instant, method: &Method) {
+        let idle = self.idle.borrow();
+        let unripe = idle.iter().filter(|idle| !self.may_serve(idle, now, method));
+        let ripe_at: Vec<Instant> = unripe.map(|idle| idle.since + WATCH_TIME).collect();
+        if ripe_at.is_empty() {
+            return;
+        }
+        let server = Rc::downgrade(self);
+        tokio::task::spawn_local(async move {
+            for instant in ripe_at {
+                sleep_until(instant).await;
+                let Some(server) = server.upgrade() else { return };
+                server.waiting.wake_one();
+            }
+        });
     }
 
     /// Closes connections that have been idle for too long, have become too old, or lead to an
