@@ -32,6 +32,7 @@ mod shared;
 mod slots;
 mod transport;
 mod trials;
+mod worker_shares;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -25,6 +25,7 @@ use super::http2_stream::Http2Stream;
 use super::http2_uploads::Uploads;
 use super::record::ConnectionRecord;
 use super::shared::LiveConnection;
+use super::worker_shares::SharedPlace;
 use crate::http2::LocalExecutor;
 use crate::stream::{Stream, write_through_stream};
 
@@ -74,6 +75,10 @@ pub(super) struct Http2Connection {
     /// It was made for one request, and no other is sent on it.
     pub(super) is_exclusive: bool,
     streams: Cell<usize>,
+    /// Of these, the ones that did not end while it was given up for requests of other workers.
+    long_streams: Cell<usize>,
+    /// How often it was given up and taken back. Streams that were opened before are long.
+    taken_back: Cell<u32>,
     /// Requests that were given up, less those that were answered since.
     given_up: Cell<u32>,
     pub(super) senders: Senders,
@@ -81,6 +86,8 @@ pub(super) struct Http2Connection {
     idle_since: Cell<Instant>,
     /// Requests that wait for a stream at this server.
     freed: Rc<Notify>,
+    /// Among the connections of its worker, where these are counted.
+    pub(super) place: Option<SharedPlace>,
 }
 
 /// What the tasks of a connection tell of it.
@@ -159,11 +166,14 @@ impl Http2Connection {
             record,
             is_exclusive: false,
             streams,
+            long_streams: Cell::new(0),
+            taken_back: Cell::new(0),
             given_up: Cell::new(0),
             senders: Senders::default(),
             uploads: Rc::default(),
             idle_since,
             freed,
+            place: None,
         };
         poll_fn(|cx| connection.poll_settings(cx)).await?;
         Ok(connection)
@@ -209,6 +219,28 @@ impl Http2Connection {
         self.streams.get() < self.max_streams() && !self.is_retired()
     }
 
+    /// Whether it takes several requests at a time.
+    pub(super) fn is_shared(&self) -> bool {
+        self.max_streams() > 1 && !self.is_retired()
+    }
+
+    /// How many streams there are.
+    pub(super) fn streams(&self) -> usize {
+        self.streams.get()
+    }
+
+    /// Whether it has a stream that may last as long as it likes, as far as is known.
+    pub(super) fn has_long_streams(&self) -> bool {
+        self.long_streams.get() > 0
+    }
+
+    /// It was given up for requests of other workers, and has not become free in time.
+    pub(super) fn note_taken_back(&self) {
+        self.taken_back.set(self.taken_back.get().wrapping_add(1));
+        self.long_streams.set(self.streams.get());
+        self.record.note_taken_back();
+    }
+
     /// How many streams there may be at a time.
     fn max_streams(&self) -> usize {
         let driver = self.driver.borrow();
@@ -227,11 +259,15 @@ impl Http2Connection {
     /// Takes room for one request until what this returns is dropped.
     pub(super) fn open_stream(self: &Rc<Self>) -> Http2Stream {
         self.streams.set(self.streams.get() + 1);
-        Http2Stream::new(self.clone())
+        Http2Stream::new(self.clone(), self.taken_back.get())
     }
 
-    pub(super) fn close_stream(&self) {
+    /// `taken_back`: how often it was when the stream was opened.
+    pub(super) fn close_stream(&self, taken_back: u32) {
         self.streams.set(self.streams.get() - 1);
+        if taken_back != self.taken_back.get() {
+            self.long_streams.set(self.long_streams.get() - 1);
+        }
         if self.is_idle() {
             self.idle_since.set(Instant::now());
             self.uploads.clear();

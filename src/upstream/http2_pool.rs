@@ -4,7 +4,7 @@
 //! all are full, one at a time, so that a burst of requests does not open one each.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::http2_connection::Http2Connection;
 use super::http2_stream::Http2Stream;
 use super::shared::{LiveConnection, SharedServer};
 use super::slots::UrgentClaim;
+use super::worker_shares::SharedPlace;
 
 /// Connections at a time. With more requests than these have streams, some wait.
 const MAX_CONNECTIONS: usize = 64;
@@ -29,6 +30,17 @@ pub(super) struct Http2Pool {
     declined: Cell<bool>,
     /// Signalled when there may be a stream.
     freed: Rc<Notify>,
+    /// Of the connection that is being made, where those of each worker are counted.
+    place: RefCell<Option<SharedPlace>>,
+    /// Connections that take no requests for the sake of those of other workers.
+    given_up: RefCell<Vec<GivenUp>>,
+}
+
+/// A connection that is closed with its last stream, or taken back if that has not ended in time.
+#[derive(Debug)]
+struct GivenUp {
+    connection: Weak<Http2Connection>,
+    until: Instant,
 }
 
 impl Http2Pool {
@@ -54,12 +66,33 @@ impl Http2Pool {
         self.declined.get()
     }
 
+    /// Whether a connection may be made that requests share. `enter`: takes it a place, where these are
+    /// counted; as the only one, or as one more.
+    pub(super) fn has_place(&self, enter: impl FnOnce(bool) -> Option<SharedPlace>) -> bool {
+        if self.declined.get() || self.place.borrow().is_some() {
+            return true;
+        }
+        let place = enter(!self.is_shared());
+        let has_place = place.is_some();
+        *self.place.borrow_mut() = place;
+        has_place
+    }
+
+    /// Whether there is a connection that takes several requests at a time.
+    pub(super) fn is_shared(&self) -> bool {
+        self.connections.borrow().iter().any(|connection| connection.is_shared())
+    }
+
     /// A stream for a request with or without a body. `may_connect`: another connection may be made.
-    pub(super) fn open_stream(&self, has_body: bool, may_connect: bool) -> Option<Http2Stream> {
+    pub(super) fn open_stream(
+        &self,
+        has_body: bool,
+        may_connect: impl Fn() -> bool,
+    ) -> Option<Http2Stream> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| {
             // Without another, requests would have to wait for all that is under way on this one.
-            if connection.is_worn() && (may_connect || connection.is_idle()) {
+            if connection.is_worn() && (connection.is_idle() || may_connect()) {
                 connection.retire();
             }
             // It may have been in use when a reload had idle ones closed that were too many.
@@ -74,8 +107,8 @@ impl Http2Pool {
         }
         let now = Instant::now();
         let moving = with_room.clone().find(|connection| !connection.uploads.are_stalled(now));
-        let is_last_resort = !may_connect || connections.len() >= MAX_CONNECTIONS;
-        let any = || if is_last_resort { with_room.next() } else { None };
+        let is_last_resort = || connections.len() >= MAX_CONNECTIONS || !may_connect();
+        let any = || if is_last_resort() { with_room.next() } else { None };
         moving.or_else(any).map(Http2Connection::open_stream)
     }
 
@@ -120,17 +153,49 @@ impl Http2Pool {
     }
 
     /// Closes an idle connection, so that another worker may open one. If none is idle and it is
-    /// urgent, one takes no further requests, and is closed with its last.
-    pub(super) fn close_one_for_others(&self, claim: impl FnOnce() -> Option<UrgentClaim>) {
+    /// urgent, one takes no further requests, and is closed with its last; unless that has not ended
+    /// after `patience`. Then the requests on it may last as long as they like, and for as long as any of
+    /// them does, it is not given up again.
+    pub(super) fn close_one_for_others(
+        &self,
+        patience: Duration,
+        claim: impl FnOnce() -> Option<UrgentClaim>,
+    ) {
         let mut connections = self.connections.borrow_mut();
         if let Some(at) = connections.iter().position(|connection| connection.is_idle()) {
             connections.remove(at);
-        } else if let Some(busy) = connections.iter().find(|connection| !connection.is_retired())
-            && let Some(claim) = claim()
-        {
-            busy.retire();
-            busy.record().note_retired_for(claim);
+            return;
         }
+        let brief = connections.iter().enumerate();
+        let brief = brief.filter(|(_, it)| !it.is_retired() && !it.has_long_streams());
+        let Some((at, _)) = brief.min_by_key(|(_, it)| it.streams()) else { return };
+        if let Some(claim) = claim() {
+            // Those of the streams keep it.
+            let busy = connections.remove(at);
+            busy.record().note_retired_for(claim);
+            let (connection, until) = (Rc::downgrade(&busy), Instant::now() + patience);
+            self.given_up.borrow_mut().push(GivenUp { connection, until });
+        }
+    }
+
+    /// When a connection that was given up is to be taken back.
+    pub(super) fn next_to_take_back(&self) -> Option<Instant> {
+        self.given_up.borrow().iter().map(|it| it.until).min()
+    }
+
+    /// Takes back those that have not become free in time.
+    pub(super) fn take_back(&self, now: Instant) {
+        let mut given_up = self.given_up.borrow_mut();
+        let late: Vec<_> = given_up.extract_if(.., |it| it.until <= now).collect();
+        drop(given_up);
+        if late.is_empty() {
+            return;
+        }
+        for connection in late.iter().filter_map(|it| it.connection.upgrade()) {
+            connection.note_taken_back();
+            self.connections.borrow_mut().push(connection);
+        }
+        self.wake_if_room();
     }
 }
 
@@ -158,6 +223,9 @@ impl Connecting<'_> {
     ) -> Http2Stream {
         self.pool.declined.set(false);
         connection.is_exclusive = !self.is_kept;
+        if self.is_shared {
+            connection.place = self.pool.place.take();
+        }
         let connection = Rc::new(connection);
         let stream = connection.open_stream();
         if self.is_kept {
@@ -177,6 +245,7 @@ impl Drop for Connecting<'_> {
     fn drop(&mut self) {
         if self.is_shared {
             self.pool.connecting.set(false);
+            self.pool.place.take();
             self.pool.freed.notify_waiters();
         }
     }

@@ -20,12 +20,15 @@ pub(crate) struct Http2Stream {
     is_unanswered: Cell<bool>,
     /// Of its request, among those of the connection.
     number: Cell<u64>,
+    /// How often the connection had been taken back when this was opened.
+    taken_back: u32,
 }
 
 impl Http2Stream {
     /// For a connection that has counted it.
-    pub(super) fn new(connection: Rc<Http2Connection>) -> Self {
-        Http2Stream { connection, is_unanswered: Cell::new(false), number: Cell::new(0) }
+    pub(super) fn new(connection: Rc<Http2Connection>, taken_back: u32) -> Self {
+        let (is_unanswered, number) = (Cell::new(false), Cell::new(0));
+        Http2Stream { connection, is_unanswered, number, taken_back }
     }
 
     /// Whose request is about to be sent.
@@ -88,6 +91,6 @@ impl Drop for Http2Stream {
             self.connection.senders.note_over(self.number.get());
             self.connection.note_given_up();
         }
-        self.connection.close_stream();
+        self.connection.close_stream(self.taken_back);
     }
 }

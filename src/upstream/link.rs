@@ -241,7 +241,9 @@ impl Upstream {
 impl Server {
     /// A stream of an HTTP/2 connection that requests share, if one is free.
     pub(super) fn open_stream(&self, has_body: bool) -> Option<Http2Stream> {
-        self.http2.open_stream(has_body, !self.shared.slots.is_full())
+        let slots = &self.shared.slots;
+        let may_connect = || !slots.is_full() && slots.leave_room_for_others();
+        self.http2.open_stream(has_body, may_connect)
     }
 }
 

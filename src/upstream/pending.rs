@@ -19,6 +19,7 @@ use super::http2_stream::Http2Stream;
 use super::link::LinkRequest;
 use super::pool::{ActiveRequest, PooledConnection, Server};
 use super::slots::{ConnectionSlot, ConnectionSlots, PendingPlace};
+use super::worker_shares::WorkerShare;
 use crate::gateway::WaitingMark;
 
 /// How often other workers are asked for connections that they could do without.
@@ -40,6 +41,8 @@ pub(super) struct LocalWaiters {
     own_reuses: Cell<u32>,
     /// Signalled when another worker waits for an idle connection. Unset while there is no limit.
     idle_requested: OnceCell<Arc<Notify>>,
+    /// How many connections its requests share. Unset as long.
+    share: OnceCell<WorkerShare>,
 }
 
 /// What a request goes on with.
@@ -74,6 +77,11 @@ impl LocalWaiters {
     /// How many of them can be sent over HTTP/2. Others, such as upgrades, leave streams to those behind.
     pub(super) fn for_streams(&self) -> usize {
         self.for_streams.get()
+    }
+
+    /// How many connections of this worker requests share, where connections are limited.
+    pub(super) fn share(&self) -> Option<&WorkerShare> {
+        self.share.get()
     }
 
     /// For how many of them it is urgent.
@@ -113,19 +121,27 @@ impl LocalWaiters {
         }
     }
 
-    /// Starts closing idle connections whenever requests of other workers wait for their slots.
+    /// Starts closing idle connections whenever requests of other workers wait for their slots, and taking
+    /// back those that were given up for them in vain.
     pub(super) fn watch_requests(&self, server: &Rc<Server>) {
         self.idle_requested.get_or_init(|| {
             let requested = Arc::new(Notify::new());
-            server.shared.slots.add_worker(&requested);
+            let share = server.shared.slots.add_worker(&requested);
+            let _ = self.share.set(share);
             let (signal, server) = (requested.clone(), Rc::downgrade(server));
             tokio::task::spawn_local(async move {
+                let mut take_back_at = None;
                 loop {
-                    signal.notified().await;
-                    match server.upgrade() {
-                        Some(server) => server.close_idle_for_others(),
-                        None => return,
+                    match take_back_at {
+                        None => signal.notified().await,
+                        Some(instant) => {
+                            let _ = timeout_at(instant, signal.notified()).await;
+                        }
                     }
+                    let Some(server) = server.upgrade() else { return };
+                    server.http2.take_back(Instant::now());
+                    server.close_idle_for_others();
+                    take_back_at = server.http2.next_to_take_back();
                 }
             });
             requested
@@ -186,14 +202,22 @@ pub(super) async fn acquire<'a>(
     request: Waiting<'a>,
 ) -> Result<Acquired, ConnectError> {
     let slots = &server.shared.slots;
-    if let Some(slot) = slots.try_take().into_slot() {
+    let mut has_place = !request.takes_streams || server.has_place();
+    if has_place && let Some(slot) = slots.try_take().into_slot() {
         return Ok(Acquired::Slot(slot));
     }
     let pending = match pending {
         Some(pending) => pending,
         None => PendingRequest::enter(server, request)?,
     };
-    slots.request_idle();
+    match has_place {
+        true => slots.request_idle(),
+        false => slots.request_spare(),
+    }
+    // FIFO: who waits behind others is woken after them.
+    if server.waiting.len() == 1 {
+        active.server().wake_when_ripe(Instant::now(), request.link.method);
+    }
     let acquired = async {
         // Each is one future throughout: it has the request's place in its line.
         let mut slot = pin!(slots.take());
@@ -210,15 +234,24 @@ pub(super) async fn acquire<'a>(
                     }
                     stream_freed.set(server.http2.freed());
                 }
-                slot = &mut slot => return slot.map(|slot| Acquired::Slot(Some(slot))),
+                slot = &mut slot, if has_place => {
+                    return slot.map(|slot| Acquired::Slot(Some(slot)));
+                }
                 // What was in use when others were first asked may be idle now.
                 () = &mut interval => {
                     // A reload has lifted the limit.
                     if !slots.is_limited() {
                         return Some(Acquired::Slot(None));
                     }
-                    pending.mark_urgent();
-                    slots.request_idle();
+                    has_place = has_place || server.has_place();
+                    match has_place {
+                        true => {
+                            pending.mark_urgent();
+                            slots.request_idle();
+                        }
+                        // What others could give up would not be for this worker.
+                        false => slots.request_spare(),
+                    }
                     interval.set(sleep(REQUEST_INTERVAL));
                 }
                 () = &mut returned => {

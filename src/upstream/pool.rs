@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Method;
 use tokio::runtime::{Handle, RuntimeMetrics};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::connect::{Dialer, ServerProtocol};
 use super::hashing::mix;
@@ -33,6 +33,9 @@ pub(crate) struct Server {
     pub(super) http2: Http2Pool,
     idle: RefCell<Vec<IdleConnection>>,
     max_idle: Cell<usize>,
+    /// How long a connection may be given up for requests of other workers, if it does not become free: no
+    /// longer than its own requests may wait.
+    patience: Cell<Duration>,
     idle_timeout: Cell<Duration>,
     /// How old a connection may become; `None`: as old as it likes.
     pub(super) max_age: Cell<Option<Duration>>,
@@ -103,6 +106,7 @@ impl Server {
             http2: Http2Pool::default(),
             idle: RefCell::default(),
             max_idle: Cell::new(0),
+            patience: Cell::default(),
             idle_timeout: Cell::default(),
             max_age: Cell::new(None),
             active: Cell::new(0),
@@ -119,6 +123,7 @@ impl Server {
         self.max_idle.set(upstream.keepalive);
         self.idle_timeout.set(upstream.keepalive_timeout);
         self.max_age.set(upstream.max_age);
+        self.patience.set(upstream.connect_timeout / 2);
         if self.shared.slots.is_limited() {
             self.waiting.watch_requests(self);
         }
@@ -147,7 +152,20 @@ impl Server {
 
     /// Whether it has as many connections as it may, and none to spare here.
     pub(super) fn is_full(&self) -> bool {
-        self.shared.slots.is_full() && self.idle.borrow().is_empty() && !self.http2.has_room()
+        let slots = &self.shared.slots;
+        let may_connect =
+            || !slots.is_full() && (!self.http2.is_shared() || slots.leave_room_for_others());
+        slots.is_limited()
+            && self.idle.borrow().is_empty()
+            && !self.http2.has_room()
+            && !may_connect()
+    }
+
+    /// Whether its requests may open a connection that they share, as far as those of other workers need
+    /// connections as well.
+    pub(super) fn has_place(&self) -> bool {
+        let Some(share) = self.waiting.share() else { return true };
+        self.http2.has_place(|is_first| self.shared.slots.try_share(share, is_first))
     }
 
     /// What is known of a connection that was just opened.
@@ -178,7 +196,7 @@ impl Server {
         let closed: Vec<IdleConnection> = idle.drain(oldest).collect();
         drop(idle);
         if closed.is_empty() && pending > self.waiting.for_streams() {
-            self.http2.close_one_for_others(|| self.claim_for_others());
+            self.http2.close_one_for_others(self.patience.get(), || self.claim_for_others());
         }
         drop(closed);
     }
@@ -253,6 +271,25 @@ impl Server {
     /// be read as the response to another client's request.
     fn may_serve(&self, idle: &IdleConnection, now: Instant, method: &Method) -> bool {
         !idle.announced || self.proven_silent.get() || method == Method::HEAD || idle.is_ripe(now)
+    }
+
+    /// Wakes requests that wait, in the order in which they came, for connections that are idle and may not
+    /// serve them yet. What falls idle while they wait is not watched.
+    pub(super) fn wake_when_ripe(self: &Rc<Self>, now: Instant, method: &Method) {
+        let idle = self.idle.borrow();
+        let unripe = idle.iter().filter(|idle| !self.may_serve(idle, now, method));
+        let ripe_at: Vec<Instant> = unripe.map(|idle| idle.since + WATCH_TIME).collect();
+        if ripe_at.is_empty() {
+            return;
+        }
+        let server = Rc::downgrade(self);
+        tokio::task::spawn_local(async move {
+            for instant in ripe_at {
+                sleep_until(instant).await;
+                let Some(server) = server.upgrade() else { return };
+                server.waiting.wake_one();
+            }
+        });
     }
 
     /// Closes connections that have been idle for too long, have become too old, or lead to an

@@ -34,6 +34,13 @@ impl ConnectionRecord {
         self.expires.is_some_and(|expires| expires <= now)
     }
 
+    /// It takes requests again.
+    pub(super) fn note_taken_back(&self) {
+        if let Some(slot) = &self.slot {
+            slot.release_claim();
+        }
+    }
+
     pub(super) fn has_slot(&self) -> bool {
         self.slot.is_some()
     }

@@ -5,14 +5,15 @@
 //! that carry one request only are bounded also where there is no such limit.
 
 use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 use tokio::sync::Notify;
 
 use super::resizable_semaphore::{Permit, ResizableSemaphore};
+use super::worker_shares::{SharedPlace, WorkerShare, WorkerShares};
 
 /// Connections that carry one request only, of all workers together, where there is no limit: as many
 /// as a worker has at most for requests that share theirs.
@@ -36,7 +37,7 @@ pub(super) struct ConnectionSlots {
     /// A connection was retired for who waits, and still holds its slot.
     is_yielding: Arc<AtomicBool>,
     /// Workers that may have idle connections. Signalled when requests wait for these.
-    workers: Mutex<Vec<Weak<Notify>>>,
+    workers: WorkerShares,
 }
 
 /// A connection's right to exist.
@@ -51,11 +52,12 @@ pub(super) struct ConnectionSlot {
 }
 
 /// The right to retire a connection that is in use, because requests of other workers have waited for long.
-/// There is one at a time, for as long as that connection has its slot: what is under way on it may take
-/// long, and until it ends each further one that is retired would be one less for everybody.
+/// There is one at a time, until that connection has given its slot back or is taken back itself: each further
+/// one that is retired meanwhile would be one less for everybody.
 #[derive(Debug)]
 pub(super) struct UrgentClaim {
     is_yielding: Arc<AtomicBool>,
+    is_held: Cell<bool>,
 }
 
 /// The right to a connection that carries one request only. At most half of a server's may do so, the
@@ -103,7 +105,7 @@ impl ConnectionSlots {
             urgent: AtomicBool::new(false),
             urgent_pending: AtomicUsize::new(0),
             is_yielding: Arc::default(),
-            workers: Mutex::default(),
+            workers: WorkerShares::default(),
         }
     }
 
@@ -186,16 +188,29 @@ impl ConnectionSlots {
     }
 
     /// Has a worker signalled when requests wait for its idle connections.
-    pub(super) fn add_worker(&self, signal: &Arc<Notify>) {
-        let mut workers = self.workers.lock();
-        workers.retain(|it| it.strong_count() > 0);
-        workers.push(Arc::downgrade(signal));
+    pub(super) fn add_worker(&self, signal: &Arc<Notify>) -> WorkerShare {
+        self.workers.add(signal)
+    }
+
+    /// Whether one more connection of a worker that has one leaves a slot for each worker that has none.
+    pub(super) fn leave_room_for_others(&self) -> bool {
+        !self.is_limited() || self.workers.leave_room(self.all.max())
+    }
+
+    /// The right to a connection that requests of a worker share, if it is the only one with room for them,
+    /// or leaves a slot for each worker that has none.
+    pub(super) fn try_share(&self, share: &WorkerShare, is_first: bool) -> Option<SharedPlace> {
+        self.workers.try_enter(share, is_first || !self.is_limited(), self.all.max())
     }
 
     /// Asks every worker for idle connections; and one of them, if it is urgent, for one that is not.
     pub(super) fn request_idle(&self) {
-        let workers = self.workers.lock();
-        workers.iter().filter_map(Weak::upgrade).for_each(|worker| worker.notify_one());
+        self.workers.signal(0);
+    }
+
+    /// Asks workers that have more than one shared connection for idle ones.
+    pub(super) fn request_spare(&self) {
+        self.workers.signal(2);
     }
 
     /// If it is urgent, and no other worker has retired a connection for it. What was urgent while one that
@@ -204,7 +219,8 @@ impl ConnectionSlots {
         if !self.urgent.load(Ordering::Relaxed) || self.is_yielding.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let claim = UrgentClaim { is_yielding: self.is_yielding.clone() };
+        let (is_yielding, is_held) = (self.is_yielding.clone(), Cell::new(true));
+        let claim = UrgentClaim { is_yielding, is_held };
         self.urgent.swap(false, Ordering::Relaxed).then_some(claim)
     }
 }
@@ -253,19 +269,37 @@ impl ConnectionSlot {
     }
 }
 
+impl ConnectionSlot {
+    /// Its connection, which was retired for others, is taken back.
+    pub(super) fn release_claim(&self) {
+        if let Some(claim) = self.claim.get() {
+            claim.release();
+        }
+    }
+}
+
 impl UrgentClaim {
     /// The connection with that slot was retired for it. One that has none to free is no hindrance to another.
     pub(super) fn hold_until_free(self, slot: Option<&ConnectionSlot>) {
         if let Some(slot) = slot.filter(|it| it.permit.is_some()) {
-            // One that was retired for others is not retired again.
-            let _ = slot.claim.set(self);
+            // It may have been retired before, and taken back.
+            let (is_yielding, is_held) = (self.is_yielding.clone(), Cell::new(false));
+            let held = slot.claim.get_or_init(|| UrgentClaim { is_yielding, is_held });
+            held.is_held.set(self.is_held.replace(false));
+        }
+    }
+
+    /// The connection is taken back, so that another one may be retired.
+    fn release(&self) {
+        if self.is_held.replace(false) {
+            self.is_yielding.store(false, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for UrgentClaim {
     fn drop(&mut self) {
-        self.is_yielding.store(false, Ordering::Relaxed);
+        self.release();
     }
 }
 

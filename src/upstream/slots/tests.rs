@@ -83,6 +83,26 @@ fn no_other_connection_is_retired_for_others_until_the_slot_of_the_last_is_free(
 }
 
 #[test]
+fn another_connection_may_be_retired_once_the_last_is_taken_back() {
+    let slots = ConnectionSlots::new(2);
+    let (first, second) = (take(&slots), take(&slots));
+    let place = slots.enter_queue(1).unwrap();
+    for _ in ["for the first time", "again"] {
+        place.mark_urgent();
+        slots.claim_urgent().unwrap().hold_until_free(first.as_ref());
+        place.mark_urgent();
+        assert!(slots.claim_urgent().is_none());
+        first.as_ref().unwrap().release_claim();
+    }
+    slots.claim_urgent().unwrap().hold_until_free(second.as_ref());
+    place.mark_urgent();
+    drop(first);
+    assert!(slots.claim_urgent().is_none(), "the second is retired");
+    drop(second);
+    assert!(slots.claim_urgent().is_some());
+}
+
+#[test]
 fn only_so_many_wait() {
     let slots = ConnectionSlots::new(1);
     let places = (slots.enter_queue(2), slots.enter_queue(2));

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::http2_upstream::{Http2Options, Http2Upstream};
-use crate::support::{Config, HeldUpstream, Weir, get, wait_until};
+use crate::support::{Config, HeldUpstream, Upstream, Weir, get, wait_until};
 
 /// A server that holds requests until they are released.
 enum Server {
@@ -195,6 +195,26 @@ fn a_request_waits_no_longer_than_for_a_connection() {
         server.release("/held");
         assert_eq!(first.response().status, 200);
     }
+}
+
+/// A connection on which a body could still come, after the response to HEAD, serves no other request for
+/// a moment.
+#[test]
+fn a_request_waits_only_for_a_moment_for_connections_that_served_head() {
+    let upstream = Upstream::replying(|request| {
+        let body = if request.method == "HEAD" { "" } else { "hello" };
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{body}").into_bytes()
+    });
+    let config = Config::to_servers(&[upstream.address()]).open();
+    let config = config.upstream("max_connections = 2\nconnect_timeout = \"2s\"");
+    let weir = Weir::start(&config.server("workers = 1"));
+    let mut clients = [(); 5].map(|()| weir.connect());
+    let (heads, gets) = clients.split_at_mut(2);
+    heads.iter_mut().for_each(|client| client.send(get("/").replace("GET", "HEAD")));
+    assert!(heads.iter_mut().all(|client| client.head_response().status == 200));
+    gets.iter_mut().for_each(|client| client.send(get("/")));
+    assert!(gets.iter_mut().all(|client| client.response().status == 200));
+    assert!(upstream.connections() <= 2);
 }
 
 #[test]

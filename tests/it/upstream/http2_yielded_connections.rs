@@ -9,12 +9,14 @@ fn a_request_that_waits_in_vain_takes_no_more_than_one_connection_from_another_w
     let upstream = Http2Upstream::with(options);
     let lines = "http2 = true\nmax_connections = 2\nconnect_timeout = \"2s\"";
     let config = Config::to_servers(&[upstream.address()]).open().upstream(lines);
-    let weir = Weir::start(&config.server("workers = 2"));
+    // More workers than connections: none is kept for those that have none.
+    let weir = Weir::start(&config.server("workers = 3"));
     // Dealt to the workers by turns.
-    let [mut first, mut other, mut second, _idle, mut third, _as_idle, mut asks] =
-        [(); 7].map(|()| weir.connect());
+    let mut clients = [(); 10].map(|()| weir.connect());
+    let [first, other, _, second, _, _, third, _, _, asks] = &mut clients;
     // Two share one connection, and the other one has room.
-    for (count, client) in (1..).zip([&mut first, &mut second, &mut third]) {
+    let mut held = [first, second, third];
+    for (count, client) in (1..).zip(&mut held) {
         client.send(get("/held"));
         wait_until("it is held", || upstream.open() == count);
     }
@@ -28,7 +30,61 @@ fn a_request_that_waits_in_vain_takes_no_more_than_one_connection_from_another_w
     });
     assert_eq!(other.response().status, 503);
     upstream.release();
-    for client in [&mut first, &mut second, &mut third] {
-        assert_eq!(client.response().status, 200);
+    assert!(held.iter_mut().all(|client| client.response().status == 200));
+}
+
+#[test]
+fn a_long_stream_takes_the_server_from_no_client_of_its_worker() {
+    let upstream = Http2Upstream::start();
+    let lines = "http2 = true\nmax_connections = 1\nconnect_timeout = \"1s\"";
+    let config = Config::to_servers(&[upstream.address()]).open().upstream(lines);
+    let weir = Weir::start(&config.server("workers = 2"));
+    // Dealt to the workers by turns.
+    let [mut long, mut other, mut asks] = [(); 3].map(|()| weir.connect());
+    long.send(get("/held"));
+    wait_until("it is held", || upstream.open() == 1);
+    let pending = || weir.metrics().value("weir_upstream_pending", &[("upstream", "api")]);
+    // For the first the connection is given up, and taken back; for the second it is not given up again.
+    for _ in 0..2 {
+        other.send(get("/"));
+        wait_until("one of the other worker waits", || pending() == Some(1.0));
+        wait_until("it has waited in vain", || {
+            assert_eq!(asks.ask(get("/")).status, 200);
+            pending() == Some(0.0)
+        });
+        assert_eq!(other.response().status, 503);
     }
+    // The long stream has ended: the connection goes to the other worker.
+    upstream.release();
+    assert_eq!(long.response().status, 200);
+    assert_eq!((other.ask(get("/")).status, asks.ask(get("/")).status), (200, 200));
+}
+
+#[test]
+fn a_worker_without_a_connection_gets_one_while_another_has_more_streams_than_one_takes() {
+    let options = Http2Options { max_streams: Some(2), ..Http2Options::default() };
+    let upstream = Http2Upstream::with(options);
+    let lines = "http2 = true\nmax_connections = 2\nconnect_timeout = \"60s\"";
+    let config = Config::to_servers(&[upstream.address()]).open().upstream(lines);
+    let weir = Weir::start(&config.server("workers = 2"));
+    // Dealt to the workers by turns.
+    let [mut first, mut other, mut second, _idle, mut third] = [(); 5].map(|()| weir.connect());
+    for (count, client) in (1..).zip([&mut first, &mut second]) {
+        client.send(get("/held"));
+        wait_until("it is held", || upstream.open() == count);
+    }
+    let pending = || weir.metrics().value("weir_upstream_pending", &[("upstream", "api")]);
+    third.send(get("/held"));
+    wait_until("it is held, or waits", || upstream.open() == 3 || pending() == Some(1.0));
+    other.send(get("/"));
+    wait_until("it is answered, or waits as well", || {
+        upstream.requests().len() == 3 || pending() == Some(1.0) && upstream.open() == 3
+    });
+    assert!(upstream.requests().iter().any(|request| request.uri.path() == "/"));
+    assert_eq!((other.response().status, upstream.connections()), (200, 2));
+    upstream.release();
+    assert_eq!((first.response().status, second.response().status), (200, 200));
+    wait_until("the third has a stream", || upstream.open() == 1);
+    upstream.release();
+    assert_eq!(third.response().status, 200);
 }
