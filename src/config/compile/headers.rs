@@ -28,7 +28,7 @@ pub(super) fn edits(mut section: Section<'_>) -> HeaderEdits {
         let name = name(written, &value, value.key());
         let content = content(&value);
         let Some((name, content)) = name.zip(content) else { continue };
-        if seen.insert(name.clone(), &value) {
+        if seen.insert_key(name.clone(), &value) {
             edits.set.push((name, content));
         }
     }
@@ -67,8 +67,9 @@ fn content(value: &Value<'_>) -> Option<HeaderValue> {
             None
         }
         Err(_) => {
+            // It may be a secret: it is not repeated.
             value.error(
-                &format!("cannot be sent in a header: {}", quote(text)),
+                "cannot be sent in a header",
                 "leave out line breaks and other control characters",
             );
             None

@@ -61,7 +61,7 @@ fn collect(
         let values = when::patterns(&value, "the route would never match");
         match source(name) {
             Ok(source) => {
-                if let Some(values) = values.filter(|_| seen.insert(source.clone(), &value)) {
+                if let Some(values) = values.filter(|_| seen.insert_key(source.clone(), &value)) {
                     conditions.push(Condition { what: What::Source(source), values });
                 }
             }

@@ -59,8 +59,10 @@ impl<'a> TomlFile<'a> {
                         repeated.extend(below);
                     }
                     message => {
-                        let fault = message.starts_with("key with no value");
-                        let fault = fault.then(|| colon::fault(text, &mask, &at)).flatten();
+                        // Looked at only while it is shown: it takes a look at all that is before it.
+                        let may_be_colon =
+                            message.starts_with("key with no value") && faults.len() < MAX_SHOWN;
+                        let fault = may_be_colon.then(|| colon::fault(text, &mask, &at)).flatten();
                         let fault = fault.or_else(|| semicolon(text, &at));
                         faults.push(fault.unwrap_or_else(|| describe(message, written, at)));
                     }

@@ -30,14 +30,22 @@ impl<T: Hash + Eq> UniqueValues<T> {
 
     /// Adds a value; reports it and returns false if it is there already.
     pub(in crate::config) fn insert(&mut self, it: T, value: &Value<'_>) -> bool {
+        let repeated = match value.item() {
+            DeValue::String(text) => format!(": {}", quote(text)),
+            _ => String::new(),
+        };
+        self.insert_or_report(it, value, &repeated)
+    }
+
+    /// The same for what is the key of a value, which may be a secret and is not repeated.
+    pub(in crate::config) fn insert_key(&mut self, it: T, value: &Value<'_>) -> bool {
+        self.insert_or_report(it, value, "")
+    }
+
+    fn insert_or_report(&mut self, it: T, value: &Value<'_>, repeated: &str) -> bool {
         match self.0.get(&it) {
             Some(first) => {
-                let message = match value.item() {
-                    DeValue::String(text) => {
-                        format!("{} repeats an earlier one: {}", value.subject(), quote(text))
-                    }
-                    _ => format!("{} repeats an earlier one", value.subject()),
-                };
+                let message = format!("{} repeats an earlier one{repeated}", value.subject());
                 value.report(
                     Diagnostic::error(value.span(), message)
                         .also(first.clone(), "first here")

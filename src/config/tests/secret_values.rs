@@ -93,6 +93,10 @@ fn headers_of_a_route_that_may_be_secrets_are_hidden() {
         "{ set = { \"cookie\" = \"sid=hunter2Zq\" }, bogus = 1 }",
         "{ set = { \"authorization\" = \"Bearer hunter2Zq\", host = \"a\" } }",
         "{ set = { \"x-auth\" = \"hunter2Zq\", \"X-Auth\" = \"hunter2Zq\" } }",
+        "{ set = { \"x-auth\" = \"first\", \"X-Auth\" = \"hunter2Zq\" } }",
+        "{ set = { \"x-auth\" = \"first\", \"x-token\" = \"hunter2Zq\\n\" } }",
+        "{ set = { \"x-auth\" = \"0123456789012345678901234567890123456789hunter2Zq\\n\" } }",
+        "{ set = { \"x-auth\" = \"hunter2Zq\\u0000\" } }",
         "{ set = { \"x-auth\" = \"hunter2Zq\\n\" } }",
     ] {
         assert_hidden(&route(&format!("path = \"/*\"\nrequest_headers = {set}")));
