@@ -173,10 +173,11 @@ impl Upstream {
         self.servers.len() > 1
     }
 
-    /// Whether another server can be reached, as far as is known: one that was not asked yet may be well.
+    /// Whether another server can be reached, as far as requests and probes have shown: one that was not
+    /// asked yet may be well.
     fn can_be_reached_without(&self, server: &Server) -> bool {
-        let is_other = |it: &Server| !std::ptr::eq(it, server);
-        self.servers.iter().any(|it| is_other(it) && !it.shared.ejection.is_unreachable())
+        let is_well = |it: &Server| !it.shared.ejection.is_unreachable() && it.shared.is_healthy();
+        self.servers.iter().any(|it| !std::ptr::eq(&**it, server) && is_well(it))
     }
 
     /// Counts a request towards what retries may add.

@@ -33,7 +33,6 @@ pub(super) struct SharedPlace(WorkerShare);
 impl WorkerShares {
     pub(super) fn add(&self, signal: &Arc<Notify>) -> WorkerShare {
         let mut workers = self.workers.lock();
-        workers.retain(|it| it.signal.strong_count() > 0);
         let connections = WorkerShare::default();
         workers.push(Worker { signal: Arc::downgrade(signal), connections: connections.clone() });
         connections
@@ -49,7 +48,7 @@ impl WorkerShares {
     /// Whether a worker may have one more connection than it needs, of `max` of all. Where there are fewer
     /// than workers, none can be kept for each of them.
     pub(super) fn leave_room(&self, max: usize) -> bool {
-        leave_room(&self.workers.lock(), max)
+        leave_room(&mut self.workers.lock(), max)
     }
 
     /// A place for one more connection of a worker, if that is its first, or leaves room for those of others.
@@ -60,15 +59,17 @@ impl WorkerShares {
         max: usize,
     ) -> Option<SharedPlace> {
         // Locked, so that no two workers take the last one.
-        let workers = self.workers.lock();
-        (is_first || leave_room(&workers, max)).then(|| {
+        let mut workers = self.workers.lock();
+        (is_first || leave_room(&mut workers, max)).then(|| {
             share.0.fetch_add(1, Ordering::Relaxed);
             SharedPlace(share.clone())
         })
     }
 }
 
-fn leave_room(workers: &[Worker], max: usize) -> bool {
+fn leave_room(workers: &mut Vec<Worker>, max: usize) -> bool {
+    // A reload may have had each worker begin anew, and the old ones end after that.
+    workers.retain(|it| it.signal.strong_count() > 0);
     let spoken_for: usize = workers.iter().map(|it| it.connections.count().max(1)).sum();
     workers.len() > max || spoken_for < max
 }
@@ -103,6 +104,19 @@ mod tests {
         assert!(of_other.is_some() && shares.try_enter(&other, false, 3).is_none());
         drop(first);
         assert!(shares.try_enter(&other, false, 3).is_some());
+    }
+
+    #[test]
+    fn nothing_is_kept_for_workers_that_have_ended() {
+        let shares = WorkerShares::default();
+        let signals = [(); 4].map(|()| Arc::default());
+        let [one, ..] = signals.each_ref().map(|signal| shares.add(signal));
+        let first = shares.try_enter(&one, true, 4);
+        assert!(first.is_some() && shares.try_enter(&one, false, 4).is_none());
+        let [_one, _other, ended @ ..] = signals;
+        let ended: [Arc<Notify>; 2] = ended;
+        drop(ended);
+        assert!(shares.try_enter(&one, false, 4).is_some());
     }
 
     #[test]
