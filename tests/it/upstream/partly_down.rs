@@ -77,3 +77,18 @@ fn servers_that_are_all_down_open_the_breaker_for_all() {
         assert_eq!(ask(&mut client, 2, "/"), 503, "{down} {lines}");
     }
 }
+
+/// A server that no request was ever sent to, since its probes fail, is no other that can be reached.
+#[test]
+fn a_server_that_only_probes_know_to_be_down_keeps_no_breaker_closed() {
+    let good = fragile();
+    let health = "health = { path = \"/\", interval = \"1h\", unhealthy = 1 }";
+    let weir = start(&[good.address(), nobody()], &format!("{BREAKER}\n{ONCE}\n{health}"));
+    wait_until("the probes know which is down", || weir.output().contains("is unhealthy"));
+    let mut client = weir.connect();
+    assert_eq!(ask(&mut client, 1, "/"), 200);
+    drop(good);
+    let answers: Vec<_> = (0..9).map(|_| ask(&mut client, 1, "/")).collect();
+    assert_eq!(answers[8], 503, "{answers:?}");
+    assert_eq!(ask(&mut client, 2, "/"), 503);
+}
