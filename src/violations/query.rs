@@ -15,7 +15,7 @@ pub struct ViolationQuery {
     pub client: Option<String>,
     /// What the limit or guard counts by, as people spell it.
     pub key: Option<String>,
-    /// The name of a limit or of a guard.
+    /// The name of a limit or of a guard. `tenants` is all levels of a tree, `tenants/acme` one of them.
     pub limit: Option<String>,
     pub route: Option<String>,
     /// Unix seconds, both included.
@@ -65,8 +65,13 @@ impl ViolationQuery {
     pub fn fits(&self, violation: &Violation) -> bool {
         let same =
             |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
-        let named =
-            self.limit.is_none() || self.limit == violation.limit || self.limit == violation.guard;
+        let has_level = |name: &str, found: &str| {
+            found.strip_prefix(name).is_some_and(|level| level.is_empty() || level.starts_with('/'))
+        };
+        let named = self.limit.as_ref().is_none_or(|name| {
+            violation.limit.as_ref().is_some_and(|it| has_level(name, it))
+                || violation.guard.as_ref() == Some(name)
+        });
         let from_there = |ip: &AddressFilter| violation.ip.as_deref().is_some_and(|it| ip.fits(it));
         named
             && self.key.as_ref().is_none_or(|key| *key == violation.identifier)

@@ -48,6 +48,26 @@ fn filters_have_to_fit_all_together() {
 }
 
 #[test]
+fn a_tree_of_tenants_goes_by_its_own_name_and_by_that_of_each_level() {
+    let mut ring = ViolationRing::default();
+    for (time, limit) in
+        ["tenants/acme", "tenants", "tenants-of-old", "tenants/partner"].iter().enumerate()
+    {
+        let event = ViolationEvent::RateLimitExceeded;
+        let mut it = Violation::new(event, "a1".to_owned(), "token_bucket");
+        (it.time, it.limit) = (time as f64, Some((*limit).to_owned()));
+        add(&mut ring, &it);
+    }
+    let of = |limit: &str| {
+        let limit = Some(limit.to_owned());
+        times(&asked(&ring, &ViolationQuery { limit, max: 100, ..ViolationQuery::default() }))
+    };
+    assert_eq!(of("tenants"), [3.0, 1.0, 0.0]);
+    assert_eq!(of("tenants/acme"), [0.0]);
+    assert_eq!(of("tenants/a"), [0.0; 0]);
+}
+
+#[test]
 fn pages_follow_each_other_without_gap_or_double_while_more_comes() {
     let mut ring = ring(10);
     let user = Some("ann".to_owned());
