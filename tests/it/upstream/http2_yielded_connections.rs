@@ -1,17 +1,39 @@
 //! Connections that requests of one worker share, and that are given up because those of another wait.
 
 use crate::support::http2_upstream::{Http2Options, Http2Upstream};
-use crate::support::{Config, Weir, get, wait_until};
+use crate::support::{Client, Config, Weir, get, wait_until};
+
+/// An upstream that allows two streams a connection.
+fn upstream_of_two_streams() -> Http2Upstream {
+    Http2Upstream::with(Http2Options { max_streams: Some(2), ..Http2Options::default() })
+}
+
+/// Connections of clients are dealt to the workers by turns.
+fn start(upstream: &Http2Upstream, workers: usize, lines: &str) -> Weir {
+    let config = Config::to_servers(&[upstream.address()]).open().upstream("http2 = true");
+    Weir::start(&config.upstream(lines).server(&format!("workers = {workers}")))
+}
+
+fn pending(weir: &Weir) -> Option<f64> {
+    weir.metrics().value("weir_upstream_pending", &[("upstream", "api")])
+}
+
+/// A request waits in vain for a connection, while those of another worker are answered over theirs.
+fn wait_in_vain(weir: &Weir, waits: &mut Client, asks: &mut Client) {
+    waits.send(get("/"));
+    wait_until("one of the other worker waits", || pending(weir) == Some(1.0));
+    wait_until("it has waited in vain", || {
+        assert_eq!(asks.ask(get("/")).status, 200);
+        pending(weir) == Some(0.0)
+    });
+    assert_eq!(waits.response().status, 503);
+}
 
 #[test]
 fn a_request_that_waits_in_vain_takes_no_more_than_one_connection_from_another_worker() {
-    let options = Http2Options { max_streams: Some(2), ..Http2Options::default() };
-    let upstream = Http2Upstream::with(options);
-    let lines = "http2 = true\nmax_connections = 2\nconnect_timeout = \"2s\"";
-    let config = Config::to_servers(&[upstream.address()]).open().upstream(lines);
+    let upstream = upstream_of_two_streams();
     // More workers than connections: none is kept for those that have none.
-    let weir = Weir::start(&config.server("workers = 3"));
-    // Dealt to the workers by turns.
+    let weir = start(&upstream, 3, "max_connections = 2\nconnect_timeout = \"2s\"");
     let mut clients = [(); 10].map(|()| weir.connect());
     let [first, other, _, second, _, _, third, _, _, asks] = &mut clients;
     // Two share one connection, and the other one has room.
@@ -21,14 +43,7 @@ fn a_request_that_waits_in_vain_takes_no_more_than_one_connection_from_another_w
         wait_until("it is held", || upstream.open() == count);
     }
     assert_eq!(upstream.connections(), 2);
-    other.send(get("/"));
-    let pending = || weir.metrics().value("weir_upstream_pending", &[("upstream", "api")]);
-    wait_until("one of the other worker waits", || pending() == Some(1.0));
-    wait_until("it has waited in vain", || {
-        assert_eq!(asks.ask(get("/")).status, 200);
-        pending() == Some(0.0)
-    });
-    assert_eq!(other.response().status, 503);
+    wait_in_vain(&weir, other, asks);
     upstream.release();
     assert!(held.iter_mut().all(|client| client.response().status == 200));
 }
@@ -36,23 +51,13 @@ fn a_request_that_waits_in_vain_takes_no_more_than_one_connection_from_another_w
 #[test]
 fn a_long_stream_takes_the_server_from_no_client_of_its_worker() {
     let upstream = Http2Upstream::start();
-    let lines = "http2 = true\nmax_connections = 1\nconnect_timeout = \"1s\"";
-    let config = Config::to_servers(&[upstream.address()]).open().upstream(lines);
-    let weir = Weir::start(&config.server("workers = 2"));
-    // Dealt to the workers by turns.
+    let weir = start(&upstream, 2, "max_connections = 1\nconnect_timeout = \"1s\"");
     let [mut long, mut other, mut asks] = [(); 3].map(|()| weir.connect());
     long.send(get("/held"));
     wait_until("it is held", || upstream.open() == 1);
-    let pending = || weir.metrics().value("weir_upstream_pending", &[("upstream", "api")]);
     // For the first the connection is given up, and taken back; for the second it is not given up again.
     for _ in 0..2 {
-        other.send(get("/"));
-        wait_until("one of the other worker waits", || pending() == Some(1.0));
-        wait_until("it has waited in vain", || {
-            assert_eq!(asks.ask(get("/")).status, 200);
-            pending() == Some(0.0)
-        });
-        assert_eq!(other.response().status, 503);
+        wait_in_vain(&weir, &mut other, &mut asks);
     }
     // The long stream has ended: the connection goes to the other worker.
     upstream.release();
@@ -62,23 +67,18 @@ fn a_long_stream_takes_the_server_from_no_client_of_its_worker() {
 
 #[test]
 fn a_worker_without_a_connection_gets_one_while_another_has_more_streams_than_one_takes() {
-    let options = Http2Options { max_streams: Some(2), ..Http2Options::default() };
-    let upstream = Http2Upstream::with(options);
-    let lines = "http2 = true\nmax_connections = 2\nconnect_timeout = \"60s\"";
-    let config = Config::to_servers(&[upstream.address()]).open().upstream(lines);
-    let weir = Weir::start(&config.server("workers = 2"));
-    // Dealt to the workers by turns.
+    let upstream = upstream_of_two_streams();
+    let weir = start(&upstream, 2, "max_connections = 2\nconnect_timeout = \"60s\"");
     let [mut first, mut other, mut second, _idle, mut third] = [(); 5].map(|()| weir.connect());
     for (count, client) in (1..).zip([&mut first, &mut second]) {
         client.send(get("/held"));
         wait_until("it is held", || upstream.open() == count);
     }
-    let pending = || weir.metrics().value("weir_upstream_pending", &[("upstream", "api")]);
     third.send(get("/held"));
-    wait_until("it is held, or waits", || upstream.open() == 3 || pending() == Some(1.0));
+    wait_until("it is held, or waits", || upstream.open() == 3 || pending(&weir) == Some(1.0));
     other.send(get("/"));
     wait_until("it is answered, or waits as well", || {
-        upstream.requests().len() == 3 || pending() == Some(1.0) && upstream.open() == 3
+        upstream.requests().len() == 3 || pending(&weir) == Some(1.0) && upstream.open() == 3
     });
     assert!(upstream.requests().iter().any(|request| request.uri.path() == "/"));
     assert_eq!((other.response().status, upstream.connections()), (200, 2));
