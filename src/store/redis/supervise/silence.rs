@@ -60,14 +60,13 @@ async fn watch<'a, T>(
         };
         match answered {
             Some(Ok(())) => shared.breaker.end_silence(),
-            // The step fails as well, or what follows it.
-            Some(Err(_)) => {}
-            // Of a process that stands still nothing is known.
-            None if is_stall(deadline, Instant::now()) => {}
-            None if is_long_silent(shared, Duration::ZERO) => {
+            None if !is_stall(deadline, Instant::now())
+                && is_long_silent(shared, Duration::ZERO) =>
+            {
                 shared.breaker.trip(&Failure::timeout());
             }
-            None => {}
+            // This process stood still, or the step fails as well.
+            _ => {}
         }
     }
 }
