@@ -32,7 +32,7 @@ mod shared;
 mod slots;
 mod transport;
 mod trials;
-mod worker_shares;
+mod worker_connections;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

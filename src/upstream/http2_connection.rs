@@ -25,7 +25,7 @@ use super::http2_stream::Http2Stream;
 use super::http2_uploads::Uploads;
 use super::record::ConnectionRecord;
 use super::shared::LiveConnection;
-use super::worker_shares::SharedPlace;
+use super::worker_connections::ConnectionReservation;
 use crate::http2::LocalExecutor;
 use crate::stream::{Stream, write_through_stream};
 
@@ -87,7 +87,7 @@ pub(super) struct Http2Connection {
     /// Requests that wait for a stream at this server.
     freed: Rc<Notify>,
     /// Among the connections of its worker, where these are counted.
-    pub(super) place: Option<SharedPlace>,
+    pub(super) reservation: Option<ConnectionReservation>,
 }
 
 /// What the tasks of a connection tell of it.
@@ -173,7 +173,7 @@ impl Http2Connection {
             uploads: Rc::default(),
             idle_since,
             freed,
-            place: None,
+            reservation: None,
         };
         poll_fn(|cx| connection.poll_settings(cx)).await?;
         Ok(connection)

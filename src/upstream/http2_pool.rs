@@ -16,7 +16,7 @@ use super::http2_connection::Http2Connection;
 use super::http2_stream::Http2Stream;
 use super::shared::{LiveConnection, SharedServer};
 use super::slots::UrgentClaim;
-use super::worker_shares::SharedPlace;
+use super::worker_connections::ConnectionReservation;
 
 /// Connections at a time. With more requests than these have streams, some wait.
 const MAX_CONNECTIONS: usize = 64;
@@ -31,7 +31,7 @@ pub(super) struct Http2Pool {
     /// Signalled when there may be a stream.
     freed: Rc<Notify>,
     /// Of the connection that is being made, where those of each worker are counted.
-    place: RefCell<Option<SharedPlace>>,
+    reservation: RefCell<Option<ConnectionReservation>>,
     /// Connections that take no requests for the sake of those of other workers.
     given_up: RefCell<Vec<GivenUp>>,
 }
@@ -66,16 +66,19 @@ impl Http2Pool {
         self.declined.get()
     }
 
-    /// Whether a connection may be made that requests share. `enter`: takes it a place, where these are
+    /// Whether a connection may be made that requests share. `reserve`: takes the right to it, where these are
     /// counted; as the only one, or as one more.
-    pub(super) fn has_place(&self, enter: impl FnOnce(bool) -> Option<SharedPlace>) -> bool {
-        if self.declined.get() || self.place.borrow().is_some() {
+    pub(super) fn reserve_connection(
+        &self,
+        reserve: impl FnOnce(bool) -> Option<ConnectionReservation>,
+    ) -> bool {
+        if self.declined.get() || self.reservation.borrow().is_some() {
             return true;
         }
-        let place = enter(!self.is_shared());
-        let has_place = place.is_some();
-        *self.place.borrow_mut() = place;
-        has_place
+        let reservation = reserve(!self.is_shared());
+        let is_reserved = reservation.is_some();
+        *self.reservation.borrow_mut() = reservation;
+        is_reserved
     }
 
     /// Whether there is a connection that takes several requests at a time.
@@ -224,7 +227,7 @@ impl Connecting<'_> {
         self.pool.declined.set(false);
         connection.is_exclusive = !self.is_kept;
         if self.is_shared {
-            connection.place = self.pool.place.take();
+            connection.reservation = self.pool.reservation.take();
         }
         let connection = Rc::new(connection);
         let stream = connection.open_stream();
@@ -245,7 +248,7 @@ impl Drop for Connecting<'_> {
     fn drop(&mut self) {
         if self.is_shared {
             self.pool.connecting.set(false);
-            self.pool.place.take();
+            self.pool.reservation.take();
             self.pool.freed.notify_waiters();
         }
     }

@@ -19,7 +19,7 @@ use super::http2_stream::Http2Stream;
 use super::link::LinkRequest;
 use super::pool::{ActiveRequest, PooledConnection, Server};
 use super::slots::{ConnectionSlot, ConnectionSlots, PendingPlace};
-use super::worker_shares::WorkerShare;
+use super::worker_connections::ConnectionCount;
 use crate::gateway::WaitingMark;
 
 /// How often other workers are asked for connections that they could do without.
@@ -42,7 +42,7 @@ pub(super) struct LocalWaiters {
     /// Signalled when another worker waits for an idle connection. Unset while there is no limit.
     idle_requested: OnceCell<Arc<Notify>>,
     /// How many connections its requests share. Unset as long.
-    share: OnceCell<WorkerShare>,
+    connection_count: OnceCell<ConnectionCount>,
 }
 
 /// What a request goes on with.
@@ -80,8 +80,8 @@ impl LocalWaiters {
     }
 
     /// How many connections of this worker requests share, where connections are limited.
-    pub(super) fn share(&self) -> Option<&WorkerShare> {
-        self.share.get()
+    pub(super) fn connection_count(&self) -> Option<&ConnectionCount> {
+        self.connection_count.get()
     }
 
     /// For how many of them it is urgent.
@@ -126,8 +126,8 @@ impl LocalWaiters {
     pub(super) fn watch_requests(&self, server: &Rc<Server>) {
         self.idle_requested.get_or_init(|| {
             let requested = Arc::new(Notify::new());
-            let share = server.shared.slots.add_worker(&requested);
-            let _ = self.share.set(share);
+            let count = server.shared.slots.add_worker(&requested);
+            let _ = self.connection_count.set(count);
             let (signal, server) = (requested.clone(), Rc::downgrade(server));
             tokio::task::spawn_local(async move {
                 let mut take_back_at = None;
@@ -202,15 +202,15 @@ pub(super) async fn acquire<'a>(
     request: Waiting<'a>,
 ) -> Result<Acquired, ConnectError> {
     let slots = &server.shared.slots;
-    let mut has_place = !request.takes_streams || server.has_place();
-    if has_place && let Some(slot) = slots.try_take().into_slot() {
+    let mut is_reserved = !request.takes_streams || server.reserve_connection();
+    if is_reserved && let Some(slot) = slots.try_take().into_slot() {
         return Ok(Acquired::Slot(slot));
     }
     let pending = match pending {
         Some(pending) => pending,
         None => PendingRequest::enter(server, request)?,
     };
-    match has_place {
+    match is_reserved {
         true => slots.request_idle(),
         false => slots.request_spare(),
     }
@@ -234,7 +234,7 @@ pub(super) async fn acquire<'a>(
                     }
                     stream_freed.set(server.http2.freed());
                 }
-                slot = &mut slot, if has_place => {
+                slot = &mut slot, if is_reserved => {
                     return slot.map(|slot| Acquired::Slot(Some(slot)));
                 }
                 // What was in use when others were first asked may be idle now.
@@ -243,8 +243,8 @@ pub(super) async fn acquire<'a>(
                     if !slots.is_limited() {
                         return Some(Acquired::Slot(None));
                     }
-                    has_place = has_place || server.has_place();
-                    match has_place {
+                    is_reserved = is_reserved || server.reserve_connection();
+                    match is_reserved {
                         true => {
                             pending.mark_urgent();
                             slots.request_idle();

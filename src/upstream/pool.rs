@@ -163,9 +163,9 @@ impl Server {
 
     /// Whether its requests may open a connection that they share, as far as those of other workers need
     /// connections as well.
-    pub(super) fn has_place(&self) -> bool {
-        let Some(share) = self.waiting.share() else { return true };
-        self.http2.has_place(|is_first| self.shared.slots.try_share(share, is_first))
+    pub(super) fn reserve_connection(&self) -> bool {
+        let Some(count) = self.waiting.connection_count() else { return true };
+        self.http2.reserve_connection(|is_first| self.shared.slots.try_reserve(count, is_first))
     }
 
     /// What is known of a connection that was just opened.

@@ -13,7 +13,7 @@ use prometheus::IntGauge;
 use tokio::sync::Notify;
 
 use super::resizable_semaphore::{Permit, ResizableSemaphore};
-use super::worker_shares::{SharedPlace, WorkerShare, WorkerShares};
+use super::worker_connections::{ConnectionCount, ConnectionReservation, WorkerConnections};
 
 /// Connections that carry one request only, of all workers together, where there is no limit: as many
 /// as a worker has at most for requests that share theirs.
@@ -37,7 +37,7 @@ pub(super) struct ConnectionSlots {
     /// A connection was retired for who waits, and still holds its slot.
     is_yielding: Arc<AtomicBool>,
     /// Workers that may have idle connections. Signalled when requests wait for these.
-    workers: WorkerShares,
+    workers: WorkerConnections,
 }
 
 /// A connection's right to exist.
@@ -105,7 +105,7 @@ impl ConnectionSlots {
             urgent: AtomicBool::new(false),
             urgent_pending: AtomicUsize::new(0),
             is_yielding: Arc::default(),
-            workers: WorkerShares::default(),
+            workers: WorkerConnections::default(),
         }
     }
 
@@ -188,7 +188,7 @@ impl ConnectionSlots {
     }
 
     /// Has a worker signalled when requests wait for its idle connections.
-    pub(super) fn add_worker(&self, signal: &Arc<Notify>) -> WorkerShare {
+    pub(super) fn add_worker(&self, signal: &Arc<Notify>) -> ConnectionCount {
         self.workers.add(signal)
     }
 
@@ -199,8 +199,12 @@ impl ConnectionSlots {
 
     /// The right to a connection that requests of a worker share, if it is the only one with room for them,
     /// or leaves a slot for each worker that has none.
-    pub(super) fn try_share(&self, share: &WorkerShare, is_first: bool) -> Option<SharedPlace> {
-        self.workers.try_enter(share, is_first || !self.is_limited(), self.all.max())
+    pub(super) fn try_reserve(
+        &self,
+        count: &ConnectionCount,
+        is_first: bool,
+    ) -> Option<ConnectionReservation> {
+        self.workers.try_reserve(count, is_first || !self.is_limited(), self.all.max())
     }
 
     /// Asks every worker for idle connections; and one of them, if it is urgent, for one that is not.

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 /// The workers of a server that has a limit.
 #[derive(Debug, Default)]
-pub(super) struct WorkerShares {
+pub(super) struct WorkerConnections {
     workers: Mutex<Vec<Worker>>,
 }
 
@@ -19,21 +19,21 @@ pub(super) struct WorkerShares {
 struct Worker {
     /// Signalled when requests wait for idle connections.
     signal: Weak<Notify>,
-    connections: WorkerShare,
+    connections: ConnectionCount,
 }
 
 /// How many shared connections one worker has.
 #[derive(Debug, Clone, Default)]
-pub(super) struct WorkerShare(Arc<AtomicUsize>);
+pub(super) struct ConnectionCount(Arc<AtomicUsize>);
 
 /// One of a worker's shared connections, counted until it is dropped.
 #[derive(Debug)]
-pub(super) struct SharedPlace(WorkerShare);
+pub(super) struct ConnectionReservation(ConnectionCount);
 
-impl WorkerShares {
-    pub(super) fn add(&self, signal: &Arc<Notify>) -> WorkerShare {
+impl WorkerConnections {
+    pub(super) fn add(&self, signal: &Arc<Notify>) -> ConnectionCount {
         let mut workers = self.workers.lock();
-        let connections = WorkerShare::default();
+        let connections = ConnectionCount::default();
         workers.push(Worker { signal: Arc::downgrade(signal), connections: connections.clone() });
         connections
     }
@@ -51,18 +51,18 @@ impl WorkerShares {
         leave_room(&mut self.workers.lock(), max)
     }
 
-    /// A place for one more connection of a worker, if that is its first, or leaves room for those of others.
-    pub(super) fn try_enter(
+    /// The right to one more connection of a worker, if that is its first, or leaves room for those of others.
+    pub(super) fn try_reserve(
         &self,
-        share: &WorkerShare,
+        count: &ConnectionCount,
         is_first: bool,
         max: usize,
-    ) -> Option<SharedPlace> {
+    ) -> Option<ConnectionReservation> {
         // Locked, so that no two workers take the last one.
         let mut workers = self.workers.lock();
         (is_first || leave_room(&mut workers, max)).then(|| {
-            share.0.fetch_add(1, Ordering::Relaxed);
-            SharedPlace(share.clone())
+            count.0.fetch_add(1, Ordering::Relaxed);
+            ConnectionReservation(count.clone())
         })
     }
 }
@@ -74,13 +74,13 @@ fn leave_room(workers: &mut Vec<Worker>, max: usize) -> bool {
     workers.len() > max || spoken_for < max
 }
 
-impl WorkerShare {
+impl ConnectionCount {
     fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for SharedPlace {
+impl Drop for ConnectionReservation {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -92,43 +92,46 @@ mod tests {
 
     #[test]
     fn a_worker_has_no_second_connection_that_would_be_the_first_of_another() {
-        let shares = WorkerShares::default();
+        let connections = WorkerConnections::default();
         let signals = [(); 2].map(|()| Arc::default());
-        let [one, other] = signals.each_ref().map(|signal| shares.add(signal));
-        let first = shares.try_enter(&one, true, 2);
-        assert!(first.is_some() && !shares.leave_room(2));
-        assert!(shares.try_enter(&one, false, 2).is_none());
-        let second = shares.try_enter(&one, false, 3);
-        assert!(second.is_some() && shares.try_enter(&one, false, 3).is_none());
-        let of_other = shares.try_enter(&other, true, 3);
-        assert!(of_other.is_some() && shares.try_enter(&other, false, 3).is_none());
+        let [one, other] = signals.each_ref().map(|signal| connections.add(signal));
+        let first = connections.try_reserve(&one, true, 2);
+        assert!(first.is_some() && !connections.leave_room(2));
+        assert!(connections.try_reserve(&one, false, 2).is_none());
+        let second = connections.try_reserve(&one, false, 3);
+        assert!(second.is_some() && connections.try_reserve(&one, false, 3).is_none());
+        let of_other = connections.try_reserve(&other, true, 3);
+        assert!(of_other.is_some() && connections.try_reserve(&other, false, 3).is_none());
         drop(first);
-        assert!(shares.try_enter(&other, false, 3).is_some());
+        assert!(connections.try_reserve(&other, false, 3).is_some());
     }
 
     #[test]
     fn nothing_is_kept_for_workers_that_have_ended() {
-        let shares = WorkerShares::default();
+        let connections = WorkerConnections::default();
         let signals = [(); 4].map(|()| Arc::default());
-        let [one, ..] = signals.each_ref().map(|signal| shares.add(signal));
-        let first = shares.try_enter(&one, true, 4);
-        assert!(first.is_some() && shares.try_enter(&one, false, 4).is_none());
+        let [one, ..] = signals.each_ref().map(|signal| connections.add(signal));
+        let first = connections.try_reserve(&one, true, 4);
+        assert!(first.is_some() && connections.try_reserve(&one, false, 4).is_none());
         let [_one, _other, ended @ ..] = signals;
         let ended: [Arc<Notify>; 2] = ended;
         drop(ended);
-        assert!(shares.try_enter(&one, false, 4).is_some());
+        assert!(connections.try_reserve(&one, false, 4).is_some());
     }
 
     #[test]
     fn none_is_kept_where_there_are_more_workers_than_connections() {
-        let shares = WorkerShares::default();
+        let connections = WorkerConnections::default();
         let signals: [Arc<Notify>; 3] = Default::default();
-        let [one, ..] = signals.each_ref().map(|signal| shares.add(signal));
-        let held = [(); 2].map(|()| shares.try_enter(&one, false, 2));
+        let [one, ..] = signals.each_ref().map(|signal| connections.add(signal));
+        let held = [(); 2].map(|()| connections.try_reserve(&one, false, 2));
         assert!(held.iter().all(Option::is_some));
         drop(signals);
         let signal = Arc::default();
-        let one = shares.add(&signal);
-        assert!(shares.try_enter(&one, true, 1).is_some(), "those that are gone are forgotten");
+        let one = connections.add(&signal);
+        assert!(
+            connections.try_reserve(&one, true, 1).is_some(),
+            "those that are gone are forgotten"
+        );
     }
 }
